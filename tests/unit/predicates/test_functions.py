@@ -902,3 +902,215 @@ def test_days_are_added_to_the_date_when_the_read_begins(text: str, day: str) ->
 def test_what_is_no_number_of_days_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         fixed(parse_filter(text), Moment(1_709_381_000 * 10**9, Zone.UTC))
+
+
+# === Types ===
+
+D = Decimal
+DAY_0, MONTHS = Day(0), Interval(1, "MONTH")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, pa.bool_()),
+        (False, pa.bool_()),
+        (0, pa.int32()),
+        (2**31 - 1, pa.int32()),
+        (-(2**31), pa.int32()),
+        (2**31, pa.int64()),
+        (-(2**31) - 1, pa.int64()),
+        (2**63 - 1, pa.int64()),
+        (-(2**63), pa.int64()),
+        (2**63, pa.decimal128(19, 0)),
+        (-(2**63) - 1, pa.decimal128(19, 0)),
+        (10**38 - 1, pa.decimal128(38, 0)),
+        (D("1.50"), pa.decimal128(3, 2)),
+        (D("0.001"), pa.decimal128(3, 3)),
+        (D("1E+3"), pa.decimal128(4, 0)),
+        (D(0), pa.decimal128(1, 0)),
+        (0.5, pa.float64()),
+        ("a", pa.string()),
+        (b"a", pa.binary()),
+        (DAY_0, pa.date32()),
+        (Moment(0, Zone.UTC), pa.timestamp("us", "UTC")),
+        (Moment(0, Zone.LOCAL), pa.timestamp("us")),
+        (MONTHS, pa.month_day_nano_interval()),
+        (None, pa.null()),
+    ],
+    ids=str,
+)
+def test_a_constant_has_the_smallest_type_of_its_kind(value: Any, expected: pa.DataType) -> None:
+    assert functions.constant_type(value) == expected
+
+
+def test_a_constant_of_more_digits_than_a_decimal_has_no_type() -> None:
+    with pytest.raises(UsageError, match="may need 39 digits, and a decimal has 38"):
+        functions.constant_type(10**38)
+
+
+I8, I32, I64, F32, F64 = pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
+DEC, TEXT, BOOL, DATE = pa.decimal128(5, 2), pa.string(), pa.bool_(), pa.date32()
+NTZ, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("+", [I8, I8], I8),
+        ("+", [I8, I32], I32),
+        ("-", [I64, I32], I64),
+        ("-", [I8, 1], I32),
+        ("-", [I8], I8),
+        ("-", [DEC], DEC),
+        ("-", [F32], F32),
+        ("*", [F32, F32], F32),
+        ("*", [F32, I8], F64),
+        ("+", [F32, 0.5], F64),
+        ("+", [DEC, F32], F64),
+        ("/", [I8, I8], F64),
+        ("/", [F32, F32], F64),
+        ("/", [DEC, F64], F64),
+        ("%", [I8, I32], I32),
+        ("%", [DEC, F64], F64),
+        # A sum has one digit more before its point, a product those of both and one more.
+        ("+", [DEC, DEC], pa.decimal128(6, 2)),
+        ("+", [DEC, pa.decimal128(4, 4)], pa.decimal128(8, 4)),
+        ("-", [DEC, I8], pa.decimal128(6, 2)),
+        ("+", [DEC, I64], pa.decimal128(23, 2)),
+        ("+", [DEC, 1], pa.decimal128(6, 2)),
+        ("+", [DEC, 12345], pa.decimal128(8, 2)),
+        ("*", [DEC, pa.decimal128(4, 4)], pa.decimal128(10, 6)),
+        ("*", [DEC, D("1.5")], pa.decimal128(8, 3)),
+        ("*", [DEC, I32], pa.decimal128(16, 2)),
+        ("coalesce", [DEC, pa.decimal128(4, 4)], pa.decimal128(7, 4)),
+        ("coalesce", [I8, I32, 1], I32),
+        ("coalesce", [F32, F32], F32),
+        ("coalesce", [DATE, "2024-01-01"], DATE),
+        ("coalesce", [UTC, "2024-01-01", DAY_0], UTC),
+        ("coalesce", [NTZ, Moment(0, Zone.LOCAL)], NTZ),
+        ("coalesce", [TEXT, "x"], TEXT),
+        ("coalesce", [BOOL, True], BOOL),
+        ("+", [DATE, MONTHS], DATE),
+        ("+", [DATE, Interval(1, "DAY")], DATE),
+        ("+", [DATE, Interval(1, "MICROSECOND")], UTC),
+        ("+", [NTZ, Interval(1, "MICROSECOND")], NTZ),
+        ("+", [UTC, MONTHS], UTC),
+        ("decimal", [I64, 5, 2], DEC),
+        ("decimal", [TEXT, 38, 38], pa.decimal128(38, 38)),
+        ("year", [DATE], I32),
+        ("lower", [TEXT], TEXT),
+    ],
+    ids=str,
+)
+def test_a_call_has_the_type_that_holds_its_results(name: str, arguments: list[Any], expected: pa.DataType) -> None:
+    assert functions.result_type(name, arguments, "shown") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("+", [TEXT, 1], "A number was expected in 'shown', found string and integer."),
+        ("+", [BOOL, I8], "A number was expected in 'shown', found boolean and byte."),
+        ("+", [TEXT, MONTHS], "A date or timestamp was expected in 'shown', found string."),
+        ("year", [TEXT], "A date or timestamp was expected in 'shown', found string."),
+        ("lower", [I8], "A string was expected in 'shown', found byte."),
+        ("year", [DATE, DATE], "'shown' has too many arguments. The most that 'year' takes is 1."),
+        ("/", [DEC, I8], "'shown' divides decimals, which rounds. Multiply"),
+        ("%", [DEC, DEC], "'shown' takes the remainder of decimals. Multiply"),
+        ("+", [pa.decimal128(38, 2), DEC], "'shown' may need 39 digits, and a decimal has 38."),
+        ("*", [pa.decimal128(20, 2), pa.decimal128(20, 2)], "'shown' may need 41 digits"),
+        ("decimal", [I64, 0, 0], "found DECIMAL(0, 0)."),
+        ("decimal", [I64, 39, 0], "found DECIMAL(39, 0)."),
+        ("decimal", [I64, 5, 6], "found DECIMAL(5, 6)."),
+        ("coalesce", [I8, TEXT], "'shown' has arguments of different types: byte, string."),
+        ("coalesce", [DATE, Moment(0, Zone.LOCAL)], "different types: date, timestamp without time zone."),
+        ("coalesce", [DATE, UTC], "different types: date, timestamp."),
+        ("coalesce", [BOOL, "true"], "different types: boolean, string."),
+        ("coalesce", [pa.list_(I8), pa.list_(I8)], "different types: array, array."),
+    ],
+    ids=str,
+)
+def test_a_call_without_an_exact_result_is_refused(name: str, arguments: list[Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        functions.result_type(name, arguments, "shown")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type", "expected"),
+    [
+        (True, F64, True),
+        (None, I8, None),
+        (1, F64, 1.0),
+        (D("1.5"), F32, 1.5),
+        (1, DEC, D(1)),
+        (D("1.5"), DEC, D("1.5")),
+        (1, I64, 1),
+        ("a", TEXT, "a"),
+        (Day(2), DATE, Day(2)),
+        (Day(2), UTC, Moment(2 * 86_400 * 10**9, Zone.UTC)),
+        (Day(2), NTZ, Moment(2 * 86_400 * 10**9, Zone.LOCAL)),
+        (Moment(5, Zone.LOCAL), UTC, Moment(5, Zone.UTC)),
+        (Moment(5, Zone.LOCAL), NTZ, Moment(5, Zone.LOCAL)),
+    ],
+    ids=str,
+)
+def test_a_value_is_computed_in_the_type_of_its_call(value: Any, data_type: pa.DataType, expected: Any) -> None:
+    found = functions.as_type(value, data_type)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("+", [2**63, 1], 2**63 + 1),
+        ("-", [5], -5),
+        ("-", [5, 7], -2),
+        ("*", [2**40, 2**40], 2**80),
+        ("/", [1, 4], 0.25),
+        ("%", [-7, 2], -1),
+        ("%", [7, -2], 1),
+        ("%", [0, -2], 0),
+        ("%", [-0.5, 0.25], -0.0),
+        ("+", [None, 1], None),
+        ("coalesce", [None, 2, 3], 2),
+        ("coalesce", [None, None], None),
+        ("+", [D("1.5"), 1], D("2.5")),
+        ("-", [D("1.5")], D("-1.5")),
+        ("*", [D("1.5"), D("0.5")], D("0.75")),
+        ("+", [Day(0), Interval(13, "MONTH")], Day(31 + 365)),
+        ("+", [Day(30), MONTHS], Day(31 + 27)),
+        ("+", [Day(0), Interval(-1, "DAY")], Day(-1)),
+        ("+", [Interval(1, "DAY"), Interval(2, "DAY")], Interval(3, "DAY")),
+    ],
+    ids=str,
+)
+def test_a_call_of_constants_is_its_value(name: str, values: list[Any], expected: Any) -> None:
+    found = functions.fold(name, values, "shown")
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("/", [1, 0], "zero"),
+        ("%", [1, 0], "zero"),
+        ("%", [1.0, 0.0], "zero"),
+        ("+", [Day(2**31 - 1), Interval(1, "DAY")], "shown"),
+        ("+", [Moment((2**63 - 1) * 1000, Zone.UTC), Interval(1, "MICROSECOND")], "shown"),
+    ],
+)
+def test_a_call_of_constants_without_a_value_is_refused(name: str, values: list[Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        functions.fold(name, values, "shown")
+
+
+def test_the_last_moments_are_reached_and_not_passed() -> None:
+    last = (2**63 - 1) * 1000
+    moved = functions.fold("+", [Moment(last - 1000, Zone.UTC), Interval(1, "MICROSECOND")], "shown")
+    assert moved == Moment(last, Zone.UTC)
+    assert functions.fold("+", [Day(2**31 - 2), Interval(1, "DAY")], "shown") == Day(2**31 - 1)
+    assert functions.fold("+", [Day(1 - 2**31), Interval(-1, "DAY")], "shown") == Day(-(2**31))

@@ -13,7 +13,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.read.bounds import typed_bounds
-from delta_sharing_client.read.decode import Selection
+from delta_sharing_client.read.decode import ParquetBytes, Selection
 from tests.unit.read.opened import File
 
 ROWS = 10_000
@@ -84,6 +84,36 @@ def test_one_long_text_does_not_make_all_batches_small(place: int, write: dict[s
     for row in range(4):
         texts[2500 * row + 7] = "y" * 900_000 + str(row)
     assert File(pa.table({"t": texts}), **write).rows(8_400_000) == 2500
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
+def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """What measures them must not itself take the memory that it is there to save."""
+    asked: list[tuple[int, Any, dict[str, Any]]] = []
+
+    class Reader:
+        def __init__(self, reader: Any) -> None:
+            self._reader = reader
+
+        def iter_batches(self, rows: int, **how: Any) -> Any:
+            asked.append((rows, how["column_indices"], {"threads": how.get("use_threads", True)}))
+            return self._reader.iter_batches(rows, **how)
+
+    texts = [f"{row % 10}" for row in range(ROWS)]
+    for row in range(0, ROWS, 100):
+        texts[row] = f"{row:05}" * 2000
+    is_delta = encoding == "DELTA_BYTE_ARRAY"
+    write = {"use_dictionary": False, "column_encoding": {"t": encoding}} if is_delta else {}
+    file = File(pa.table({"n": range(ROWS), "t": texts}), **write)
+    opened = ParquetBytes.open
+    monkeypatch.setattr(ParquetBytes, "open", lambda *arguments: Reader(opened(*arguments)))
+    most = 8_000_000
+    file.rows(most)
+    size = file.layout.chunks.get(0, 1).uncompressed
+    assert asked
+    assert {tuple(leaves) for _, leaves, _ in asked} == {(1,)}
+    assert all(how == {"threads": False} for _, _, how in asked)
+    assert {rows for rows, _, _ in asked} == {max(1, most // 4 // size) if is_delta else 4096}
 
 
 def test_texts_in_structs_are_measured_too() -> None:

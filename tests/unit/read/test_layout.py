@@ -146,6 +146,10 @@ def test_the_bytes_of_row_groups_are_those_of_their_chunks() -> None:
     whole = part(whole=True)
     assert whole.compressed_size((0,)) == whole.footer.start * 1000 // 2500
     assert whole.compressed_size((1, 2)) == whole.footer.start * 1500 // 2500
+    assert whole.compressed_size(()) == 0
+    single = File(pa.table({"a": [7]})).layout
+    assert single.compressed_size((0,)) == single.footer.start
+    assert File(pa.table({"a": pa.array([], pa.int64())})).layout.compressed_size(()) == 0
     assert whole.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
 
 
