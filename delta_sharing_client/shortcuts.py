@@ -19,9 +19,6 @@ class Shortcuts:
         Only the pages of a column chunk with wanted rows are downloaded; small pages of nulls replace the others
         (``parquet.partial_chunk``). Without it, a filter that matches few rows of large row groups downloads them
         completely. Benchmark: ``pages``.
-    touch_ahead:
-        While the first rows are on their way, a thread makes the system allocate the frame's memory
-        (``outputs.pandas``). Without it, this happens between the rows. Benchmark: ``loopback-full``.
     batches_together:
         Several small batches are written into a frame's columns at a time (``outputs.pandas``). Without it, each column
         is accessed once per file. Benchmark: ``tiny-many``.
@@ -50,7 +47,6 @@ class Shortcuts:
     """
 
     page_stubs: bool = True
-    touch_ahead: bool = True
     batches_together: bool = True
     late_columns: bool = True
     columns_as_stored: bool = True

@@ -19,9 +19,7 @@ import abc
 import concurrent.futures
 import datetime
 import functools
-import itertools
 import operator
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Optional
 
@@ -40,8 +38,6 @@ DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 _BACKENDS = ("numpy", "numpy_nullable", "pyarrow")
 # Two: one converts while the other waits for the GIL; more would be limited by memory bandwidth.
 _CONVERSION_THREADS = 2
-# Limit of memory that is allocated while waiting for the first rows: a server's count of rows may be wrong.
-_MOST_TOUCHED_BYTES = 256 * 1024 * 1024
 # Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
 _FEW_ROWS = 8192
 _TOGETHER = 65_536
@@ -68,19 +64,14 @@ def to_pandas(
         wrong number only costs time.
     """
     with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
-        arrived = threading.Event()
-        making = pool.submit(_make_columns, schema, rows, dtype_backend, arrived.is_set)
+        columns = [frame_column(field, rows, dtype_backend) for field in schema]
         length = 0
-        try:
-            for some in _together(batches):
-                arrived.set()
-                length += sum(batch.num_rows for batch in some)
-                _append(making.result(), some)
-                some.clear()
-        finally:
-            arrived.set()
-        arrays = list(pool.map(operator.methodcaller("finish"), making.result()))
-        del making
+        for some in _together(batches):
+            length += sum(batch.num_rows for batch in some)
+            _append(columns, some)
+            some.clear()
+        arrays = list(pool.map(operator.methodcaller("finish"), columns))
+        del columns
     # Positions as keys first, because a dict would merge equal names.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
     frame.columns = pd.Index(schema.names, dtype=object) if not schema.names else pd.Index(schema.names)
@@ -96,17 +87,6 @@ def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
         if dtype_backend == known:
             return known  # type: ignore[return-value]
     raise UsageError(f"'dtype_backend' must be one of {', '.join(map(repr, _BACKENDS))}, found {dtype_backend!r}.")
-
-
-def _make_columns(
-    schema: pa.Schema, rows: int | None, dtype_backend: DtypeBackend, arrived: Callable[[], bool]
-) -> list[FrameColumn]:
-    """Create the columns while the first rows are on their way, with as much of their memory as time allows."""
-    columns = [frame_column(field, rows, dtype_backend) for field in schema]
-    left = itertools.count(_MOST_TOUCHED_BYTES // TOUCHED_BYTES, -1)
-    for column in columns if SHORTCUTS.touch_ahead else ():
-        column.touch(lambda: arrived() or next(left) <= 0)
-    return columns
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -197,9 +177,6 @@ _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
 # The number of days for which date objects are created once and shared, about two and a half centuries.
 _LONGEST_CALENDAR = 92_000
-# Memory is allocated in pages; this much between two checks whether to continue.
-_PAGE = 4096
-TOUCHED_BYTES = 2 * 1024 * 1024
 
 
 class FrameColumn(abc.ABC):
@@ -209,10 +186,6 @@ class FrameColumn(abc.ABC):
     """
 
     is_copied = True
-
-    @abc.abstractmethod
-    def touch(self, stopped: Callable[[], bool]) -> None:
-        """Make the system allocate the memory that will be filled, until ``stopped``; call it before ``append``."""
 
     @abc.abstractmethod
     def append(self, array: pa.Array) -> None: ...
@@ -270,9 +243,6 @@ class _Held(FrameColumn):
         # As one-column tables: thousands of arrays are not handled one by one.
         self._kept: list[pa.Table] = []
 
-    def touch(self, stopped: Callable[[], bool]) -> None:
-        """Nothing to allocate: the memory comes with the rows."""
-
     def append(self, array: pa.Array) -> None:
         self._keep(array)
 
@@ -321,9 +291,6 @@ class _Placed(_Filled):
         zero = False if pa.types.is_boolean(field.type) else 0
         self._filler = pa.scalar(zero, field.type) if beside else None
 
-    def touch(self, stopped: Callable[[], bool]) -> None:
-        _touch(self._values.view(np.uint8), 0, stopped)
-
     def append(self, array: pa.Array) -> None:
         start, stop = self._length, self._length + len(array)
         if stop > len(self._values):
@@ -371,9 +338,6 @@ class _Dates(_Filled):
         self._first = 0
         self._calendar: npt.NDArray[np.object_] = np.empty(0, object)
 
-    def touch(self, stopped: Callable[[], bool]) -> None:
-        _touch(self._values, None, stopped)
-
     def append(self, array: pa.Array) -> None:
         start, stop = self._length, self._length + len(array)
         if stop > len(self._values):
@@ -418,14 +382,6 @@ class _Dates(_Filled):
         self._calendar = np.arange(first, last + 1).astype("datetime64[D]").astype(object)
         self._first = first
         return True
-
-
-def _touch(memory: npt.NDArray[Any], value: object, stopped: Callable[[], bool]) -> None:
-    step, page = TOUCHED_BYTES // memory.itemsize, _PAGE // memory.itemsize
-    for start in range(0, len(memory), step):
-        if stopped():
-            return
-        memory[start : start + step : page] = value
 
 
 def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) -> object:

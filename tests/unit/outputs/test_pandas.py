@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import UnsupportedFeatureError
-from delta_sharing_client.outputs import pandas as frame_columns
 from delta_sharing_client.outputs import pandas as frames
 from tests.versions import PANDAS
 
@@ -127,17 +126,6 @@ def test_the_frame_can_be_written_to() -> None:
 
         assert found.loc[0, "c"] == found.loc[1, "c"]
         assert made[0].column(0) == pa.array(values[::2], data_type)
-
-
-def test_memory_is_taken_ahead_only_until_the_first_rows_come() -> None:
-    for data_type in (pa.int64(), pa.date32(), pa.timestamp("us", tz="UTC"), pa.bool_(), pa.float32()):
-        looks = iter([False] * 2 + [True])
-        column = frame_columns.frame_column(pa.field("c", data_type), 10_000_000, "numpy")
-
-        column.touch(lambda looks=looks: next(looks))  # a fourth look would raise
-
-        column.append(pa.array([1, 0, None], pa.int64()).cast(data_type) if data_type != pa.date32() else DATES)
-        assert pd.Series(column.finish()).isna().to_list() == [False, False, True]
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
