@@ -25,12 +25,6 @@ class Shortcuts:
     late_columns:
         The filter's columns are decoded first, and of the others only the matching rows (``read.pages.filter_leaves``).
         Without it, all columns of the row groups that may match are downloaded. Benchmark: ``needle``.
-    columns_as_stored:
-        Columns that need no conversion are taken from the file's batch together (``read.decode``). Without it, each is
-        handled separately. Benchmark: ``tiny-crowd``.
-    texts_alone_measured:
-        Before a row group is decoded, the unpacked size is checked for its texts only (``read.decode``). Without it, it
-        is checked for every column chunk. Benchmark: ``latency-many``.
     plain_schemas:
         A schema with only plain types is not searched for types that only Arrow has (``parquet.footer``). Without it,
         every type is checked several times.
@@ -49,8 +43,6 @@ class Shortcuts:
     page_stubs: bool = True
     batches_together: bool = True
     late_columns: bool = True
-    columns_as_stored: bool = True
-    texts_alone_measured: bool = True
     plain_schemas: bool = True
     tight_memory: bool = True
     streamed_listing: bool = True

@@ -96,11 +96,6 @@ class Chunks:
             raise DataError(f"The footer has no column chunk {leaf} in row group {group}.") from None
 
     @property
-    def is_decoded(self) -> bool:
-        """Whether the footer has been decoded."""
-        return "_decoded" in self.__dict__
-
-    @property
     def created_by(self) -> str:
         """The writer's name. Errors as in ``get``."""
         return self._decoded[0]

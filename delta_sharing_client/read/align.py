@@ -78,16 +78,6 @@ class FileColumn:
             raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it.")
         return array
 
-    @property
-    def is_as_stored(self) -> bool:
-        """Whether the file's column is returned unchanged, after a check of its values if ``is_looked_at``."""
-        return bool(self.leaves) and self.convert is None
-
-    @property
-    def is_looked_at(self) -> bool:
-        """Whether a value, or a null, may be invalid."""
-        return self._check is not None or not self.field.nullable
-
     def missing(self, length: int) -> pa.Array:
         """Return nulls, for a file that does not have the column."""
         if not self.field.nullable and length:

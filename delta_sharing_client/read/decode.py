@@ -31,7 +31,6 @@ from delta_sharing_client.predicates.tree import Literal
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.layout import Layout, Shape
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
 
@@ -278,24 +277,7 @@ class _Columns:
         return self._assemble(columns, layout.alignment.filter, pa.schema([column.arrow for column in columns]))
 
     def output_batch(self) -> pa.RecordBatch:
-        context, alignment = self._decoder.shape.context, self._decoder.layout.alignment
-        if SHORTCUTS.columns_as_stored and alignment.as_stored is not None and self._raw is not None:
-            schema = context.output_schema
-            if alignment.is_stored_in_order:
-                # All columns are unchanged: only the file's own schema metadata is replaced.
-                batch = self._raw.replace_schema_metadata(schema.metadata)
-                if batch.schema.equals(schema, check_metadata=True):
-                    for place, column in alignment.looked_at:
-                        column.apply(batch.column(place))
-                    return batch
-            found = self._raw.columns
-            for place, column in alignment.looked_at:
-                column.apply(found[place])
-            arrays = [
-                self._decoder.constant(column, self._rows) if place is None else found[place]
-                for column, place in zip(context.output, alignment.as_stored, strict=True)
-            ]
-            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        context = self._decoder.shape.context
         return self._assemble(context.output, self._decoder.layout.alignment.output, context.output_schema)
 
     def _assemble(
@@ -357,7 +339,6 @@ _BATCH_SHARE = 4
 # Physical types (Apache Parquet, parquet.thrift), and the minimum bytes per value in Arrow.
 _BYTE_ARRAY = 6
 _FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
-_PLAIN_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 # Smaller batches cost more than checking the length of every text first.
 _FEW_ROWS = 4096
 # The minimum for one file, however small the limit is.
@@ -382,16 +363,8 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     schema = layout.footer.metadata.schema
     fixed = texts = 0
     suspects: dict[int, ChunkPages] = {}
-    # Numbers outside of lists have a fixed size, and the footer's page sizes are as reliable for all chunks together as
-    # for each: only texts need a check.
-    plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
-    widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
-    chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
-    for leaf, width in widths.items():
-        if width is not None:
-            fixed += rows * width
-            continue
-        chunk, column = chunks.get(group, leaf), schema.column(leaf)
+    for leaf in layout.leaves:
+        chunk, column = layout.chunks.get(group, leaf), schema.column(leaf)
         fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
         is_suspect = chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound
         if not is_suspect and chunk.uncompressed <= most:
@@ -469,10 +442,14 @@ def _leaf_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:
-    """Return a range of a batch; if it is small, it is copied so that it does not keep the whole batch."""
+    """Return a range of a batch; if it is small, it is copied so that it does not keep the whole batch.
+
+    Nested columns are always copied: what is below a slice of one still has the elements of the other rows, and a
+    conversion would fail for a value in a row that does not exist.
+    """
     if raw is None:
         return None
-    if 2 * rows > raw.num_rows:
+    if 2 * rows > raw.num_rows and not any(map(pa.types.is_nested, raw.schema.types)):
         return raw.slice(start, rows)
     return raw.take(pa.array(np.arange(start, start + rows, dtype=np.int64)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Union
 
 import pyarrow as pa
@@ -170,8 +170,7 @@ class Alignment:
     """A file's schema compared with the scan; the same for all files with that schema.
 
     ``columns`` is the number of Parquet columns; ``leaves`` are the needed ones, and ``tops`` the places of their
-    top-level columns in what is read. ``as_stored`` are the places of the output's columns, ``None`` for one with a
-    single value in the whole file, if all others are unchanged; of these, the values of ``looked_at`` are checked.
+    top-level columns in what is read.
     """
 
     columns: int
@@ -182,13 +181,6 @@ class Alignment:
     row_commit_version: FileColumn | None
     leaves: tuple[int, ...]
     tops: dict[int, int]
-    as_stored: tuple[int | None, ...] | None
-    looked_at: tuple[tuple[int, FileColumn], ...]
-
-    @property
-    def is_stored_in_order(self) -> bool:
-        """Whether the file's columns are the output's columns, in the same order."""
-        return self.as_stored is not None and self.as_stored == tuple(range(len(self.tops)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -223,10 +215,6 @@ class Layout:
         """Whether a row may have any number of values in one of the columns to read."""
         schema = self.footer.metadata.schema
         return any(schema.column(leaf).max_repetition_level > 0 for leaf in self.leaves)
-
-    def chunks_of(self, leaves: Iterable[int]) -> Chunks:
-        """Return at least the chunks of ``leaves``; decoding those of all columns takes longer."""
-        return self.chunks if self.chunks.is_decoded else Chunks(self.footer.data, frozenset(leaves), self.footer.start)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
@@ -348,7 +336,6 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
             row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
     used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
     tops = {top: position for position, top in enumerate(sorted({column.top for column in used}))}
-    stored = [column for column in output if column is not None and column.is_as_stored]
     return Alignment(
         columns=aligner.leaves,
         filter_aligner=filter_aligner,
@@ -358,23 +345,7 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         row_commit_version=row_version,
         leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
         tops=tops,
-        as_stored=_as_stored(context.output, output, tops),
-        looked_at=tuple((tops[column.top], column) for column in stored if column.is_looked_at),
     )
-
-
-def _as_stored(
-    columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], tops: dict[int, int]
-) -> tuple[int | None, ...] | None:
-    places: list[int | None] = []
-    for column, file in zip(columns, files, strict=True):
-        if file is None and column.origin not in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION):
-            places.append(None)
-        elif file is not None and file.is_as_stored:
-            places.append(tops[file.top])
-        else:
-            return None
-    return tuple(places) or None
 
 
 def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: frozenset[str]) -> FileColumn | None:

@@ -255,9 +255,7 @@ def test_encoding_stats_that_are_none_are_not_used() -> None:
 
 def test_a_footer_without_row_groups_or_writer() -> None:
     chunks = Chunks(pa.py_buffer(b"\0"), [0], END)
-    assert not chunks.is_decoded
     assert chunks.created_by == ""
-    assert chunks.is_decoded
     assert Chunks(pa.py_buffer(struct_of({6: b"\xff"})), [0], END).created_by == "\ufffd"
     with pytest.raises(DataError, match="no column chunk 0 in row group 0"):
         chunks.get(0, 0)
@@ -348,8 +346,6 @@ def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
 
     last = end(Chunks(footer, leaves, len(blob)))
     exact = Chunks(footer, leaves, last)
-    assert not exact.is_decoded
     assert end(exact) == last
-    assert exact.is_decoded
     with pytest.raises(DataError, match=f"to {last}, outside of the file"):
         Chunks(footer, leaves, last - 1).get(0, 0)

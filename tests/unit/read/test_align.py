@@ -199,17 +199,11 @@ def test_what_is_the_tables_already_is_returned_as_it_is() -> None:
     for data_type in (pa.int64(), POINT, pa.list_(pa.field("element", POINT)), pa.string()):
         array = pa.nulls(3, data_type)
         column = column_of(data_type, pa.field("c", data_type))
-        assert column.is_as_stored
+        assert column.convert is None
         assert column.apply(array) is array
-    assert not column_of(pa.int32(), pa.field("c", pa.int64())).is_as_stored
-    assert not column_of(pa.list_(pa.field("other", pa.int64())), pa.field("c", pa.list_(pa.int64()))).is_as_stored
-    assert not column_of(NARROW_POINT, pa.field("c", POINT)).is_as_stored
-
-
-def test_what_may_be_wrong_is_looked_at() -> None:
-    assert not column_of(pa.int64(), pa.field("c", pa.int64())).is_looked_at
-    assert column_of(pa.int64(), pa.field("c", pa.int64(), False)).is_looked_at
-    assert column_of(pa.string(), pa.field("c", pa.string())).is_looked_at
+    assert column_of(pa.int32(), pa.field("c", pa.int64())).convert is not None
+    assert column_of(pa.list_(pa.field("other", pa.int64())), pa.field("c", pa.list_(pa.int64()))).convert is not None
+    assert column_of(NARROW_POINT, pa.field("c", POINT)).convert is not None
 
 
 @pytest.mark.parametrize(

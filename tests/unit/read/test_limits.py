@@ -128,7 +128,6 @@ def test_every_error_of_arrow_comes_out_as_ours(
     if place in ("opening", "decoding"):
         monkeypatch.setattr(file, "_LARGEST_WHOLE", 0)  # the footer is read first, and the file is opened again
     if place == "converting":
-        monkeypatch.setattr(SHORTCUTS, "columns_as_stored", False)
         monkeypatch.setattr(FileColumn, "apply", fails)
     else:
         monkeypatch.setattr(footer, "open_reader", counted)

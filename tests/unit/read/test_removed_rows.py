@@ -17,7 +17,6 @@ import delta_sharing_client as ds
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.read.eager import make_eager, make_gentle
@@ -141,8 +140,6 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
             make_eager(patch, is_late=data.draw(st.booleans()))
         if data.draw(st.booleans()):
             make_gentle(patch, steps=data.draw(st.sampled_from([1, 3, 200])))
-        if data.draw(st.booleans()):
-            patch.setattr(SHORTCUTS, "columns_as_stored", False)
         report = ScanReport()
         found = rows_of(table.plan(options=options, **request), report)
         expected = plain.read(**request)
