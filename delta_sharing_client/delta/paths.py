@@ -8,7 +8,7 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Union
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, SharedFile
 from delta_sharing_client.errors import DataError
@@ -18,6 +18,7 @@ DELETION_VECTOR_SUFFIX = "#dv"
 FileKey = Union[str, tuple[str, str]]
 """Identity of a logical file: the data file alone, or with the unique id of its deletion vector."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
 
 def canonical_path(path: str) -> str:
@@ -58,7 +59,7 @@ def is_absolute(path: str) -> bool:
 
 
 def is_url(path: str) -> bool:
-    return path[:8].lower().startswith(("http://", "https://")) and bool(urlsplit(path).netloc)
+    return _URL.match(path) is not None
 
 
 def without_query(path: str) -> str:

@@ -305,7 +305,7 @@ _COMBINED: dict[tuple[str, int], Callable[..., _Range]] = {
 
 def _is_null(bounds: Bounds) -> bool:
     nulls, rows = bounds.null_count, bounds.row_count
-    return nulls is not None and rows is not None and nulls >= rows > 0
+    return nulls is not None and rows is not None and nulls >= rows
 
 
 def _has_no_null(bounds: Bounds) -> bool:

@@ -400,7 +400,7 @@ def _flatten(kind: type[And] | type[Or], children: Iterable[Expression]) -> tupl
 
 
 def _regex_quote(char: str) -> str:
-    return char if char.isalnum() or ord(char) > 127 else f"\\x{ord(char):02x}"
+    return char if char.isalnum() or not char.isascii() else f"\\x{ord(char):02x}"
 
 
 # === Builder ===

@@ -139,9 +139,9 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def network_failure(
-    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
+    error: Exception, doing: str, table: str | None, *, receiving: bool = False
 ) -> Transient | DeltaSharingError:
     """Like ``failures.translated``; an endpoint that refuses connections is probably wrong."""
     from delta_sharing_client import failures
 
-    return failures.translated(error, doing, table, url=url, receiving=receiving, refused_briefly=True)
+    return failures.translated(error, doing, table, receiving=receiving, refused_briefly=True)

@@ -207,7 +207,7 @@ class FileRows:
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:
         """Whether a file in ``column`` has no text statistics although the checkpoint has them as structs."""
-        if not self._with_stats or not {"stats", "stats_parsed"} <= self._present:
+        if not self._with_stats or "stats" not in self._present or "stats_parsed" not in self._present:
             return False
         rows = column.filter(column.is_valid())
         return bool(rows.field("stats").null_count)

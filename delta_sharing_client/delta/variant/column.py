@@ -83,7 +83,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
     else:
         values = storage.field("value")
     for name, column in (("metadata", metadata), ("value", values)):
-        if pc.any(pc.and_(valid, pc.is_null(column))).as_py():
+        if pc.and_(valid, pc.is_null(column)).true_count:
             raise DataError(f"A variant must have metadata and a value, found one without {name}.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage

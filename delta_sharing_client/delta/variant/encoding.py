@@ -431,7 +431,8 @@ def to_python(kind: int, payload: Payload) -> object:
     """Return a Python value; values that Python cannot represent (years beyond 9999, nanoseconds) are text."""
     if isinstance(payload, Decimals):
         return Decimal(f"{payload.unscaled}E-{payload.scale}")
-    if kind == Primitive.UUID and isinstance(payload, bytes):
+    if kind == Primitive.UUID:
+        assert isinstance(payload, bytes)
         return uuid.UUID(bytes=payload)
     if kind in _FORMATS and isinstance(payload, int):
         try:

@@ -131,6 +131,13 @@ def test_only_http_urls_are_urls() -> None:
     assert is_url("HTTP://h/p")
     assert not is_url("file:///p")
     assert not is_url("p=http://x")
+    assert is_url("https://h")
+    assert is_url("hTTpS://h?x")
+    assert not is_url("http:///p")
+    assert not is_url("https://?p")
+    assert not is_url("https://#p")
+    assert not is_url("http://")
+    assert not is_url("http:/h/p")
 
 
 @pytest.mark.parametrize(

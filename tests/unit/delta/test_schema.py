@@ -156,7 +156,7 @@ def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str
 @pytest.mark.parametrize(
     "name",
     [
-        *("bigint", "time(6)", "udt", "char", ""),
+        *("bigint", "time(6)", "udt", "char", "", "day_time_interval", "year_month_interval"),
         *("interval", "interval second to day", "interval day to day", "interval day of hour", "interval day to"),
         *("period day", "period day to hour", "interval year to day", "interval day to year", "interval week"),
     ],

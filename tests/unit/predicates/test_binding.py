@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates import binding
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind, is_exact
 from delta_sharing_client.predicates.meaning import evaluate
@@ -251,3 +252,53 @@ def test_constants_at_and_beyond_the_ends_of_a_type_compare_as_the_reference_doe
             assert mask(bind(expression, schema), batch).to_pylist() == expected, (op, constant)
             bound = [evaluate(bind(expression, schema), {"c": value}) is True for value in stored]
             assert bound == expected, (op, constant)
+
+
+INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
+ENDS: list[tuple[pa.DataType, list[Any]]] = [
+    *((kind, [-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1, 0]) for kind in INTEGERS[:4]),
+    *((kind, [0, 2**kind.bit_width - 1, 1]) for kind in INTEGERS[4:]),
+    (pa.decimal128(3, 1), [Decimal("-99.9"), Decimal("99.9"), Decimal("0.0")]),
+    (pa.decimal128(38, 0), [Decimal(10**38 - 1), Decimal(1 - 10**38)]),
+    (pa.float32(), [0.0, 0.5, -(2.0**127), 3.4028234663852886e38, -3.4028234663852886e38]),
+    (pa.float64(), [0.1, 1e308]),
+    (pa.date32(), [Day(-(2**31)), Day(2**31 - 1)]),
+    (pa.timestamp("us"), [Moment(-(2**63) * 1000, Zone.LOCAL), Moment((2**63 - 1) * 1000, Zone.LOCAL)]),
+    (pa.timestamp("us", "UTC"), [Moment(-(2**63) * 1000, Zone.UTC), Moment((2**63 - 1) * 1000, Zone.UTC)]),
+    (pa.timestamp("ns"), [Moment(-(2**63), Zone.LOCAL), Moment(2**63 - 1, Zone.LOCAL)]),
+]
+
+
+@pytest.mark.parametrize(("data_type", "values"), ENDS, ids=lambda value: str(value)[:30])
+def test_a_constant_of_the_type_of_its_column_is_not_searched_for(
+    data_type: pa.DataType, values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*arguments: object) -> int:
+        raise AssertionError("a search takes as many steps as the type has bits")
+
+    monkeypatch.setattr(binding, "_search", search)
+    schema = pa.schema({"c": data_type})
+    for value in values:
+        for op in Op:
+            expected = Comparison(op, Column(("c",), data_type), Literal(value))
+            assert bind(Comparison(op, Column(("c",)), Literal(value)), schema) == expected
+            assert bind(Comparison(op, Literal(value), Column(("c",))), schema) == Comparison(
+                op.flipped, expected.left, expected.right
+            )
+
+
+@pytest.mark.parametrize("op", Op)
+@pytest.mark.parametrize(
+    "call", ["year(t)", "date(t)", "year(d)", "date(d)", "CAST(t AS DATE)", "t + INTERVAL 3 DAYS", "i8 + 1", "i8"]
+)
+@pytest.mark.parametrize("constant", ["2024", "DATE '2024-02-29'", "3", "3.5"])
+def test_a_constant_may_stand_on_either_side(op: Op, call: str, constant: str) -> None:
+    schema = pa.schema({"t": pa.timestamp("us"), "d": pa.date32(), "i8": pa.int8()})
+
+    def bound(text: str) -> object:
+        try:
+            return bind(parse_filter(text), schema)
+        except UsageError as error:
+            return error.message
+
+    assert bound(f"{constant} {op.flipped.value} {call}") == bound(f"{call} {op.value} {constant}")

@@ -1084,6 +1084,9 @@ def test_a_value_is_computed_in_the_type_of_its_call(value: Any, data_type: pa.D
         ("+", [Day(30), MONTHS], Day(31 + 27)),
         ("+", [Day(0), Interval(-1, "DAY")], Day(-1)),
         ("+", [Interval(1, "DAY"), Interval(2, "DAY")], Interval(3, "DAY")),
+        ("+", [MONTHS, Interval(11, "MONTH")], Interval(12, "MONTH")),
+        ("+", [Interval(1, "DAY"), Interval(2, "MICROSECOND")], Interval(86_400_000_002, "MICROSECOND")),
+        ("+", [Interval(-2, "MICROSECOND"), Interval(-1, "DAY")], Interval(-86_400_000_002, "MICROSECOND")),
     ],
     ids=str,
 )
@@ -1096,6 +1099,7 @@ def test_a_call_of_constants_is_its_value(name: str, values: list[Any], expected
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
+        ("+", [MONTHS, Interval(1, "DAY")], "adds months to days or hours"),
         ("/", [1, 0], "zero"),
         ("%", [1, 0], "zero"),
         ("%", [1.0, 0.0], "zero"),

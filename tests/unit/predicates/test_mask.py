@@ -207,7 +207,32 @@ def test_two_columns_have_one_order(left, right, order):
 
 @pytest.mark.parametrize(
     "pattern",
-    ["a%", "%a", "%a%", "a", "", "%", "%%", "_", "a_", "_%", "a%a", "%a%b%", r"a\%", r"%\%", r"\_%", r"\\%", "%é"],
+    [
+        "a%",
+        "%a",
+        "%a%",
+        "a",
+        "",
+        "%",
+        "%%",
+        "_",
+        "a_",
+        "_%",
+        "a%a",
+        "%a%b%",
+        "a%b",
+        "x_x",
+        "ab%",
+        "%ba",
+        "b%a",
+        "_a%",
+        "%_",
+        r"a\%",
+        r"%\%",
+        r"\_%",
+        r"\\%",
+        "%é",
+    ],
 )
 def test_patterns_match_what_the_reference_matches(pattern):
     texts = ["", "a", "aa", "ab", "ba", "aba", "xax", "%", "a%", "_x", "\\x", "é", "aé", "\n", "a\n", "a\nb", None]

@@ -392,3 +392,97 @@ def test_pairs_of_other_kinds_are_compared_where_their_bounds_are(left, right):
         assert not _may_match(expression, statistics)
     else:
         assert _may_match(expression, statistics) == kept
+
+
+# === Every decision about a few integers, against all values that the bounds allow ===
+
+FEW = [None, 0, 1, 2, 3]
+SPANS = [(low, high) for low in FEW for high in FEW if low is None or high is None or low <= high]
+
+
+def within(span: tuple[int | None, int | None]) -> range:
+    low, high = span
+    return range(-2 if low is None else low, 6 if high is None else high + 1)
+
+
+@pytest.mark.parametrize("text", [f"a {op} {limit}" for op in ("=", "<>", "<", "<=", ">", ">=") for limit in (0, 1, 3)])
+@pytest.mark.parametrize("data_type", [pa.int8(), pa.decimal128(5, 1)], ids=str)
+def test_a_file_is_kept_exactly_where_an_integer_between_its_bounds_matches(text: str, data_type: pa.DataType) -> None:
+    expression = parse_filter(text)
+    bound = bind(expression, pa.schema({"a": data_type}))
+    for span in SPANS:
+        expected = any(evaluate(expression, {"a": value}) for value in within(span))
+        assert _may_match(bound, Known({("a",): _bounds(*span, 0, 5)})) is expected, span
+        assert _may_match(bound, Known({("a",): _bounds(*span)})) is expected, span
+        assert not _may_match(bound, Known({("a",): _bounds(*span, 5, 5)}))
+        assert _may_match(bound, Known({("a",): _bounds(*span, 4, 5)})) is expected
+    assert _may_match(bound, Known({}))
+
+
+@pytest.mark.parametrize("values", [[1], [0, 3], [2, 1], [-1, 5], [0, None]])
+def test_a_file_is_kept_exactly_where_a_value_of_a_list_is_between_its_bounds(values: list[Any]) -> None:
+    schema = pa.schema({"a": pa.int8()})
+    inside, outside = bind(col("a").is_in(values), schema), bind(Not(col("a").is_in(values)), schema)
+    for span in SPANS:
+        known = Known({("a",): _bounds(*span)})
+        assert _may_match(inside, known) is any(value in values for value in within(span)), span
+        # Of more than one value, one may be another.
+        one = span[0] if span[0] == span[1] else None
+        expected = None not in values and (one is None or one not in values)
+        assert _may_match(outside, known) is expected, span
+
+
+@pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
+def test_two_columns_are_compared_exactly_by_their_bounds(op: str) -> None:
+    expression = parse_filter(f"a {op} b")
+    bound = bind(expression, pa.schema({"a": pa.int8(), "b": pa.int32()}))
+    for one in SPANS:
+        for other in SPANS:
+            expected = any(evaluate(expression, {"a": a, "b": b}) for a in within(one) for b in within(other))
+            known = Known({("a",): _bounds(*one), ("b",): _bounds(*other)})
+            assert _may_match(bound, known) is expected, (one, other)
+        assert _may_match(bound, Known({("a",): _bounds(*one)}))
+        assert _may_match(bound, Known({("b",): _bounds(*one)}))
+
+
+@pytest.mark.parametrize(
+    ("nulls", "rows", "may_be_null", "may_have_a_value"),
+    [
+        (None, None, True, True),
+        (0, None, False, True),
+        (1, None, True, True),
+        (0, 5, False, True),
+        (4, 5, True, True),
+        (5, 5, True, False),
+        (None, 5, True, True),
+        (0, 0, False, False),
+    ],
+)
+def test_nulls_are_counted(nulls: int | None, rows: int | None, may_be_null: bool, may_have_a_value: bool) -> None:
+    schema = pa.schema({"a": pa.int8()})
+    known = Known({("a",): _bounds(None, None, nulls, rows)})
+    assert _may_match(bind(col("a").is_null(), schema), known) is may_be_null
+    assert _may_match(bind(col("a").is_not_null(), schema), known) is may_have_a_value
+    assert _may_match(bind(col("a") == 1, schema), known) is may_have_a_value
+
+
+TEXTS = [None, "", "a", "aa", "ab", "abz", "b", "ba"]
+
+
+@pytest.mark.parametrize("prefix", ["a", "ab", "b"])
+def test_a_file_is_kept_exactly_where_a_text_between_its_bounds_begins_so(prefix: str) -> None:
+    schema = pa.schema({"a": pa.string()})
+    expressions = [col("a").starts_with(prefix), parse_filter(f"a LIKE '{prefix}%'")]
+    universe = sorted({"", "a", "aa", "aaz", "ab", "aba", "abz", "abzz", "b", "ba", "baz", "c", prefix, prefix + "m"})
+    for low in TEXTS:
+        for high in TEXTS:
+            if low is not None and high is not None and low > high:
+                continue
+            between = [text for text in universe if (low is None or text >= low) and (high is None or text <= high)]
+            known = Known({("a",): _bounds(low, high)})
+            for expression in expressions:
+                bound = bind(expression, schema)
+                assert _may_match(bound, known) is any(evaluate(expression, {"a": text}) for text in between)
+                is_one = low is not None and low == high
+                expected = not (is_one and evaluate(expression, {"a": low}))
+                assert _may_match(bind(Not(expression), schema), known) is expected

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import datetime
 import pickle
+import re
 
 import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates import tree
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import (
     And,
+    Call,
     Column,
     Comparison,
     In,
@@ -25,6 +31,7 @@ from delta_sharing_client.predicates.tree import (
     col,
     columns,
 )
+from delta_sharing_client.predicates.values import Day, Moment, Zone
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import SCHEMA, TEXT, predicates
@@ -252,3 +259,52 @@ def test_what_is_no_condition_is_refused():
         (col("a") > 1) | "b"
     with pytest.raises(UsageError):
         bool(col("a"))
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("int", "int(a)"),
+        ("BigInt", "bigint(a)"),
+        ("decimal", "decimal(10, 0)"),
+        ("decimal(5)", "decimal(5, 0)"),
+        ("Decimal( 5 , 2 )", "decimal(5, 2)"),
+    ],
+)
+def test_a_column_is_cast_to_a_type_by_name(written: str, shown: str) -> None:
+    found = col("a").cast(written).operand
+    assert isinstance(found, Call)
+    digits = [item.value for item in found.arguments[1:] if isinstance(item, Literal)]
+    assert (f"{found.name}({', '.join(map(str, digits))})" if digits else f"{found.name}(a)") == shown
+
+
+@pytest.mark.parametrize(
+    "written", ["", "int(5)", "string(5)", "varchar(5)", "decimal(5", "decimal()", "decimal(1,2,3)"]
+)
+def test_a_column_is_cast_to_no_other_type(written: str) -> None:
+    with pytest.raises(UsageError, match="A column is cast to one of"):
+        col("a").cast(written)
+
+
+ASCII = [chr(code) for code in range(1, 128)]
+
+
+@pytest.mark.parametrize("char", [*ASCII, "\x80", "\xa0", "é", "名", "\U0001f600"])
+def test_every_character_of_a_pattern_means_itself(char: str) -> None:
+    """By Python's and by Arrow's regular expressions."""
+    pattern = tree._regex_quote(char)
+    for other in (char, "x", "", chr(ord(char) + 1), "\\", "."):
+        assert (re.fullmatch(pattern, other) is not None) is (other == char)
+        assert pc.match_substring_regex(pa.array([other]), rf"\A(?:{pattern})\z").to_pylist() == [other == char]
+
+
+def test_values_of_python_become_those_of_filters_wherever_they_stand() -> None:
+    day, moment = datetime.date(1970, 1, 2), datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    for value, expected in ((day, Day(1)), (moment, Moment(0, Zone.UTC)), (bytearray(b"x"), b"x"), (1, 1)):
+        for found in (
+            (col("a") == value).right,
+            col("a").is_in([value]).values[0],
+            col("a").coalesce(value).operand.arguments[1],
+        ):
+            assert found == Literal(expected)
+            assert type(found.value) is type(expected)

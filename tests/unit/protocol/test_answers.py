@@ -341,6 +341,13 @@ def test_metadata_and_protocols_inside_a_range_are_given_with_their_version() ->
     assert list(taken(found, unknown)) == [VersionedMetadata(None, Metadata(id="t", schema_string=SCHEMA))]
 
 
+@pytest.mark.parametrize(("form", "key"), [(DELTA, "deltaProtocol"), (PARQUET, "minReaderVersion")])
+def test_a_later_protocol_has_the_form_of_the_first(form: ResponseFormat, key: str) -> None:
+    (other,) = {DELTA, PARQUET} - {form}
+    with pytest.raises(ProtocolError, match=f"Expected {key} in a protocol line"):
+        taken(begun(form, kind=CHANGES), HEADS[other][0])
+
+
 def test_a_snapshot_has_one_protocol_and_one_metadata() -> None:
     found = begun()
     assert list(taken(found, *HEADS[DELTA])) == []

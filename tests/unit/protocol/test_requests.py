@@ -44,7 +44,7 @@ CHANGES = "/shares/s/schemas/d/tables/t/changes"
     ],
 )
 def test_query_that_contradicts_itself_is_refused(fields, named):
-    with pytest.raises(UsageError, match=named):
+    with pytest.raises(UsageError, match=rf"(?<!\w){named}(?!\w)"):
         QueryRequest(**fields)
 
 
@@ -56,7 +56,7 @@ def test_query_that_contradicts_itself_is_refused(fields, named):
         ({"starting_version": 1, "starting_timestamp": "2022-01-01"}, "'starting_version' and 'starting_timestamp'"),
         (
             {"starting_version": 1, "ending_version": 1, "ending_timestamp": "2022-01-01"},
-            "'ending_version' and 'ending_",
+            "'ending_version' and 'ending_timestamp'",
         ),
         ({"starting_version": 2, "ending_version": 1}, "starts at 2 and ends at 1"),
         ({"starting_version": -1}, "starting_version"),
@@ -65,7 +65,7 @@ def test_query_that_contradicts_itself_is_refused(fields, named):
     ],
 )
 def test_change_query_that_contradicts_itself_is_refused(fields, named):
-    with pytest.raises(UsageError, match=named):
+    with pytest.raises(UsageError, match=rf"(?<!\w){named}(?!\w)"):
         ChangesQuery(**fields)
 
 

@@ -10,15 +10,25 @@ import pytest
 import requests
 
 from delta_sharing_client import retry
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, UsageError
+from delta_sharing_client.delta.paths import url_key
+from delta_sharing_client.errors import (
+    DataError,
+    DeltaSharingError,
+    ProfileError,
+    ProtocolError,
+    RequestError,
+    UsageError,
+)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import loose, pages
+from delta_sharing_client.protocol import profile as profiles
 from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table, table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Transport
+from delta_sharing_client.protocol.urls import RefreshingUrls
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 STATUS = "/shares/s/schemas/d/tables/t/queries/q"
@@ -251,3 +261,44 @@ def test_a_range_of_times_is_not_wider_than_what_was_asked_for(name):
     query = ChangesQuery(**{"starting_version": None, "starting_timestamp": text, name: text})
     assert query.starting_timestamp == "2024-01-01T00:00:00.001Z"
     assert query.ending_timestamp == (None if name == "starting_timestamp" else "2024-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("status", "is_followed"), [(301, False), (302, False), (303, False), (307, True), (308, True)]
+)
+def test_a_query_is_sent_again_only_where_it_stays_a_query(server, rest, table, wire, left_open, status, is_followed):
+    server.on("POST", QUERY, wire.Reply(status, b"", {"Location": f"{server.endpoint}/elsewhere"}))
+    server.on("POST", "/elsewhere", wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
+    if status in (307, 308):
+        assert len(list(query_table(rest, table).actions)) == 1
+        assert server.seen[0].body == server.seen[1].body
+    else:
+        with pytest.raises(RequestError, match=f"redirects .{status}. a POST"):
+            query_table(rest, table)
+    assert left_open() == []
+
+
+@pytest.mark.parametrize("change", ["version", "format"])
+def test_a_response_of_another_table_renews_no_url_and_is_closed(server, rest, table, wire, left_open, change):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
+    answer = query_table(rest, table)
+    (file,) = answer.actions
+    urls = RefreshingUrls(rest, table, QueryRequest(), answer)
+    head = wire.delta_head() if change == "version" else wire.parquet_head()
+    other = wire.ndjson(*head, version=8 if change == "version" else 7)
+    other.body += b"\n" * 1000
+    server.on("POST", QUERY, other)
+    with pytest.raises(DataError, match="table has changed: " + ("it is at version 8" if change == "version" else "")):
+        urls.url_for(url_key(file), rejected=file.action.path)
+    assert left_open() == []
+
+
+@pytest.mark.parametrize("size", [1, profiles._MAX_SECRET_BYTES, profiles._MAX_SECRET_BYTES + 1])
+def test_a_secret_in_a_file_has_at_most_so_many_bytes(tmp_path, size):
+    path = tmp_path / "secret"
+    path.write_bytes(b"x" * size)
+    if size <= profiles._MAX_SECRET_BYTES:
+        assert profiles.SecretFile(str(path)).reveal() == "x" * size
+    else:
+        with pytest.raises(ProfileError, match="it is longer than"):
+            profiles.SecretFile(str(path)).reveal()

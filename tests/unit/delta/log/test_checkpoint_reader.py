@@ -313,6 +313,7 @@ def test_statistics_held_as_text_are_taken_as_they_are_and_gaps_are_filled(build
     rows = [*HEAD, add("a", stats='{"numRecords":1}', stats_parsed=STATS), add("b", stats_parsed=STATS)]
     _write(_classic(builder, 1), rows, fields)
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}', STATS_JSON]
+    assert [file.stats for file in _snapshot_files(builder, Want.NOTHING)] == [None, None]
     _write(_classic(builder, 1), rows[:-1], fields)
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}']
 

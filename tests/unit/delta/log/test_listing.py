@@ -116,6 +116,8 @@ def test_the_latest_and_the_rebuildable_versions_come_from_every_kind_of_file(tm
 def test_versions_are_built_upon_each_other_in_their_order(tmp_path: Path) -> None:
     later = [f"{version:020}.json" for version in (7, 8, 9)]
     assert _listing(tmp_path, None, f"{6:020}.checkpoint.parquet", *later).rebuildable == (0, 6, 7, 8, 9)
+    # One way is enough, whatever else would need more.
+    assert _listing(tmp_path, None, f"{4:020}.{8:020}.compacted.json").rebuildable == (0, 6, 7, 8, 9)
 
 
 @pytest.mark.parametrize(
