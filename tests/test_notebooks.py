@@ -15,9 +15,10 @@ from tests.versions import PANDAS
 
 pytestmark = pytest.mark.skipif(PANDAS < 2, reason="the notebooks have units of time, as pandas 2 has")
 
+PLAIN = [pytest.mark.xdist_group("notebooks")]
 WITH_SPARK = [pytest.mark.spark, pytest.mark.xdist_group("notebooks with Spark")]
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=WITH_SPARK if "spark" in path.stem else []) for path in notebooks([])
+    pytest.param(path, id=path.stem, marks=WITH_SPARK if "spark" in path.stem else PLAIN) for path in notebooks([])
 ]
 
 
@@ -39,6 +40,12 @@ def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    with one_kernel() as kernel:
+        yield kernel
+
+
+@pytest.fixture(scope="module")
 def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One kernel, and so one JVM, for all notebooks with Spark; its sessions are as small and quick as those of the
     other tests."""
@@ -55,7 +62,7 @@ def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path, request: pytest.FixtureRequest) -> None:
-    kernel = request.getfixturevalue("spark_kernel") if "spark" in path.stem else None
+    kernel = request.getfixturevalue("spark_kernel" if "spark" in path.stem else "kernel")
     assert _shown(executed(path, kernel)) == _shown(nbformat.read(path, 4))
 
 
