@@ -10,6 +10,7 @@ import pytest
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.read.bounds import typed_bounds
@@ -114,6 +115,39 @@ def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.
     assert {tuple(leaves) for _, leaves, _ in asked} == {(1,)}
     assert all(how == {"threads": False} for _, _, how in asked)
     assert {rows for rows, _, _ in asked} == {max(1, most // 4 // size) if is_delta else 4096}
+
+
+def test_values_of_a_fixed_length_count_by_it() -> None:
+    content = pa.table({"b": pa.array([b"x" * 16] * ROWS, pa.binary(16))})
+    assert File(content).rows(100_000) == 25_000 // 16
+
+
+def test_the_longest_text_of_a_dictionary_counts_and_not_all_of_them() -> None:
+    content = pa.table({"t": [str(row % 5) * 100_000 for row in range(1000)]})
+    file = File(content, compression="NONE")
+    assert file.layout.chunks.get(0, 0).uncompressed > 500_000
+    assert file.rows(16_000_000, 100) == 4_000_000 // 100_000 - 1
+
+
+def test_what_is_small_anyway_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(*arguments: object) -> None:
+        raise AssertionError("decoding chunks takes longer than reading them")
+
+    monkeypatch.setattr(Chunks, "get", get)
+    file = File(pa.table({"t": ["x"] * ROWS}))
+    least = ROWS * file.layout.footer.metadata.row_group(0).total_byte_size
+    assert file.rows(-(-least // 3)) == ROWS
+    with pytest.raises(AssertionError):
+        file.rows(-(-least // 3) - 1)
+
+
+def test_positions_are_made_for_row_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def positions(*arguments: object) -> None:
+        raise AssertionError("nothing asks for them")
+
+    monkeypatch.setattr(decode._Part, "positions", positions)
+    file = File(numbers(2500), wanted=col("n") > 2400)
+    assert sum(batch.num_rows for batch in file.batches()) == 99
 
 
 def test_texts_in_structs_are_measured_too() -> None:
