@@ -157,3 +157,69 @@ def test_rows_may_match_where_all_pages_allow_it(wanted: Expression, rows: Any) 
 
 def _span(item: ByteRange) -> tuple[int, int]:
     return item.start, item.length
+
+
+# === The parts of the index that are read ===
+
+
+def indexed(wanted: Expression | None, **write: Any) -> File:
+    content = pa.table({"a": pa.array(range(1000), pa.int64()), "b": pa.array(range(1000), pa.int32())})
+    how = {**PAGED, "use_dictionary": False, "compression": "NONE", "row_group_size": 500, **write}
+    return File(content, whole=False, wanted=wanted, **how)
+
+
+def test_only_a_filter_needs_the_values_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_plan, "_WORK", 0)
+    file = indexed(col("b") > 3)
+    layout = file.layout
+    found = page_plan.index_ranges(layout, file.data.blocks[0]._replace(start=1), page_plan.Ratio(1, 1))
+    chunks = {(group, leaf): layout.chunks.get(group, leaf) for group in (0, 1) for leaf in (0, 1)}
+    assert found == {
+        group: [
+            chunks[group, 0].offset_index,
+            chunks[group, 1].offset_index,
+            chunks[group, 1].column_index,
+        ]
+        for group in layout.groups
+    }
+    assert page_plan.offset_ranges(layout, 0) == [chunks[0, 0].offset_index, chunks[0, 1].offset_index]
+
+
+@pytest.mark.parametrize("write", [{"write_page_index": False}, {}])
+def test_no_index_is_read_where_there_is_none_or_no_filter(
+    monkeypatch: pytest.MonkeyPatch, write: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(page_plan, "_WORK", 0)
+    file = indexed(col("b") > 3 if write else None, **write)
+    held = file.data.blocks[0]._replace(start=1)
+    assert page_plan.index_ranges(file.layout, held, page_plan.Ratio(1, 1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("writer", "short", "expected"),
+    [
+        ("parquet-cpp-arrow version 20.0.0", True, True),
+        ("parquet-cpp-arrow version 20.0.0", False, False),
+        ("parquet-mr version 1.15.0", True, False),
+    ],
+)
+def test_a_dictionary_with_a_checksum_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, writer: str, short: bool, expected: bool
+) -> None:
+    file = indexed(None)
+    layout = page_plan.with_index(file.layout, 0, file.data.blocks[0].data.slice)
+    layout.chunks.__dict__["_decoded"] = (writer, layout.chunks._decoded[1])
+    asked: list[bool] = []
+    group_pages = page_plan.group_pages
+    monkeypatch.setattr(page_plan, "group_pages", lambda *a, short: asked.append(short) or group_pages(*a, short=short))
+    page_plan.cut(layout, 0, 0, 10, short=short)
+    assert asked == [expected]
+
+
+def test_an_index_that_is_not_there_is_not_read() -> None:
+    layout = indexed(None, write_page_index=False).layout
+
+    def read(start: int, length: int) -> pa.Buffer:
+        raise AssertionError("there is nothing to read")
+
+    assert page_plan.with_index(layout, 0, read).index[0]() == {}
