@@ -22,3 +22,8 @@ def examples(number: int) -> int:
 def sample(items: Sequence[T], one_in: int, first: int = 0) -> Sequence[T]:
     """Return every ``one_in``-th of ``items``, from ``first`` on."""
     return items if ALL else items[first::one_in]
+
+
+def with_last(items: Sequence[T], one_in: int) -> Sequence[T]:
+    """Return every ``one_in``-th of ``items``, and always the last."""
+    return [*sample(items[:-1], one_in), *items[-1:]]

@@ -80,16 +80,17 @@ class _Spool:
                 if self._file is None:
                     self._file = TemporaryFile()  # noqa: SIM115
                     weakref.finalize(self, self._file.close)
-                self._file.seek(self._end)
+                start = self._end
+                self._file.seek(start)
                 self._file.write(data)
                 self._file.flush()
+                self._end = start + len(data)
         except OSError as error:
             raise UsageError(
                 f"The plan of a large table needs about 100 bytes per file for temporary files in '{gettempdir()}', "
                 f"and writing there failed: {error.strerror}. Make space, or set TMPDIR."
             ) from None
-        self._end += len(data)
-        return _Stored(self, self._end - len(data), len(data))
+        return _Stored(self, start, len(data))
 
     def read(self, start: int, length: int) -> bytes:
         assert self._file is not None
