@@ -486,3 +486,31 @@ def test_a_file_is_kept_exactly_where_a_text_between_its_bounds_begins_so(prefix
                 is_one = low is not None and low == high
                 expected = not (is_one and evaluate(expression, {"a": low}))
                 assert _may_match(bind(Not(expression), schema), known) is expected
+
+
+UNKNOWN_ENDS = [(None, None), (None, 3), (0, None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"a {op} 1" for op in ("=", "<>", "<", "<=", ">", ">=", "<=>")),
+        *("a IN (1, 2)", "a NOT IN (1, 2)", "NOT a <=> 1", "a + 1 > 1", "a * 2 = 2", "CAST(a AS BIGINT) < 7"),
+        *(f"a {op} c" for op in ("=", "<>", "<", "<=", ">", ">=")),
+        *(f"f {op} 1.5" for op in ("=", "<", "<=")),
+        *("f IN (1.5, 2.5)", "s LIKE 'a%'", "s NOT LIKE 'a%'", "s LIKE '%b'", "s >= 'b'", "year(d) = 2024"),
+    ],
+)
+def test_an_unknown_bound_of_one_column_leaves_the_other_to_decide(text: str) -> None:
+    kinds = {"a": pa.int8(), "b": pa.int8(), "c": pa.int8(), "d": pa.date32(), "f": pa.float32(), "s": pa.string()}
+    schema = pa.schema(kinds)
+    both, one = bind(parse_filter(f"({text}) AND b > 5"), schema), bind(parse_filter(text), schema)
+    forms = {"f": float, "s": lambda end: "abcd"[end], "d": lambda end: 19_700 + end * 300}
+    for span in UNKNOWN_ENDS:
+        for other in UNKNOWN_ENDS:
+            known = {
+                (name,): _bounds(*(None if end is None else forms.get(name, int)(end) for end in ends))
+                for name, ends in (*((name, span) for name in "adfs"), ("c", other))
+            }
+            assert not _may_match(both, Known({**known, ("b",): _bounds(0, 5)}))
+            assert _may_match(both, Known({**known, ("b",): _bounds(0, 6)})) is _may_match(one, Known(known))
