@@ -40,7 +40,7 @@ _LENGTH = 4
 # Field ids (Apache Parquet, parquet.thrift): PageHeader; DataPageHeader; DataPageHeaderV2.
 _CRC = 4
 _V1, _LEVELS_V1, _RLE = 5, 3, 3
-_V2, _DEFINITION_BYTES, _IS_COMPRESSED = 8, 5, 7
+_V2, _DEFINITION_BYTES, _REPETITION_BYTES, _IS_COMPRESSED = 8, 5, 6, 7
 # Unpacked bytes: of a step, and at most.
 _STEP = 4096
 _LARGEST = 4 * 1024 * 1024
@@ -114,7 +114,7 @@ def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int
         raw, _ = read_struct(view, 0)
         body = page.slice(at, header.compressed)
         if header.kind == DATA_PAGE_V2:
-            levels = raw[_V2][_DEFINITION_BYTES]
+            levels = raw[_V2][_REPETITION_BYTES] + raw[_V2][_DEFINITION_BYTES]
             packed = codec if raw[_V2].get(_IS_COMPRESSED, True) else 0
             indices = _page_body(body.slice(levels), packed, header.uncompressed - levels)
         elif header.kind == DATA_PAGE:
@@ -131,7 +131,7 @@ def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int
 
 
 def _page_body(body: pa.Buffer, codec: int, size: int) -> bytes:
-    if size > _LARGEST:
+    if not 0 <= size <= _LARGEST:
         raise ShortDictionary
     return pa.decompress(body, size, CODECS[codec], asbytes=True) if codec and size else body.to_pybytes()
 
