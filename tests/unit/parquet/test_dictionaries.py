@@ -170,6 +170,10 @@ def test_texts_behind_the_dictionary_do_not_count(limit: int) -> None:
     whole = column.pages.starts[0] - column.chunk.start
     expected = int(whole * 100 / column.pages.rows[encoded] * 1.1) + 1024
     assert share == (expected if expected < whole else None)
+    # A footer that does not state it: all pages may be of the dictionary.
+    unsaid = dictionaries.beginning(column.chunk._replace(encoding_stats=None), column.pages, (0,))
+    expected = int(whole * 100 / column.pages.rows[-1] * 1.1) + 1024
+    assert unsaid == (expected if expected < whole else None)
 
 
 def test_what_saves_little_or_takes_long_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +228,7 @@ def test_pages_without_values_or_indices_refer_to_nothing() -> None:
         (bytes([9, 8 << 1, 0x34, 0x01]), 0x134),  # a width of two bytes
         (bytes([1, 1 << 1 | 1, 0]), 0),  # a group of eight bits
         (bytes([2, 1 << 1 | 1, 0b00_01_10_00, 0]), 2),
+        (bytes([32, 8 << 1, 1, 0, 0, 2]), 0x02000001),
         (bytes([2, 1 << 1 | 1, 0b01_01_01_01, 0b10_11_10_10]), 3),
         (bytes([0, 1 << 1 | 1]), 0),  # of width 0, every index is 0
         (bytes([3, 1 << 1 | 1, 0b000_00101]), 5),  # a writer may leave the last bytes out
@@ -231,6 +236,11 @@ def test_pages_without_values_or_indices_refer_to_nothing() -> None:
 )
 def test_runs_and_groups(data: bytes, largest: int) -> None:
     assert dictionaries._largest(data) == largest
+
+
+def test_an_index_has_at_most_32_bits() -> None:
+    with pytest.raises(ValueError, match="more than 32 bits"):
+        dictionaries._largest(bytes([33, 8 << 1, 1, 0, 0, 0, 0]))
 
 
 # === Damage ===
@@ -280,6 +290,7 @@ def test_every_beginning_of_a_snappy_stream_is_a_beginning_of_its_bytes(text: st
         lengths.add(size)
         assert size == 0 or pa.decompress(complete, size, "snappy", asbytes=True) == data[:size]
     assert dictionaries._complete_snappy(stream)[1] == len(data)
+    assert isinstance(dictionaries._unpacked(stream, 1), bytes)
     assert all(left < right for left, right in itertools.pairwise(sorted(lengths)))
     if text in ("random", "one long literal"):
         # Bytes that do not repeat are there up to the last one.
