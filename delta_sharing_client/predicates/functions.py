@@ -139,13 +139,14 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
     kinds = {kind_of(item) for item in types}
     row = ROWS[name]
     takes, checked = row.takes, types[:1] if name in CASTS else types
-    if name == "+" and isinstance(arguments[-1], Interval):
+    *_, last = arguments
+    if name == "+" and isinstance(last, Interval):
         takes, checked = _DATED, types[:1]
     if takes is not None and not {kind_of(item) for item in checked} <= takes[1]:
         found = " and ".join(describe(item) for item in checked)
         raise UsageError(f"{takes[0]} was expected in '{shown}', found {found}.")
     if takes is _DATED and name == "+":
-        is_time = isinstance(arguments[-1], Interval) and arguments[-1].unit == "MICROSECOND"
+        is_time = isinstance(last, Interval) and last.unit == "MICROSECOND"
         return pa.timestamp("us", "UTC") if is_time and kinds & {Kind.DATE} else types[0]
     if row.most and len(arguments) > row.most:
         raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
@@ -286,7 +287,7 @@ def as_type(value: Value, data_type: pa.DataType) -> Value:
     if isinstance(value, (int, float, decimal.Decimal)):
         if kind is Kind.FLOATING:
             return as_double(value)
-        return decimal.Decimal(value) if kind is Kind.DECIMAL and isinstance(value, int) else value
+        return decimal.Decimal(value) if kind is Kind.DECIMAL else value
     if kind is Kind.TIMESTAMP and isinstance(value, Moment):
         return Moment(value.nanoseconds, Zone.UTC)
     if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ) and isinstance(value, Day):

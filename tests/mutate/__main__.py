@@ -39,6 +39,7 @@ ROOMS = {
 ABOVE = (
     *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
     *(f"tests/unit/{room}" for room in ROOMS),
+    "tests/integration/test_names.py",
     *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "optional", "planning", "reads", "redact")),
 )
 

@@ -20,6 +20,7 @@ from delta_sharing_client.delta.data_types import (
 from delta_sharing_client.delta.schema import (
     from_arrow_schema,
     from_arrow_type,
+    is_geometry,
     parse_schema,
     schema_to_json,
     to_arrow_schema,
@@ -145,6 +146,11 @@ def test_a_geospatial_column_is_binary_with_the_metadata_of_geoarrow(
     assert json.loads(field.metadata[b"ARROW:extension:metadata"]) == content
     nested = to_arrow_type(ArrayType(PrimitiveType(name)))
     assert nested.value_field.metadata == field.metadata
+    assert is_geometry(field)
+    assert is_geometry(nested.value_field)
+    assert is_geometry(to_arrow_type(MapType(PrimitiveType("long"), PrimitiveType(name))).item_field)
+    assert not is_geometry(to_arrow_schema(found).field("id"))
+    assert not is_geometry(pa.field("a", pa.binary(), metadata={"ARROW:extension:name": "geoarrow.point"}))
 
 
 @pytest.mark.parametrize(("name", "arrow"), [("timestamp_nanos", ("ns", "UTC")), ("timestamp_nanos_ntz", ("ns", None))])
@@ -227,6 +233,10 @@ def test_a_malformed_field_is_refused(field: object) -> None:
         (
             _schema(_field("a", {"type": "array", "elementType": ["x" * 76]})),
             f"Column 'a.element' must have a type, a name or an object with a type, found ['{'x' * 76}'].",
+        ),
+        (
+            _schema(_field("a", {"type": "map", "keyType": "long", "valueType": 5})),
+            "Column 'a.value' must have a type, a name or an object with a type, found 5.",
         ),
         (
             _schema(_field("a", {"type": "map", "keyType": ["x" * 77], "valueType": "long"})),

@@ -1014,6 +1014,8 @@ def test_a_call_has_the_type_that_holds_its_results(name: str, arguments: list[A
         ("+", [BOOL, I8], "A number was expected in 'shown', found boolean and byte."),
         ("+", [TEXT, MONTHS], "A date or timestamp was expected in 'shown', found string."),
         ("year", [TEXT], "A date or timestamp was expected in 'shown', found string."),
+        ("*", [I8, MONTHS], "A number was expected in 'shown', found byte and interval."),
+        ("*", [DATE, MONTHS], "A number was expected in 'shown', found date and interval."),
         ("lower", [I8], "A string was expected in 'shown', found byte."),
         ("year", [DATE, DATE], "'shown' has too many arguments. The most that 'year' takes is 1."),
         ("/", [DEC, I8], "'shown' divides decimals, which rounds. Multiply"),

@@ -514,3 +514,30 @@ def test_an_unknown_bound_of_one_column_leaves_the_other_to_decide(text: str) ->
             }
             assert not _may_match(both, Known({**known, ("b",): _bounds(0, 5)}))
             assert _may_match(both, Known({**known, ("b",): _bounds(0, 6)})) is _may_match(one, Known(known))
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "upper", "expected"),
+    [
+        # A cast to integers cuts off what is behind the point, towards zero.
+        ("CAST(n AS INT) > 3", Decimal(0), Decimal("3.9"), False),
+        ("CAST(n AS INT) >= 3", Decimal(0), Decimal("3.9"), True),
+        ("CAST(n AS INT) < 1", Decimal("1.9"), Decimal(5), False),
+        ("CAST(n AS INT) <= 1", Decimal("1.9"), Decimal(5), True),
+        ("CAST(n AS INT) < 0", Decimal("-0.9"), Decimal(5), False),
+        ("CAST(n AS INT) <= 0", Decimal("-0.9"), Decimal(5), True),
+        # What does not fit has no bound.
+        ("CAST(a AS TINYINT) > 5", 0, 300, True),
+        ("CAST(a AS TINYINT) > 5", 0, 5, False),
+        ("CAST(a AS TINYINT) < 5", 5, 300, False),
+        ("CAST(a AS TINYINT) < 5", -300, 300, True),
+        ("CAST(a AS TINYINT) < 5", None, 300, True),
+        ("CAST(a AS TINYINT) > 5", 0, None, True),
+        ("CAST(a AS DECIMAL(10, 2)) > 5", 0, 5, False),
+        ("CAST(a AS DECIMAL(10, 2)) >= 5", 0, 5, True),
+    ],
+)
+def test_a_cast_keeps_the_order_of_its_bounds(text: str, lower: Any, upper: Any, expected: bool) -> None:
+    bound = bind(parse_filter(text), pa.schema({"n": pa.decimal128(5, 1), "a": pa.int32()}))
+    known = _bounds(lower, upper, 0, 5)
+    assert _may_match(bound, Known({("n",): known, ("a",): known})) is expected

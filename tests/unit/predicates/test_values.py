@@ -23,6 +23,7 @@ from delta_sharing_client.predicates.values import (
     order,
     parse_date,
     parse_moment,
+    timestamp_of,
     type_name,
 )
 from tests.quota import meets, met
@@ -281,3 +282,35 @@ def test_intervals_are_days_or_microseconds_or_months() -> None:
     assert shown == ["INTERVAL '2' HOUR", "INTERVAL '-1' MINUTE", "INTERVAL '1' SECOND", "INTERVAL '1' MICROSECOND"]
     with pytest.raises(UsageError, match="more than an interval can hold"):
         Interval(1 << 31, "MONTH")
+
+
+LAST = (2**63 - 1) // 10**6
+
+
+@pytest.mark.parametrize("zone", list(Zone))
+@pytest.mark.parametrize(
+    ("value", "micros"),
+    [
+        (0, 0),
+        (-1, -(10**6)),
+        (LAST, LAST * 10**6),
+        (LAST + 1, 2**63 - 1),
+        (2**63 - 1, 2**63 - 1),
+        (-LAST, -LAST * 10**6),
+        (-LAST - 1, -(2**63)),
+        (-(2**63), -(2**63)),
+        (Day(1), 86_400 * 10**6),
+        (Day(106_751_991), 106_751_991 * 86_400 * 10**6),
+        (Moment(1999, Zone.UTC), 1),
+        (Moment((2**63 - 1) * 1000 + 999, Zone.LOCAL), 2**63 - 1),
+        (Moment(-(2**63) * 1000, Zone.LOCAL), -(2**63)),
+    ],
+)
+def test_seconds_and_days_become_moments_and_seconds_stop_at_the_ends(zone: Zone, value: object, micros: int) -> None:
+    assert timestamp_of(zone)(value) == Moment(micros * 1000, zone)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [Day(106_751_992), Day(-106_751_992), Moment(2**63 * 1000, Zone.UTC), "yesterday"])
+def test_what_is_no_moment_has_none(value: object) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - callers name the cast
+        timestamp_of(Zone.UTC)(value)  # type: ignore[arg-type]

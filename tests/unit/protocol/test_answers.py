@@ -13,6 +13,7 @@ from requests.structures import CaseInsensitiveDict
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
+    Format,
     Metadata,
     Protocol,
     RemoveFile,
@@ -214,6 +215,30 @@ def test_access_is_by_url(modes: list[str] | None, needs_url: bool, refused: str
     told = found.head
     assert (told.table_size, told.num_files, told.location, told.auxiliary_locations) == (3, 2, "s3://b", ("s3://c",))
     assert told.access_modes == tuple(modes or ())
+
+
+def test_the_metadata_of_a_parquet_response_has_all_its_fields() -> None:
+    told = {
+        **METADATA,
+        "format": {"provider": "Parquet", "options": {"a": "b"}},
+        "partitionColumns": ["p"],
+        "configuration": {"k": "v", "gone": None},
+        "name": "n",
+        "description": "d",
+    }
+    found = answer()
+    found.begin(iter(lines(HEADS[PARQUET][0], {"metaData": told})))
+    expected = Metadata(
+        id="t",
+        schema_string=SCHEMA,
+        format=Format("Parquet", {"a": "b"}),
+        partition_columns=["p"],
+        configuration={"k": "v"},
+        name="n",
+        description="d",
+    )
+    assert found.head.metadata == expected
+    assert begun(PARQUET).head.metadata.configuration is None
 
 
 # === Files ===

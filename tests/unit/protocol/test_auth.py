@@ -177,7 +177,10 @@ def test_token_endpoint_that_is_busy_is_tried_again(server, oauth, wire):
     ("status", "body", "shown"),
     [
         (401, b'{"error": "invalid_client", "error_description": "planted-secret is wrong"}', "invalid_client"),
+        (400, b"plain words", "plain words"),
+        (404, b'{"access_token": "a"}', "404"),
         (200, b"{}", "no 'access_token'"),
+        (200, b"planted words", "no 'access_token'"),
         (200, b"<html><title>Sign in</title>", "a page of HTML with the title 'Sign in'"),
         (200, b"[" * 100_000, "no 'access_token'"),
         (200, b'{"access_token": "a' + b"\\n" + b'planted"}', "a line break at position 2 of 9"),

@@ -11,7 +11,7 @@ import pytest
 from delta_sharing_client.cli import main
 from delta_sharing_client.errors import AuthError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.protocol import loose
-from delta_sharing_client.protocol.lines import Line
+from delta_sharing_client.protocol.lines import Line, SingleAction
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
 
@@ -400,3 +400,30 @@ def test_what_may_pass_is_tried_again(server, rest, wire, status):
     server.on("GET", "/shares", wire.Reply(status, b"<html><title>Oh</title></html>"))
     with pytest.raises((RequestError, TransportError), match=r"a page of HTML with the title 'Oh'.* Tried 4 times"):
         rest.list_shares()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "is_told"),
+    [
+        ("true", True, False),
+        ("false", False, False),
+        ('"true"', True, True),
+        ('"FALSE"', False, True),
+        ("1", True, True),
+        ("0", False, True),
+        ('"1"', True, True),
+    ],
+)
+def test_a_truth_value_is_one_of_few_texts(written, meant, is_told):
+    found = loose.Loosened("x")
+    text = f'{{"add":{{"path":"p","size":"5","dataChange":{written}}}}}'
+    action = found.decode(text.encode(), SingleAction).add
+    assert (action.data_change, action.size) == (meant, 5)
+    told = "'dataChange' is neither true nor false"
+    assert set(found.counts) == {"'size' is not an integer", *([told] if is_told else [])}
+
+
+@pytest.mark.parametrize("written", ['"yes"', "2", "[]", '""'])
+def test_what_may_be_true_or_false_is_refused(written):
+    with pytest.raises(loose.MALFORMED):
+        loose.Loosened("x").decode(f'{{"add":{{"path":"p","dataChange":{written}}}}}'.encode(), SingleAction)

@@ -241,6 +241,8 @@ def test_version_2_types_are_read():
     assert Profile.load({**OAUTH, "tokenEndpoint": "https://login/token/"}).credentials.token_endpoint == (
         "https://login/token"
     )
+    asked = "https://login/token?tenant=t"
+    assert Profile.load({**OAUTH, "tokenEndpoint": asked}).credentials.token_endpoint == asked
 
 
 def test_unknown_type_is_refused_by_name():

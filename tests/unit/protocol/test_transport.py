@@ -24,9 +24,11 @@ from delta_sharing_client.protocol import loose, pages
 from delta_sharing_client.protocol import profile as profiles
 from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table, table_metadata
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.transport import Transport
 from delta_sharing_client.protocol.urls import RefreshingUrls
 
@@ -302,3 +304,53 @@ def test_a_secret_in_a_file_has_at_most_so_many_bytes(tmp_path, size):
     else:
         with pytest.raises(ProfileError, match="it is longer than"):
             profiles.SecretFile(str(path)).reveal()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (None, None),
+        ("0", 0),
+        (" 7 ", 7),
+        ("9" * 19, 10**19 - 1),
+        *((text, ProtocolError) for text in ("", "-1", "7.0", "\u00b2", "\u0663", "9" * 20, "seven")),
+    ],
+)
+def test_the_version_in_a_header_is_a_whole_number(text, version):
+    headers = {} if text is None else {"Delta-Table-Version": text}
+    if version is ProtocolError:
+        with pytest.raises(ProtocolError, match="expected a version"):
+            version_header(headers, "Reading", "s.d.t")
+    else:
+        assert version_header(headers, "Reading", "s.d.t") == version
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("dem",), "Did you mean 'Demo'?"),
+        (("DEMO", "shp"), "Did you mean 'DEMO.Shop'?"),
+        (("other", "shp"), "There are: Demo."),
+    ],
+)
+def test_a_name_that_is_not_there_is_answered_with_the_nearest(server, rest, wire, given, told):
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": "Demo"}]}))
+    schemas = wire.as_json({"items": [{"name": "Shop", "share": "Demo"}]})
+    server.on("GET", "/shares/Demo/schemas", schemas)
+    server.on("GET", "/shares/DEMO/schemas", schemas)
+    with pytest.raises(DeltaSharingError) as caught:
+        rest.list_schemas(*given) if len(given) == 1 else rest.list_tables(*given)
+    assert told in str(caught.value)
+
+
+def test_a_request_carries_nothing_of_the_person_who_runs_it(server, rest, wire, monkeypatch, tmp_path):
+    """No login of ~/.netrc, no cookie of an earlier response, no redirect that requests would follow."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login planted password planted")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.on("GET", "/shares", wire.as_json({}, headers={"Set-Cookie": "planted=planted; Path=/"}))
+    assert rest.list_shares() == rest.list_shares() == []
+    for url in (f"{server.endpoint}/shares", f"{server.endpoint}/elsewhere"):
+        with Session() as session:
+            session.request("GET", url)
+    assert {seen.headers.get("authorization") for seen in server.seen} == {f"Bearer {wire.token}", None}
+    assert not any("cookie" in seen.headers for seen in server.seen)
