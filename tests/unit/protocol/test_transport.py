@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import socket
+import types
+from unittest import mock
 
 import pytest
 import requests
+import urllib3
 
 from delta_sharing_client import retry
 from delta_sharing_client.delta.paths import url_key
@@ -17,10 +21,11 @@ from delta_sharing_client.errors import (
     ProfileError,
     ProtocolError,
     RequestError,
+    TransportError,
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import loose, pages
+from delta_sharing_client.protocol import loose, pages, sessions
 from delta_sharing_client.protocol import profile as profiles
 from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.loose import Loosened
@@ -31,6 +36,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.transport import Transport
 from delta_sharing_client.protocol.urls import RefreshingUrls
+from delta_sharing_client.protocol.watch import shut
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 STATUS = "/shares/s/schemas/d/tables/t/queries/q"
@@ -354,3 +360,46 @@ def test_a_request_carries_nothing_of_the_person_who_runs_it(server, rest, wire,
             session.request("GET", url)
     assert {seen.headers.get("authorization") for seen in server.seen} == {f"Bearer {wire.token}", None}
     assert not any("cookie" in seen.headers for seen in server.seen)
+
+
+def test_a_body_that_is_cut_off_fails_with_the_id_of_its_query(server, rest, wire):
+    server.on("GET", "/shares", wire.Reply(200, b'{"items": []}', framing="cut-length", cut=3))
+    with pytest.raises(TransportError) as caught:
+        rest.list_shares()
+    (sent,) = {seen.headers["user-agent"].partition("QueryId-")[2].split()[0] for seen in server.seen}
+    assert caught.value.query_id == sent
+
+
+class Wrapped:
+    """TLS in the TLS of a proxy: no socket, but like one."""
+
+    def __init__(self):
+        self.calls = []
+
+    def setsockopt(self, *arguments):
+        self.calls.append(arguments[:2])
+
+    def shutdown(self, how):
+        self.calls.append(how)
+
+
+def test_what_wraps_a_socket_is_shut_down_too():
+    inner = Wrapped()
+    outer = mock.Mock(socket=inner)
+    for given in (inner, outer):
+        inner.calls.clear()
+        shut(given)
+        assert inner.calls == [(socket.SOL_SOCKET, socket.SO_LINGER), socket.SHUT_RDWR]
+    shut(None)
+    closed = socket.socket()
+    closed.close()
+    shut(closed)
+
+
+@pytest.mark.parametrize(("pending", "is_connected"), [(None, True), (lambda: 0, True), (lambda: 5, False)])
+def test_a_connection_with_bytes_that_tls_took_is_not_used_again(monkeypatch, pending, is_connected):
+    connection = sessions._Connection("127.0.0.1")
+    monkeypatch.setattr(urllib3.connection.HTTPConnection, "is_connected", True)
+    connection.sock = types.SimpleNamespace() if pending is None else types.SimpleNamespace(pending=pending)
+    assert connection.is_connected is is_connected
+    connection.sock = None

@@ -313,3 +313,10 @@ def _with_text(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _with_text(field.type)) for field in kind])
     return pa.string()
+
+
+def test_what_is_forgotten_is_gone() -> None:
+    file = File(numbers())
+    file.data.replaced[7] = b"x"  # type: ignore[index]
+    file.data.forget()
+    assert (len(file.data.blocks), len(file.data.replaced), len(file.data.opened)) == (0, 0, 0)
