@@ -7,7 +7,7 @@ them, so they are known for each batch before it is filtered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -459,28 +459,45 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
-def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``rows`` rows of a task with only constant columns, without its file.
+def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of tasks with only constant columns, so many of each, without their files.
 
-    The predicate is evaluated once, because all rows are the same, and not at all without rows.
+    Rows of several tasks share a batch. The predicate is evaluated once for a task, because all of its rows are the
+    same, and not at all without rows. Errors name the file.
     """
-    constants = shape.constants(task)
-    if not rows or not _matches_constants(shape, constants):
-        return
-    step = shape.context.options.batch_rows
-    for start in range(0, rows, step):
-        yield _constant_batch(shape.context.output, constants, min(step, rows - start))
+    step, output = shape.context.options.batch_rows, shape.context.output
+    held: list[tuple[dict[str, pa.Scalar], int]] = []
+    room = step
+    for task, rows in counted:
+        try:
+            constants = shape.constants(task)
+            left = rows if rows and _matches_constants(shape, constants) else 0
+        except DeltaSharingError as error:
+            error.file_id = error.file_id or task.file_id
+            raise
+        while left:
+            taken = min(left, room)
+            held.append((constants, taken))
+            left, room = left - taken, room - taken
+            if not room:
+                yield _constant_batch(output, held)
+                held, room = [], step
+    if held:
+        yield _constant_batch(output, held)
 
 
 def _matches_constants(shape: Shape, constants: dict[str, pa.Scalar]) -> bool:
     predicate = shape.context.predicate
     if predicate is None:
         return True
-    return count_true(predicate_mask(predicate, _constant_batch(shape.context.filters, constants, 1))) > 0
+    return count_true(predicate_mask(predicate, _constant_batch(shape.context.filters, [(constants, 1)]))) > 0
 
 
-def _constant_batch(columns: tuple[ReadColumn, ...], constants: dict[str, pa.Scalar], rows: int) -> pa.RecordBatch:
+def _constant_batch(columns: tuple[ReadColumn, ...], held: list[tuple[dict[str, pa.Scalar], int]]) -> pa.RecordBatch:
     if not columns:
-        return rows_without_columns(rows)
-    arrays = [pa.repeat(constants[column.name], rows) for column in columns]
+        return rows_without_columns(sum(rows for _, rows in held))
+    arrays = []
+    for column in columns:
+        parts = [pa.repeat(constants[column.name], rows) for constants, rows in held]
+        arrays.append(parts[0] if len(parts) == 1 else pa.concat_arrays(parts))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))

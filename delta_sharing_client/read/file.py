@@ -165,6 +165,23 @@ async def read_file(shared: Shared, number: int, task: FileTask, rows: Sink, *, 
         raise
 
 
+def is_constant(shape: Shape, task: FileTask) -> bool:
+    """Whether the rows of ``task`` are known without a request: their number, and one value in each column."""
+    if task.has_vector or task.row_groups is not None or task.num_records is None or task.num_records < 0:
+        return False
+    return not shape.needs_file(task)
+
+
+async def read_constants(shared: Shared, number: int, tasks: Sequence[FileTask], rows: Sink) -> None:
+    """Send the rows of ``tasks``, for which ``is_constant`` is true; errors as in ``read_file``."""
+    try:
+        counted = [(task, task.num_records or 0) for task in tasks]
+        await _FileRead(shared, number, tasks[0], again=False).send_constants(counted, rows)
+    except DeltaSharingError as error:
+        error.table = error.table or shared.shape.context.table
+        raise
+
+
 class _FileRead:
     def __init__(self, shared: Shared, number: int, task: FileTask, *, again: bool) -> None:
         self._s = shared
@@ -184,15 +201,16 @@ class _FileRead:
         if not needs_file and task.num_records is not None:
             selection = await self._selection()
             selection.check(task.num_records)
-            await self._send_constants(selection.count(task.num_records), rows)
+            await self.send_constants([(task, selection.count(task.num_records))], rows)
         elif needs_file and self._wants_whole():
             await self._read_whole(rows)
         else:
             await self._read_parts(rows, needs_file)
 
-    async def _send_constants(self, count: int, rows: Sink) -> None:
-        found = constant_batches(self._s.shape, self._task, count)
-        if count <= _FEW_ROWS:
+    async def send_constants(self, counted: Sequence[tuple[FileTask, int]], rows: Sink) -> None:
+        """Send so many rows of each file, which have one value in each column."""
+        found = constant_batches(self._s.shape, counted)
+        if sum(count for _, count in counted) <= _FEW_ROWS:
             rows.send(list(found), _nothing)
         else:
             # A log may state any number of rows; they are created here as they are taken.
@@ -266,7 +284,7 @@ class _FileRead:
         footer = parse_footer(tail, self._file.size)
         selection.check(footer.metadata.num_rows)
         if not needs_file:
-            await self._send_constants(selection.count(footer.metadata.num_rows), rows)
+            await self.send_constants([(self._task, selection.count(footer.metadata.num_rows))], rows)
             return
         held = Block(self._file.size - int(tail.size), tail)
         layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=False)

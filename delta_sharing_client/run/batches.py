@@ -104,7 +104,7 @@ class _Read:
         self._item = item
         self._batches.extend(item.batches)
         if item.begins:
-            self.report.add(files=1)
+            self.report.add(files=len(item.tasks))
 
     def forget(self) -> None:
         """Release the rows that were not taken."""
@@ -125,8 +125,8 @@ class _Read:
         assert self._loop is not None
         if item.ends:
             # Before the release: after the last one, progress is shown for the last time.
-            self._taken.files += 1
-            self._taken.bytes += max(0, item.task.size)
+            self._taken.files += len(item.tasks)
+            self._taken.bytes += sum(max(0, task.size) for task in item.tasks)
         with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
             self._loop.call_soon_threadsafe(item.release)
         if item.ends and self.report.on_progress is not None and (progress := self.report.progress) is not None:

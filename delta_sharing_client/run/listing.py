@@ -94,9 +94,16 @@ class Listing:
                 if not self._listed and not self.is_whole:
                     await self._news.wait()
         task = self._listed.popleft()
-        if self._is_full and 2 * len(self._listed) < self._most:
-            self._make_room()
+        self._make_room_if_low()
         return task
+
+    def take(self, wanted: Callable[[FileTask], bool], most: int) -> list[FileTask]:
+        """Return the next files up to the first that is not ``wanted``, of those that are listed already."""
+        taken: list[FileTask] = []
+        while len(taken) < most and self._listed and wanted(self._listed[0]):
+            taken.append(self._listed.popleft())
+        self._make_room_if_low()
+        return taken
 
     def hurry(self) -> None:
         """Allow the listing to go further ahead, because the first rows have arrived."""
@@ -113,6 +120,10 @@ class Listing:
                 self._room.put(None)
             else:
                 self._stream.close()
+
+    def _make_room_if_low(self) -> None:
+        if self._is_full and 2 * len(self._listed) < self._most:
+            self._make_room()
 
     def _make_room(self) -> None:
         if self._is_full:

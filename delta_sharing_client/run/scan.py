@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.read.budget import Budget
-from delta_sharing_client.read.file import Shared, read_file
+from delta_sharing_client.read.file import Shared, is_constant, read_constants, read_file
 from delta_sharing_client.read.layout import Shape
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import Ratio
@@ -37,14 +38,18 @@ _FEW_FILES = 4
 _PATIENCE = 0.05
 # The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
 _MOST_AHEAD = 8
+# Files whose rows are known without a request, read together: a task of the loop takes longer than one of them.
+_MOST_CONSTANT = 1000
 
 
 class Item(NamedTuple):
-    """Rows for the consumer. ``task`` is that of the file, ``begins`` and ``ends`` mark its first and last rows,
-    ``release`` frees their memory, on the loop."""
+    """Rows for the consumer, of one file or several.
+
+    ``begins`` and ``ends`` mark their first and last rows; ``release`` frees their memory, on the loop.
+    """
 
     batches: list[pa.RecordBatch]
-    task: FileTask
+    tasks: Sequence[FileTask]
     begins: bool
     ends: bool
     release: Callable[[], None]
@@ -59,11 +64,11 @@ class Taken:
 
 
 class _Slot:
-    """The rows of one file on their way to the consumer (``read.file.Sink``)."""
+    """The rows of one file, or of constant ones, on their way to the consumer (``read.file.Sink``)."""
 
-    def __init__(self, run: ScanRun, task: FileTask) -> None:
+    def __init__(self, run: ScanRun, tasks: Sequence[FileTask]) -> None:
         self._run = run
-        self.task = task
+        self.tasks = tasks
         self.is_sent = False
         self.is_over = False
         self.failure: BaseException | None = None
@@ -131,7 +136,7 @@ class _Slot:
             self._run.item_taken()
             release()
 
-        self._run.forward(Item(batches, self.task, begins, ends, taken))
+        self._run.forward(Item(batches, self.tasks, begins, ends, taken))
 
 
 class ScanRun:
@@ -196,7 +201,9 @@ class ScanRun:
         try:
             number = 0
             while (task := await self._next()) is not None:
-                self._open(shared, number, task, tasks)
+                constant = functools.partial(is_constant, shared.shape)
+                others = self._listing.take(constant, _MOST_CONSTANT) if constant(task) else []
+                self._open(shared, number, [task, *others], tasks)
                 number += 1
         except Exception as error:
             if self._limit is None:
@@ -208,8 +215,8 @@ class ScanRun:
         if failure is not None:
             raise failure
 
-    def _open(self, shared: Shared, number: int, task: FileTask, tasks: set[asyncio.Task[None]]) -> None:
-        slot = _Slot(self, task)
+    def _open(self, shared: Shared, number: int, files: Sequence[FileTask], tasks: set[asyncio.Task[None]]) -> None:
+        slot = _Slot(self, files)
         self._slots.append(slot)
         self._working += 1
         reading = asyncio.ensure_future(self._read(shared, number, slot))
@@ -261,15 +268,19 @@ class ScanRun:
         return await self._listing.next()
 
     async def _read(self, shared: Shared, number: int, slot: _Slot) -> None:
-        self._report.begin(slot.task.size)
+        task = slot.tasks[0]
+        self._report.begin(sum(max(0, each.size) for each in slot.tasks))
         try:
             try:
-                await read_file(shared, number, slot.task, slot)
+                if len(slot.tasks) > 1:
+                    await read_constants(shared, number, slot.tasks, slot)
+                else:
+                    await read_file(shared, number, task, slot)
             except Stale:
-                if slot.task.version is not None or not slot.drop():
+                if task.version is not None or not slot.drop():
                     raise  # some of its rows were already returned, here or by another task
-                self._report.begin(slot.task.size)
-                await read_file(shared, number, slot.task, slot, again=True)
+                self._report.begin(task.size)
+                await read_file(shared, number, task, slot, again=True)
         except Exception as error:
             slot.failure = error
             if self._limit is None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import functools
 import pickle
 import subprocess
@@ -14,7 +15,9 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import FileTask
@@ -24,6 +27,7 @@ from delta_sharing_client.run.batches import execute
 from delta_sharing_client.run.scan import ScanRun, _Slot
 from tests.memory import arrow_bytes
 from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
+from tests.vectors import encode_inline
 from tests.versions import VERIFIES_PAGES
 
 MakeTable = Callable[..., Table]
@@ -384,3 +388,79 @@ def test_what_is_dropped_of_a_file_that_is_read_again_is_not_waited_for() -> Non
         await asyncio.wait_for(slot.taken(0), 1)
 
     asyncio.run(check())
+
+
+# === Files whose rows are known without a request ===
+
+
+@pytest.fixture
+def days(make_table: MakeTable) -> Table:
+    """40 files of one day each with as many rows as its number; every tenth with a vector, every seventh without a
+    count, the last with a value that is no day."""
+    content = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    found = make_table(content, partition_columns=["day"])
+    for number in range(40):
+        rows = pa.table({"id": pa.array(range(number), pa.int64())})
+        vector = encode_inline(DeletionVector.from_positions([0])) if number and number % 10 == 0 else None
+        found.add(
+            rows,
+            stats=None if number % 7 == 3 else {"numRecords": number},
+            partition_values={"day": f"2024-01-{1 + number % 28:02d}"},
+            **({"deletion_vector": vector} if vector is not None else {}),
+        )
+    return found
+
+
+def expected_days() -> list[datetime.date]:
+    counts = [number - (1 if number and number % 10 == 0 else 0) for number in range(40)]
+    return [datetime.date(2024, 1, 1 + number % 28) for number, count in enumerate(counts) for _ in range(count)]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 100, 10_000])
+def test_rows_of_constant_files_come_together_and_in_order(days: Table, batch_rows: int) -> None:
+    report = ScanReport()
+    options = fast_options(batch_rows=batch_rows)
+    batches = list(execute(days.plan(columns=["day"], options=options), report))
+    found = pa.Table.from_batches(batches)
+    assert found["day"].to_pylist() == expected_days()
+    assert (report.files, report.rows) == (40, len(expected_days()))
+    assert max(batch.num_rows for batch in batches) <= batch_rows
+    if batch_rows == 10_000:
+        # One for each file that needs a request, and one for those between them.
+        assert len(batches) <= 2 * (4 + 6) + 1
+    assert {request.name for request in days.storage.requests} == {
+        f"part-{number}.parquet" for number in range(40) if number % 7 == 3
+    }
+
+
+def test_constant_files_without_columns_are_counted(days: Table) -> None:
+    assert sum(batch.num_rows for batch in execute(days.plan(columns=[]))) == len(expected_days())
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, 36, 300, 10_000])
+def test_a_limit_ends_among_constant_files(days: Table, limit: int) -> None:
+    assert days.read(columns=["day"], limit=limit)["day"].to_pylist() == expected_days()[:limit]
+
+
+def test_a_filter_is_evaluated_for_each_constant_file(days: Table) -> None:
+    wanted = datetime.date(2024, 1, 9)
+    found = days.read(columns=["day"], filter=col("day") >= wanted)
+    assert found["day"].to_pylist() == [day for day in expected_days() if day >= wanted]
+
+
+def test_a_partition_value_that_is_none_is_an_error_of_its_file(days: Table) -> None:
+    file = days.adds[19]
+    days.adds[19] = replace(file, action=replace(file.action, partition_values={"day": "no day"}))
+    with pytest.raises(DataError, match="no day") as caught:
+        days.read(columns=["day"])
+    assert (caught.value.table, caught.value.file_id) == ("share.schema.t", "id-part-19.parquet")
+
+
+def test_progress_counts_every_constant_file(days: Table) -> None:
+    seen = []
+    report = ScanReport()
+    report.on_progress = lambda progress: seen.append(progress.files_done)
+    for _ in execute(days.plan(columns=["day"]), report):
+        pass
+    assert seen[-1] == 40
+    assert seen == sorted(seen)
