@@ -409,7 +409,7 @@ def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages
             return longest
         first = next(_texts(data, group, leaf), None)
         if first is not None and len(first.dictionary):
-            return int(pc.max(pc.binary_length(first.dictionary)).as_py() or 0)
+            return int(pc.max(pc.binary_length(first.dictionary)).as_py())
     return chunk.uncompressed
 
 
