@@ -81,6 +81,12 @@ def test_positions_out_of_range_are_refused(positions: list[int]) -> None:
         DeletionVector.from_positions(positions)
 
 
+def test_positions_in_a_row_take_few_bytes() -> None:
+    found = DeletionVector.from_positions(range(100_000))
+    assert len(pickle.dumps(found)) < 500
+    assert found.cardinality == 100_000
+
+
 def test_a_bucket_is_there_once() -> None:
     bucket = struct.pack("<I", 1) + pyroaring.BitMap([1]).serialize()
     decoded = decode_inline(inline(struct.pack("<IQ", PORTABLE_MAGIC, 1) + bucket, 1))

@@ -83,6 +83,15 @@ def test_a_page_of_new_files_is_given_back_as_it_is(vector: DeletionVectorDescri
         assert listed.new(files) is files
 
 
+def test_names_are_held_up_to_a_number() -> None:
+    listed = ListedFiles("s.s.t", 3, 3)
+    held = []
+    for number in range(10):
+        listed.new([file(str(number))])
+        held.append(len(listed._held))
+    assert held == [1, 2, 3, 0] * 2 + [1, 2]
+
+
 def test_the_bytes_are_known_if_the_size_of_every_file_is() -> None:
     listed = ListedFiles("s.s.t", 3)
     listed.new([file("a", 0), file("b", 5)])

@@ -324,6 +324,10 @@ def test_fields_that_a_writer_left_out_are_not_compared(builder: LogBuilder) -> 
             },
             "'protocol' must be reader 3, writer 7, features ['x'], found reader 1, writer 2, features []",
         ),
+        (
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2, "readerFeatures": ["x"]}},
+            "'protocol' must be reader 1, writer 2, features ['x'], found reader 1, writer 2, features []",
+        ),
         ({"numFiles": 3, "tableSizeBytes": 19}, "'tableSizeBytes' must be 19, found 20; 'numFiles' must be 3, found 2"),
     ],
 )
