@@ -13,7 +13,7 @@ from .errors import ConfigError, invalid, unsupported
 from .s3 import S3Tables, is_s3
 
 Vendor = Callable[[str, float], Mapping[str, object]]
-"""Makes credentials for an address, that end after some seconds: ``{"azureUserDelegationSas": ...}`` or the like."""
+"""Creates credentials for an address and a lifetime in seconds, such as ``{"azureUserDelegationSas": ...}``."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 

@@ -66,7 +66,7 @@ _NDJSON = "application/x-ndjson; charset=utf-8"
 _JSON = "application/json; charset=utf-8"
 _CHUNK_BYTES = 256 * 1024
 SETTLE_SECONDS = 0.5
-"""How long a question for the counts waits for answers that are just being completed."""
+"""How long a request for the counts waits for responses in progress."""
 _SETTLE_STEPS = 100
 _is_data = re.compile(f"/(?:{RELATIVE}|{ABSOLUTE})/[^/]*/".encode()).match
 _is_host = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch

@@ -31,8 +31,8 @@ class ConfigError(Exception):
 class ApiError(Exception):
     """A request that gets an error response.
 
-    ``status`` is the HTTP status code, ``code`` the protocol's ``errorCode``, ``message`` the problem with the request
-    for a person, ``headers`` are further response headers, such as ``Retry-After``.
+    ``status`` is the HTTP status code, ``code`` the protocol's ``errorCode``, ``message`` a description of the
+    problem, and ``headers`` are additional response headers, such as ``Retry-After``.
     """
 
     def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:

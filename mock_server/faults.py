@@ -1,9 +1,9 @@
-"""Faults that the server can simulate, in a table. Each can be limited to a number of responses.
+"""The table of faults that the server can simulate. Each can be limited to a number of responses.
 
 A fault is written ``NAME[=VALUE][:COUNT][@TARGET]``::
 
     503-first=2                 the first two responses are 503
-    truncate-body@data          every data file's body stops half way
+    truncate-body@data          the body of every data file stops half way
     cut-connection-after=100:1  one response is cut by a reset after 100 bytes
 
 ``COUNT`` is the number of responses with the fault (without it, all); ``TARGET`` is ``api``, ``data`` or ``all``.
@@ -117,7 +117,7 @@ KINDS = {kind.name: kind for kind in FAULTS}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """An active fault: its kind, its value, how many responses have it at most, and which."""
+    """An active fault: its kind, its value, the maximum number of responses with it, and their target."""
 
     name: str
     value: float = 0.0
@@ -126,7 +126,7 @@ class Fault:
 
 
 def parse_fault(text: str) -> Fault:
-    """Read ``NAME[=VALUE][:COUNT][@TARGET]``; `ConfigError` says what is wrong with it."""
+    """Parse ``NAME[=VALUE][:COUNT][@TARGET]``; `ConfigError` if it is not valid."""
     rest, _, target_text = text.partition("@")
     rest, _, count_text = rest.partition(":")
     name, equals, value_text = rest.partition("=")

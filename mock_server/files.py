@@ -1,4 +1,4 @@
-"""Data files over HTTP: GET and HEAD of a signed URL, with ranges, as an object store answers them."""
+"""Serves data files like an object store: GET and HEAD of signed URLs, with ranges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .faults import FaultSet, Target
 from .signing import ABSOLUTE, SignatureProblem, Signer
 
 _RANGE = re.compile(rb"bytes=(\d*)-(\d*)").fullmatch
-# No file is longer, and Python reads no number of thousands of digits.
+# No file size has more digits, and Python refuses to parse thousands of digits.
 _MAX_DIGITS = 18
 _COPY_BYTES = 1 << 20
 
@@ -36,8 +36,8 @@ _PROBLEMS = {
 class FileServer:
     """An ASGI application for ``/data/<table id>/<path>`` and ``/absolute/<table id>/<path>``.
 
-    The first form names a file in the table's directory, the second one anywhere on this machine, for tables whose
-    log holds absolute paths. Only a path that this server has signed is opened.
+    The first form is for files in the table's directory, the second one for files anywhere on this machine, because a
+    log may contain absolute paths. Only paths that this server has signed are opened.
     """
 
     def __init__(self, catalog: Callable[[], Catalog], signer: Signer, faults: FaultSet) -> None:
@@ -63,7 +63,7 @@ class FileServer:
             path = self._replaced(path, replaced.value)
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path is not None and path.is_file() else None
-        except (OSError, ValueError):  # a name with a zero byte is no file's
+        except (OSError, ValueError):  # ValueError: a path with a null byte
             file = None
         if file is None:
             return await _refuse(scope, send, 404, "NoSuchKey", "The specified key does not exist.")
@@ -109,7 +109,7 @@ class FileServer:
         wanted = given.get(b"range")
         condition = given.get(b"if-range")
         if condition is not None and (condition.startswith(b"W/") or condition not in validators.values()):
-            wanted = None  # RFC 9110, section 13.1.5: the whole of what it is now
+            wanted = None  # RFC 9110, section 13.1.5: send the whole current file
         if wanted is not None and self._faults.take("ignore-range", Target.DATA) is None:
             span = _span(wanted, size)
             if span is None:
@@ -127,7 +127,7 @@ class FileServer:
         return None
 
     def _validators(self, info: os.stat_result) -> dict[bytes, bytes]:
-        """Return ``ETag`` and ``Last-Modified`` of a file, as far as no fault keeps them back."""
+        """Return ``ETag`` and ``Last-Modified`` of a file, unless a fault omits them."""
         found: dict[bytes, bytes] = {}
         if self._faults.take("no-etag", Target.DATA) is None:
             weak = b"W/" if self._faults.take("weak-etag", Target.DATA) is not None else b""
@@ -174,10 +174,10 @@ async def _send_body(scope: Scope, send: Send, file: int, start: int, stop: int)
 
 
 def _span(header: bytes, size: int) -> tuple[int, int] | None:
-    """Return (start, stop) of a Range header; ``None`` if it cannot be satisfied, (-1, -1) if it is to be ignored."""
+    """Return (start, stop) of a Range header; ``None`` if it cannot be satisfied, (-1, -1) if it must be ignored."""
     match = _RANGE(header.strip())
     if match is None:
-        return -1, -1  # several ranges, or another unit: RFC 9110 lets a server answer with the whole file
+        return -1, -1  # several ranges, or another unit: RFC 9110 allows the whole file
     first, last = match.groups()
     if not first:
         if not last:

@@ -1,4 +1,4 @@
-"""Which response format an answer comes in, and which tables are refused (protocol, "Compatibility")."""
+"""Chooses the response format of a table, and refuses incompatible tables (protocol, "Compatibility")."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .faults import FaultSet
 def choose_format(
     capabilities: Capabilities, states: Iterable[tuple[Protocol, Metadata]], table: str, faults: FaultSet
 ) -> Format:
-    """Return the format to answer in, for a table that goes through ``states``; refuse a table that none can carry.
+    """Return the response format for a table with ``states``; refuse a table that no requested format supports.
 
-    The states are of a log that could be read: what this library refuses to read never comes here.
+    Features that this library does not support do not occur, because reading the log has already refused them.
     """
     refusals: list[str] = []
     needed: list[str] = []
@@ -48,9 +48,9 @@ def choose_format(
 
 
 def check_carried(chosen: Format, vectors: Iterable[object], table: str) -> None:
-    """Refuse files with deletion vectors (one for each file, or ``None``) in a format that has no place for them.
+    """Refuse files with deletion vectors (one for each file, or ``None``) in a format without deletion vectors.
 
-    The protocol of such a table should list the feature. Where it does not, deleted rows must not come back either.
+    The protocol of such a table should list the feature. If it does not, deleted rows must still not be returned.
     """
     if chosen is Format.PARQUET and any(vector is not None for vector in vectors):
         raise unsupported(

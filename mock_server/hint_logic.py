@@ -1,7 +1,7 @@
-"""What a predicate can answer on the rows of a file, from what is known of the file's columns.
+"""The possible results of a predicate for the rows of a file, given partition values and statistics.
 
-Each node gives the *set of answers it can have* on some row: true, false, unknown (null), as bits. Negation swaps true
-and false, so nothing can be turned the wrong way round.
+Each node returns the *set of results that it can have* for a row: true, false, unknown (null), as bits. Negation swaps
+true and false, which is exact; the negation of "may be true" alone would not be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Union
 
 Value = Union[bool, int, float, str]
 
-# Answers that a predicate can have on the rows of a file: bits, because a million files are asked.
+# The possible results of a predicate for the rows of a file; bits, because there may be a million files.
 Outcome = int
 TRUE: Outcome = 1
 FALSE: Outcome = 2
@@ -22,7 +22,7 @@ ANY: Outcome = TRUE | FALSE | NULL
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The values of one column in one file: bounds (``None``: unknown), and whether there are any, and nulls."""
+    """The values of one column in one file: bounds (``None``: unknown), and whether it may have values and nulls."""
 
     lower: Value | None
     upper: Value | None
@@ -33,11 +33,11 @@ class Span:
 UNKNOWN = Span(None, None, True, True)
 
 Test = Callable[[Callable[[str], Span]], Outcome]
-"""The responses of a predicate on a file, given what is known of each column by name."""
+"""Returns the possible results of a predicate for a file, given a function that returns a column's span by name."""
 
 
 class NotUnderstood(ValueError):
-    """A hint that this server cannot use; the answer is then not reduced by it."""
+    """A hint that this server cannot use; it then has no effect on the response."""
 
 
 def combined(tests: list[Test], combine: Callable[[Outcome, Outcome], Outcome]) -> Test:
@@ -66,7 +66,7 @@ def _not(outcome: Outcome) -> Outcome:
 
 
 def all_of(left: Outcome, right: Outcome) -> Outcome:
-    """Return the answers that ``left AND right`` can have."""
+    """Return the possible results of ``left AND right``."""
     result = (left | right) & FALSE
     if left & TRUE and right & TRUE:
         result |= TRUE
@@ -76,7 +76,7 @@ def all_of(left: Outcome, right: Outcome) -> Outcome:
 
 
 def any_of(left: Outcome, right: Outcome) -> Outcome:
-    """Return the answers that ``left OR right`` can have."""
+    """Return the possible results of ``left OR right``."""
     return _not(all_of(_not(left), _not(right)))
 
 
@@ -91,7 +91,7 @@ def is_null(name: str) -> Test:
 
 
 def comparison(operation: str, name: str, low: Value, high: Value) -> Test:
-    """Compare a column with a literal that lies somewhere in ``[low, high]``."""
+    """Return the test that compares a column with a literal between ``low`` and ``high``, both included."""
 
     def test(spans: Callable[[str], Span]) -> Outcome:
         span = spans(name)

@@ -1,4 +1,4 @@
-"""Columns, literals and statistics of a predicate hint: what is comparable, and what a file says of a column."""
+"""Columns and literals of predicate hints: which can be compared, and the bounds of a column in a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .hint_logic import UNKNOWN, NotUnderstood, Span, Value
 
 
 class Kind(enum.Enum):
-    """How values compare; a value type of a hint and a column's type must mean the same."""
+    """How values are compared; the value type of a hint must match the type of its column."""
 
     BOOL = "bool"
     INTEGER = "integer"
@@ -43,14 +43,14 @@ _VALUE_TYPES = {
 
 
 def _kind_of(field: StructField) -> Kind | None:
-    # A collated column does not compare as its bytes do, in which its statistics are kept.
+    # Statistics are bounds in byte order, which is not the order of a collated column.
     if not isinstance(field.type, PrimitiveType) or field.collation is not None:
         return None
     return _KINDS.get(field.type.name)
 
 
 def find_column(name: object, value_type: object, schema: StructType, *, any_type: bool = False) -> tuple[str, Kind]:
-    """Return a column's own name and kind; `NotUnderstood` if it does not exist or compare as ``value_type`` says."""
+    """Return a column's name in the schema and its kind; `NotUnderstood` if it is missing or not of ``value_type``."""
     field = schema.find(name) if isinstance(name, str) else None
     if field is None:
         raise NotUnderstood(f"there is no column {name}")
@@ -65,17 +65,17 @@ def find_column(name: object, value_type: object, schema: StructType, *, any_typ
 
 
 def literal_bounds(text: str, kind: Kind) -> tuple[Value, Value]:
-    """Return the bounds between which the literal lies; they differ where clients round."""
+    """Return the bounds of the value of a literal; they differ if clients round it."""
     try:
         value = _literal(text, kind)
     except (ValueError, KeyError):
         raise NotUnderstood(f"not a {kind.value}: {text[:100]}") from None
     if kind is Kind.TIMESTAMP:
-        # The JVM client cuts literals to milliseconds, so this one may stand for any nanosecond of it.
+        # The JVM client truncates literals to milliseconds, so this one may mean any nanosecond of its millisecond.
         assert isinstance(value, int)
         return value, value + 999_999
     if kind is Kind.FLOAT:
-        # The shortest text of a 32-bit float is another number as a double; which was meant is not known.
+        # The shortest text of a 32-bit float is a different number as a double; it is unknown which one was meant.
         assert isinstance(value, float)
         narrow = _to_float(value)
         return min(value, narrow), max(value, narrow)
@@ -110,7 +110,7 @@ def _to_float(value: float) -> float:
 
 
 class SpanReader:
-    """Gives the spans of a file's columns: exact for partition columns, from statistics for others."""
+    """Returns the spans of a file's columns: exact for partition columns, from statistics for others."""
 
     def __init__(self, snapshot: Snapshot, with_stats: bool) -> None:
         self._snapshot = snapshot
@@ -125,12 +125,12 @@ class SpanReader:
         return StatisticsReader(self._snapshot.schema, mapping_mode(metadata), metadata.partition_columns, paths)
 
     def of(self, add: AddFile) -> Callable[[str], Span]:
-        """Return the span of a column of ``add`` by the column's name; statistics are decoded at most once."""
+        """Return a function from a column's name to its span in ``add``; statistics are decoded at most once."""
         read = [self._reader.read(add)]
 
         def span(name: str) -> Span:
             if name not in self._names:
-                # Hints name few columns, and the first file asks for all of them.
+                # This happens once for each column of the hints, which are few.
                 self._names.append(name)
                 self._reader = self._reading()
                 read[0] = self._reader.read(add)

@@ -1,8 +1,8 @@
-"""Predicate hints: which files surely hold no row that the client wants (protocol, "SQL Expressions for Filtering"
-and "JSON predicates for Filtering").
+"""Predicate hints: omits files without matching rows (protocol, "SQL Expressions for Filtering" and "JSON predicates
+for Filtering").
 
-Filtering is best effort and must never lose a row: a file is left out only if the predicate can be true on none of its
-rows (``hint_logic``), and whatever is not understood leaves out nothing.
+Filtering is best effort and must never lose a row: a file is omitted only if the predicate cannot be true for any of
+its rows (``hint_logic``). A predicate that is not understood has no effect.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _decode_num_records = msgspec.json.Decoder(_NumRecords).decode
 def select(
     files: Sequence[AddFile], snapshot: Snapshot, request: QueryRequest, *, sql: bool, json_: bool, with_stats: bool
 ) -> Sequence[AddFile]:
-    """Return the files that the hints of ``request`` leave: predicates first, then ``limitHint``.
+    """Return the files that match the hints of ``request``: predicates first, then ``limitHint``.
 
-    ``sql`` and ``json_`` switch the two kinds of predicates on; ``with_stats`` uses file statistics beside partition
-    values for JSON predicates. The order of the files stays.
+    ``sql`` and ``json_`` enable the two kinds of predicates; ``with_stats`` uses file statistics in addition to
+    partition values. The order of the files is kept.
     """
     tests: list[Test] = []
     if sql:
@@ -68,7 +68,7 @@ def select(
 
 
 def parse_json(text: str, schema: StructType) -> Test:
-    """Read a JSON predicate; `NotUnderstood` if any part of it is not as the protocol says."""
+    """Parse a JSON predicate; `NotUnderstood` if any part of it does not conform to the protocol."""
     if len(text) > MAX_TEXT:
         raise NotUnderstood(f"longer than {MAX_TEXT} characters")
     try:
@@ -87,7 +87,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>", "
 
 
 def parse_sql(text: str, schema: StructType) -> Test:
-    """Read ``col op literal``, ``literal op col`` or ``col IS [NOT] NULL``; `NotUnderstood` for anything else."""
+    """Parse ``col op literal``, ``literal op col`` or ``col IS [NOT] NULL``; `NotUnderstood` for anything else."""
     if len(text) > MAX_TEXT:
         raise NotUnderstood(f"longer than {MAX_TEXT} characters")
     null = _SQL_NULL(text)
@@ -126,7 +126,7 @@ def _each(texts: Sequence[str], parse: Callable[[str], Test]) -> list[Test]:
         try:
             tests.append(parse(text))
         except NotUnderstood:
-            continue  # best effort: the client filters anyway
+            continue  # best effort: the client filters, too
     return tests
 
 
@@ -162,12 +162,12 @@ def _node(node: Any, schema: StructType, depth: int) -> Test:
 
 def _null_check(child: Any, schema: StructType) -> Test:
     if isinstance(child, dict) and child.get("op") == "literal":
-        # The JVM client sends this for <=>; the text "null" is how it renders a null literal.
+        # The JVM client sends this for <=>, with a null literal as the text "null".
         outcome = ANY if child.get("value") in (None, "null") else FALSE
         return lambda spans: outcome
     if not isinstance(child, dict) or child.get("op") != "column":
         raise NotUnderstood("isNull needs a column")
-    # Only names matter here; the type may be any.
+    # Any type is allowed.
     return is_null(find_column(child.get("name"), None, schema, any_type=True)[0])
 
 
@@ -189,12 +189,12 @@ def _leaf_comparison(operation: str, children: list[Any], schema: StructType) ->
     if not isinstance(value, str):
         raise NotUnderstood("a literal's value is a string")
     if value == "null" and kind is not Kind.STRING:
-        return lambda spans: NULL | TRUE  # a null literal, by the JVM client; keep everything
+        return lambda spans: NULL | TRUE  # a null literal of the JVM client: keep every file
     return comparison(operation, name, *literal_bounds(value, kind))
 
 
 def _limit(files: Sequence[AddFile], limit: int) -> Sequence[AddFile]:
-    """Return as many files as hold ``limit`` rows; a file without a row count is taken and counts nothing."""
+    """Return the first files with ``limit`` rows in total; a file without a row count is included, as zero rows."""
     rows = 0
     for index, add in enumerate(files):
         if rows >= limit:

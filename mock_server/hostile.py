@@ -1,6 +1,6 @@
-"""Answers that a decent server would not give: endless, slow or broken, written past the rules of HTTP.
+"""Hostile responses: endless, slow or malformed; most of them bypass HTTP framing.
 
-They last until the client ends the connection, or the server is stopped.
+The endless ones continue until the client closes the connection or the server stops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLAIN_FAULTS = ("redirect", "bad-redirect", "error-body")
 
 
 async def answer(scope: Scope, send: Send, connection: Connection | None, faults: FaultSet, target: Target) -> bool:
-    """Give the hostile answer that a fault in force asks for; return whether there was one."""
+    """Send the hostile response of an active fault; return whether there was one."""
     for name in PLAIN_FAULTS:
         fault = faults.take(name, target)
         if fault is not None:

@@ -1,4 +1,4 @@
-"""Lists of shares, schemas and tables, page by page (protocol, "List Shares" to "List all Tables in a Share")."""
+"""Listings of shares, schemas and tables, in pages (protocol, "List Shares" to "List all Tables in a Share")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .parameters import parse_listing
 
 
 class Listings:
-    """The listings of a catalog, as the JSON objects that are sent."""
+    """The listings of a catalog, as JSON objects for responses."""
 
     def __init__(self, catalog: Callable[[], Catalog], faults: FaultSet) -> None:
         self._catalog = catalog

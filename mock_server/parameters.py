@@ -1,6 +1,6 @@
-"""What clients ask: request bodies and query strings, checked and typed (see "Request Body", "Query Parameters").
+"""Parses request bodies and query strings (protocol, "Request Body", "Query Parameters").
 
-A parameter of a wrong type or range is a 400 that says what was expected.
+A parameter of the wrong type or out of range is a 400 whose message says what was expected.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"-?[0-9]{1,30}").fullmatch
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""What a request may send: twice the longest predicate that is read, with room for the rest."""
+"""Maximum size of a request body: twice that of the longest supported predicate, plus room for the rest."""
 MAX_RESULTS = 500
-# Narrower than what clients are let write: a client must send what every server reads.
+# Stricter than what clients accept from their users: a client must send what every server can parse.
 _TIMESTAMP = re.compile(
     r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}(?::?\d{2}|:\d{2}:\d{2}|\d{4}))"
 ).fullmatch
@@ -32,14 +32,14 @@ _TIMESTAMP = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paging:
-    """Which page of an answer: at most ``max_files`` files from where ``token`` points."""
+    """Which page of a response: at most ``max_files`` files from the position of ``token``."""
 
     max_files: int | None = None
     token: str | None = None
 
     @property
     def asked(self) -> bool:
-        """Whether the client knows about pages."""
+        """Whether the client requested pages."""
         return self.max_files is not None or self.token is not None
 
 
@@ -61,7 +61,7 @@ class QueryRequest:
     paging: Paging = Paging()
 
     def checksum(self) -> str:
-        """A digest of what must stay the same from page to page."""
+        """Return a digest of the parameters that must be equal for all pages."""
         changing = {"paging": Paging(), "include_refresh_token": False, "refresh_token": None, "idempotency_key": None}
         return _digest(dataclasses.replace(self, **changing))  # type: ignore[arg-type]
 
@@ -83,12 +83,12 @@ class ChangesRequest:
     paging: Paging = Paging()
 
     def checksum(self) -> str:
-        """A digest of what must stay the same from page to page."""
+        """Return a digest of the parameters that must be equal for all pages."""
         return _digest(dataclasses.replace(self, paging=Paging()))
 
 
 def parse_query(body: bytes, query: Mapping[str, str] = MappingProxyType({})) -> QueryRequest:
-    """Read a query: its body, which may be empty, and ``includeHistoricalProtocol``, which may stand in its URL."""
+    """Parse a query: its body, which may be empty, and ``includeHistoricalProtocol``, which may be in its URL."""
     fields = _Fields(_json_object(body))
     request = QueryRequest(
         predicate_hints=fields.texts("predicateHints"),
@@ -102,7 +102,7 @@ def parse_query(body: bytes, query: Mapping[str, str] = MappingProxyType({})) ->
         or _Fields(query).flag("includeHistoricalProtocol"),
         include_refresh_token=fields.flag("includeRefreshToken"),
         refresh_token=fields.text("refreshToken"),
-        # The protocol's text and its reference implementation spell this one differently.
+        # The protocol's text and its reference implementation spell this name differently.
         idempotency_key=fields.text("idempotencyKey") or fields.text("idempotency_key"),
         paging=fields.paging(),
     )
@@ -127,17 +127,17 @@ def parse_query(body: bytes, query: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def parse_page_request(body: bytes) -> Paging:
-    """Read the body of a poll of an asynchronous query."""
+    """Parse the body of a poll of an asynchronous query."""
     return _Fields(_json_object(body)).paging()
 
 
 def parse_location(body: bytes) -> str | None:
-    """Read the body of a request for temporary credentials: the location that they are for, if it names one."""
+    """Parse the body of a request for temporary credentials; return its location, if any."""
     return _Fields(_json_object(body)).text("location")
 
 
 def parse_changes(query: Mapping[str, str]) -> ChangesRequest:
-    """Read the query string of the change data feed."""
+    """Parse the query string of a request for the change data feed."""
     fields = _Fields(query)
     request = ChangesRequest(
         starting_version=fields.integer("startingVersion"),
@@ -164,7 +164,7 @@ def parse_changes(query: Mapping[str, str]) -> ChangesRequest:
 
 
 def parse_point(query: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Read ``version`` or ``timestamp`` (in milliseconds) of a metadata request."""
+    """Return ``version`` and ``timestamp`` (in milliseconds) of a metadata request; at most one of them is set."""
     fields = _Fields(query)
     version, timestamp = fields.integer("version"), fields.timestamp("timestamp")
     if version is not None and timestamp is not None:
@@ -173,12 +173,12 @@ def parse_point(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def parse_starting_timestamp(query: Mapping[str, str]) -> int | None:
-    """Read ``startingTimestamp`` (in milliseconds) of a version request."""
+    """Return ``startingTimestamp`` (in milliseconds) of a version request."""
     return _Fields(query).timestamp("startingTimestamp", up=True)
 
 
 def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
-    """Read ``maxResults`` and ``pageToken`` of a listing."""
+    """Return ``maxResults`` and ``pageToken`` of a listing."""
     fields = _Fields(query)
     size = fields.integer("maxResults", _INT32_MAX)
     if size is not None and size > MAX_RESULTS:
@@ -189,8 +189,8 @@ def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
 def parse_timestamp(text: str, *, up: bool = False) -> int:
     """Return the milliseconds since the epoch of an ISO 8601 timestamp with an offset ("Timestamp Format").
 
-    Commits have milliseconds: comparing them with the millisecond before a finer instant (``up``: after it) is
-    comparing them with the instant itself.
+    A finer timestamp is rounded down (``up``: up), which does not change the result of a comparison with a commit
+    time, because commit times are whole milliseconds.
     """
     if _TIMESTAMP(text.strip().upper()):
         try:
@@ -219,7 +219,7 @@ def _digest(request: object) -> str:
 
 
 class _Fields:
-    """Typed access to parameters that come as JSON values or as text; null and absent are the same."""
+    """Typed access to parameters, which are JSON values or text; null means absent."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = content
@@ -239,7 +239,7 @@ class _Fields:
         return tuple(value)
 
     def json_text(self, name: str) -> str | None:
-        """Return JSON that comes as a text, as the protocol's examples have it, or as the object it stands for."""
+        """Return JSON text, which may be sent as a string, as in the protocol's examples, or as an object."""
         value = self._content.get(name)
         return json.dumps(value) if isinstance(value, dict) else self.text(name)
 

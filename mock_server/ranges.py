@@ -1,6 +1,6 @@
 """Ranges of versions: the changed files of a streaming query, and the change data feed.
 
-Both are read from the commits themselves; what a commit says about files lies in ``delta_sharing_client.delta``.
+Both are read from the commits; ``delta_sharing_client.delta`` interprets the actions of a commit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionRange:
-    """What happened from ``start`` to ``end``, both included.
+    """The changes from ``start`` to ``end``, both included.
 
-    ``protocol`` and ``metadata`` begin the answer; ``metadata_version`` is the version stated with them.
+    ``protocol`` and ``metadata`` are for the head of the response; ``metadata_version`` is the version sent with them.
     ``items`` are changed files, and protocols and metadata with the version that set them, in the order of the log.
-    ``states`` are all pairs of protocol and metadata that the table went through.
+    ``states`` are all pairs of protocol and metadata that the table had.
     """
 
     start: int
@@ -39,9 +39,9 @@ class VersionRange:
 
 
 def changed_files(table: SharedTable, start: int, end: int | None) -> VersionRange:
-    """Return the files that were added or removed with changed data, and all historical metadata (streaming).
+    """Return the added and removed files that change data, and all historical metadata (streaming).
 
-    ``end`` may lie after the latest version: it only bounds the range.
+    ``end`` may be after the latest version, because it is only an upper bound.
     """
     table.require_history()
     latest = table.latest_version()
@@ -54,9 +54,9 @@ def changed_files(table: SharedTable, start: int, end: int | None) -> VersionRan
 
 
 def change_feed(table: SharedTable, request: ChangesRequest, pinned_end: int | None) -> VersionRange:
-    """Return the change data feed that ``request`` asks for; ``pinned_end`` is the end its first page had.
+    """Return the change data feed for ``request``; ``pinned_end`` is the end of the range of its first page.
 
-    Without historical metadata the answer begins with the latest metadata, and no other follows; likewise protocols.
+    Without historical metadata, the response has only the latest metadata; the same for protocols.
     """
     table.require_history()
     latest = table.latest_version()
@@ -135,7 +135,7 @@ def _data_changes(commit: Commit) -> list[FileAction]:
 
 
 def _check_recorded(feed: VersionRange, metadata: Metadata) -> None:
-    """Refuse a range in which the feed was off in some version: its changes cannot be known."""
+    """Refuse a range with a version in which the feed was off, because its changes were not recorded."""
     switches = [(metadata, feed.start), *(item for item in feed.items if isinstance(item, tuple))]
     for action, version in switches:
         if isinstance(action, Metadata) and action.properties.get(_FEED_PROPERTY, "").lower() != "true":

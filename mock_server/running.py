@@ -38,10 +38,10 @@ _START_SECONDS = 60.0
 
 
 class RunningServer:
-    """A server that listens.
+    """A server that is listening.
 
-    ``endpoint`` is its REST prefix, ``profile`` the content of a profile for it and ``profile_path`` a file with it.
-    ``ca_path`` is the certificate that clients must trust (``REQUESTS_CA_BUNDLE``) where one was made for this server.
+    ``endpoint`` is its REST prefix, ``profile`` the content of its profile, and ``profile_path`` the profile file.
+    ``ca_path`` is the certificate that clients must trust (``REQUESTS_CA_BUNDLE``) if one was made for this server.
     """
 
     def __init__(self, profile: dict[str, Any], profile_path: Path) -> None:
@@ -52,18 +52,18 @@ class RunningServer:
         self.ca_path: Path | None = authority if authority.exists() else None
 
     def __repr__(self) -> str:
-        return f"RunningServer({self.endpoint})"  # without the profile: it holds the token
+        return f"RunningServer({self.endpoint})"  # without the profile, which contains the token
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of requests and bytes; see ``mock_server.stats``."""
         return self._call("_stats")
 
     def reset_stats(self) -> dict[str, Any]:
-        """Set all counts to zero and return what they were."""
+        """Set all counts to zero and return their previous values."""
         return self._call("_stats", {})
 
     def set_fault(self, text: str) -> None:
-        """Put a fault in force, written ``NAME[=VALUE][:COUNT][@TARGET]``; see ``mock_server.faults``."""
+        """Activate a fault, written ``NAME[=VALUE][:COUNT][@TARGET]``; see ``mock_server.faults``."""
         self._call("_control", {"fault": text})
 
     def clear_faults(self, name: str | None = None) -> None:
@@ -71,7 +71,7 @@ class RunningServer:
         self._call("_control", {"clear": name})
 
     def expire_urls(self) -> None:
-        """Make all data URLs handed out so far expire now."""
+        """Expire all data URLs that exist now."""
         self._call("_control", {"expire_urls": True})
 
     def _call(self, name: str, content: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -92,19 +92,19 @@ class RunningServer:
 def running(
     tables: TablesArgument | None = None, *, demo: bool = False, process: bool = False, **options: Any
 ) -> Iterator[RunningServer]:
-    """Run a server on a free port of the loopback interface for the time of a ``with`` block.
+    """Run a server on a free port of the loopback interface during a ``with`` block.
 
     Parameters
     ----------
     tables:
-        A directory (as ``--tables``), ``{"share.schema.table": directory}``, or a catalog.
+        A directory (like ``--tables``), ``{"share.schema.table": directory}``, or a catalog.
     demo:
-        Serve the sample tables instead, built for this server.
+        Serve the sample tables instead; they are made for this server.
     process:
-        Run it in a process of its own rather than in a thread; ``tables`` must then be a directory.
+        Run it in its own process rather than in a thread; ``tables`` must then be a directory.
     options:
-        Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`, ``tls=True`` for
-        a certificate made for this server.
+        Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`. ``tls=True``
+        makes a certificate for this server.
     """
     if demo == (tables is not None):
         raise ConfigError("Give either 'tables' or 'demo=True'.")
@@ -119,7 +119,7 @@ def running(
 
 
 def as_catalog(tables: TablesArgument) -> Catalog:
-    """Return the catalog that ``tables`` means."""
+    """Return ``tables`` as a catalog."""
     if isinstance(tables, Catalog):
         return tables
     if isinstance(tables, Mapping):
@@ -128,11 +128,11 @@ def as_catalog(tables: TablesArgument) -> Catalog:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket bound to ``host`` and ``port`` (0: any free port); `ConfigError` if that is not possible."""
+    """Return a socket bound to ``host`` and ``port`` (0: any free port); `ConfigError` if that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # Without the protocol's number asyncio would not take the connections for TCP and leave Nagle's algorithm on:
-        # an answer's header and body are two packets, and the second one would wait for 40 ms.
+        # Without the protocol number, asyncio would not recognise TCP and would leave Nagle's algorithm on. It would
+        # delay the body of a response, which is a separate packet after the headers, by 40 ms.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
@@ -142,7 +142,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def profile_for(config: ServerConfig, listening: socket.socket) -> dict[str, Any]:
-    """Return the content of a profile file, version 1, for a server that listens on ``listening``."""
+    """Return the content of a profile file, version 1, for the server on the socket ``listening``."""
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     host = f"[{host}]" if ":" in host else host
@@ -154,7 +154,7 @@ def profile_for(config: ServerConfig, listening: socket.socket) -> dict[str, Any
 
 
 def write_profile(profile: Mapping[str, Any], path: Path) -> None:
-    """Write a profile file that only its owner can read, in one step: whoever sees it sees all of it."""
+    """Write a profile file atomically; only its owner can read it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -164,12 +164,12 @@ def write_profile(profile: Mapping[str, Any], path: Path) -> None:
 
 
 def authority_path(profile: Path) -> Path:
-    """Return where the certificate to trust lies, beside a profile, if it was made for its server."""
+    """Return the path, next to a profile, of the certificate to trust if one was made for the server."""
     return profile.with_suffix(".pem")
 
 
 def uvicorn_config(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.Config:
-    """Return how uvicorn serves an application: no access log, our connection class, a quick end."""
+    """Return the uvicorn configuration of an application: no access log, our connection class, a quick shutdown."""
     return uvicorn.Config(
         app,
         http=ServingProtocol,
@@ -191,9 +191,9 @@ def uvicorn_config(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.C
 
 
 class _PromptServer(uvicorn.Server):
-    """Ends within milliseconds: uvicorn's own server looks ten times a second whether it should, and then waits.
+    """Stops within milliseconds: uvicorn's server checks ten times a second whether it should stop, and then waits.
 
-    Tests start servers by the hundred, so those two tenths of a second each were minutes.
+    Tests start hundreds of servers, so 0.2 s for each would add up to minutes.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -202,10 +202,10 @@ class _PromptServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def end(self) -> None:
-        """Begin the end, from any thread; one that has not begun to serve does not."""
+        """Start the shutdown, from any thread; a server that is not serving yet will not start."""
         self.should_exit = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended of its own accord
+            with contextlib.suppress(RuntimeError):  # it has already stopped
                 self._loop.call_soon_threadsafe(self._ending.set)
 
     async def main_loop(self) -> None:
@@ -281,7 +281,7 @@ def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]
 
 
 class _ThreadServer(RunningServer):
-    """A server in this process: asked directly, so that tests of its network can spoil all of it."""
+    """A server in this process; it is controlled without requests, so faults cannot affect the control."""
 
     def __init__(self, profile: dict[str, Any], profile_path: Path, app: SharingServer) -> None:
         super().__init__(profile, profile_path)

@@ -1,8 +1,8 @@
-"""Tables in S3, or in what speaks its protocol: their logs, signed URLs of their files, and temporary credentials.
+"""Tables in S3 or a compatible store: their logs, signed URLs of their files, and temporary credentials.
 
-The log of such a table is copied to a local directory, object by object, and looked at anew by every request. Its data
-files stay where they are: clients get URLs that the store itself has signed (``url``), or credentials that can read
-below the table's location and nothing else (``dir``; protocol, "Generate Temporary Table Credential").
+The log of such a table is copied to a local directory, object by object, and every request updates that copy. Data
+files are not copied: clients get pre-signed URLs of the store (``url``), or credentials that can only read below the
+table's location (``dir``; protocol, "Generate Temporary Table Credential").
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .errors import ConfigError, data_lost
 from .signing import Use
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
-# What the token service gives out at the shortest, and at the longest to the user of a plain key.
+# Limits of the token service for the lifetime of credentials; the longest is that for a user's access key.
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 900, 129_600
 
 
 def is_s3(location: str) -> bool:
-    """Whether ``location`` is an address of an object in S3."""
+    """Whether ``location`` is an S3 address."""
     return location.startswith(_SCHEMES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class S3Settings:
-    """How this server reaches S3; what is ``None`` is what the AWS tools find in environment and configuration.
+    """How this server accesses S3; ``None`` means the value from the environment or the AWS configuration.
 
-    ``endpoint`` is the URL of another store with this protocol, and of its token service.
+    ``endpoint`` is the URL of a compatible store and of its token service.
     """
 
     endpoint: str | None = None
@@ -48,7 +48,7 @@ class S3Settings:
 
 
 class S3Tables:
-    """The tables of a catalog that lie in S3. Safe to use from several threads."""
+    """The tables of a catalog that are in S3. Thread-safe."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
@@ -58,16 +58,16 @@ class S3Tables:
         self._clients: dict[str, Any] = {}
 
     def close(self) -> None:
-        """Remove the local copies of the logs."""
+        """Remove the copied logs."""
         if self._folder is not None:
             self._folder.cleanup()
 
     def mirrored(self, catalog: Catalog) -> Catalog:
-        """Return the catalog with a local directory for every table of S3; `ConfigError` if one cannot be read."""
+        """Return the catalog with a local directory for every table in S3; `ConfigError` if one cannot be read."""
         return dataclasses.replace(catalog, tables=tuple(self._mirrored(entry) for entry in catalog.tables))
 
     def refresh(self, entry: TableEntry) -> None:
-        """Bring the local copy of a table's log up to date; `ApiError` if the store does not answer."""
+        """Update the copied log of a table; `ApiError` if the store fails."""
         if entry.storage is None or not is_s3(entry.storage):
             return
         from botocore.exceptions import BotoCoreError, ClientError
@@ -79,12 +79,12 @@ class S3Tables:
             raise data_lost(f"The log of the table '{entry.full_name}' cannot be read: {_reason(error)}.") from error
 
     def grant(self, entry: TableEntry, lifetime: float) -> S3Grant:
-        """Return what signs URLs of a table's files for ``lifetime`` seconds."""
+        """Return a grant for URLs of a table's files that are valid for ``lifetime`` seconds."""
         assert entry.storage is not None
         return S3Grant(self._client("s3"), entry.storage, lifetime)
 
     def credentials(self, location: str, lifetime: float) -> dict[str, Any]:
-        """Return ``awsTempCredentials`` that can list and read what lies below ``location``, and nothing else."""
+        """Return ``awsTempCredentials`` that can only list and read below ``location``."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         bucket, prefix = _split(location)
@@ -105,7 +105,7 @@ class S3Tables:
     def _mirrored(self, entry: TableEntry) -> TableEntry:
         if entry.storage is None or not is_s3(entry.storage):
             return entry
-        self._client("s3")  # says first what is to be installed
+        self._client("s3")  # first, because its error names a missing package
         from botocore.exceptions import BotoCoreError, ClientError
 
         if self._folder is None:
@@ -133,7 +133,7 @@ class S3Tables:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 partial = path.with_name(f".{path.name}.partial")
                 partial.write_bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
-                # The time of a commit is the time of its file.
+                # The time of a commit is the modification time of its file.
                 changed = item["LastModified"].timestamp()
                 os.utime(partial, (changed, changed))
                 os.replace(partial, path)
@@ -173,7 +173,7 @@ class S3Tables:
 
 
 class S3Grant:
-    """Signs the URLs of one answer, as ``mock_server.signing.Grant`` does for local files."""
+    """Signs the URLs of one response, like ``mock_server.signing.Grant`` for local files."""
 
     def __init__(self, client: Any, location: str, lifetime: float) -> None:
         self._client = client
@@ -182,7 +182,7 @@ class S3Grant:
         self.expires_ms = int((time.time() + self._seconds) * 1000)
 
     def signer(self, use: Use) -> Callable[[str], str]:
-        """Return a function from a file's path, relative to the table or an address in S3, to its signed URL."""
+        """Return a function that signs the URL of a file, given its path relative to the table or its S3 address."""
 
         def url(path: str) -> str:
             bucket, key = _split(unquote(path), folder=False) if is_s3(path) else (self._bucket, self._prefix + path)
@@ -195,7 +195,7 @@ class S3Grant:
 
 
 def _split(location: str, *, folder: bool = True) -> tuple[str, str]:
-    """Return the bucket and the key of an address; that of a folder ends in a slash."""
+    """Return the bucket and the key of an address; the key of a folder ends with a slash."""
     bucket, _, key = location.split("://", 1)[1].partition("/")
     return bucket, f"{key.rstrip('/')}/" if folder and key.strip("/") else key if not folder else ""
 

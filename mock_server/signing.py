@@ -1,9 +1,8 @@
-"""Signed URLs of data files: each names one file, for one use, until one moment.
+"""Signed URLs of data files: each is valid for one file and one use, until it expires.
 
 The query string looks like that of an S3 pre-signed URL (``X-Amz-Date``, ``X-Amz-Expires``, ``X-Amz-Signature`` ...),
-because existing clients recognise one by these parameters. The signature is ours: HMAC-SHA256 over the decoded path
-and the parameters, so that a URL whose path was percent-encoded anew by a client still works, and one whose path was
-changed to another file does not.
+because existing clients recognise one by these parameters. The signature is different: HMAC-SHA256 over the decoded
+path and the parameters. So a client may percent-encode the path differently, but cannot change it to another file.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/_.=~-]+").fullmatch
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
-# First segment of a data URL's path: the rest is the table's id and a path in its directory, or on this machine.
+# First segment of a data URL's path. The rest is the table's id and a path: relative to its directory, or absolute.
 RELATIVE = "data"
 ABSOLUTE = "absolute"
 
 
 class Use(enum.Enum):
-    """What a URL was handed out for; the same file has another signature for each."""
+    """The purpose of a URL; a file has a different signature for each."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -48,7 +47,7 @@ class Signer:
     Parameters
     ----------
     ttl:
-        Seconds for which a URL is valid: at least this, and less than one more.
+        Minimum seconds for which a URL is valid; it expires less than one second later.
     """
 
     def __init__(self, ttl: float) -> None:
@@ -57,13 +56,13 @@ class Signer:
         self._generation = 0
 
     def expire_all(self) -> None:
-        """Make every URL signed so far expire now."""
+        """Expire all URLs that exist now."""
         self._generation += 1
 
     def grant(self, origin: str, table_id: str, *, expired: bool = False) -> Grant:
-        """Return a grant for the URLs of one answer; ``origin`` is scheme and host, ``https://host:port``.
+        """Return a grant for the URLs of one response; ``origin`` is scheme and host, ``https://host:port``.
 
-        With ``expired`` its URLs are refused from the start.
+        With ``expired``, its URLs have already expired.
         """
         now = time.time()
         if expired:
@@ -73,7 +72,7 @@ class Signer:
         return Grant(self._key, origin, table_id, issued, lifetime, self._generation)
 
     def check(self, path: bytes, query: bytes) -> SignatureProblem | None:
-        """Return why ``path`` (percent-encoded) with ``query`` is refused, ``None`` if it is granted."""
+        """Return why ``path`` (percent-encoded) with ``query`` is refused, ``None`` if it is valid."""
         given = dict(parse_qsl(query.decode("latin-1")))
         try:
             issued = int(given["X-Amz-Security-Token"].partition(".")[0])
@@ -83,7 +82,7 @@ class Signer:
         except (KeyError, ValueError):
             return SignatureProblem.MISSING
         expected = _sign(self._key, _claims(issued, lifetime, generation, use), unquote_to_bytes(path))
-        # As bytes: a signature that is not ASCII is a wrong one, which the comparison of texts would refuse to look at.
+        # As bytes, because ``compare_digest`` raises for text that is not ASCII; such a signature is simply wrong.
         if not hmac.compare_digest(expected.encode(), signature.lower().encode("utf-8", "replace")):
             return SignatureProblem.WRONG
         if time.time() >= issued + lifetime or generation < self._generation:
@@ -92,7 +91,7 @@ class Signer:
 
 
 class Grant:
-    """Signs the URLs of one answer: all of them expire at ``expires_ms``, milliseconds since the epoch."""
+    """Signs the URLs of one response; all expire at ``expires_ms``, in milliseconds since the epoch."""
 
     def __init__(self, key: bytes, origin: str, table_id: str, issued: int, lifetime: int, generation: int) -> None:
         self.expires_ms = (issued + lifetime) * 1000
@@ -110,11 +109,11 @@ class Grant:
         self._table_id = table_id
 
     def url(self, path: str, use: Use) -> str:
-        """Return the signed URL of a file: its path relative to the table, or absolute; not percent-encoded."""
+        """Return the signed URL of a file; ``path`` is relative to the table or absolute, and not percent-encoded."""
         return self.signer(use)(path)
 
     def signer(self, use: Use) -> Callable[[str], str]:
-        """Return `url` for one use, with everything but the path made beforehand: a million files pass through it."""
+        """Return `url` for one use; it prepares everything but the path, because it is called for a million files."""
         key, tail, digest = self._key, self._tails[use], hmac.digest
         relative, absolute = self._relative, self._absolute
         relative_claims = self._claims[use] + f"/{RELATIVE}/{self._table_id}/".encode()

@@ -1,4 +1,4 @@
-"""Counts of requests and bytes, for benchmarks and for tests that say how often something may be asked."""
+"""Counts of requests and bytes, for benchmarks and for tests that limit the number of requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REFUSED = frozenset({400, 403, 404, 405})
 
 
 class Stats:
-    """Counters of one server. Safe to use from several threads."""
+    """The counters of one server. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Stats:
             self._most_active = 0
 
     def begin(self, kind: str, client: object = None) -> None:
-        """Count a request of ``kind`` from ``client``, the address at the other end of its connection."""
+        """Count a request of ``kind`` from ``client``, the peer address of its connection."""
         with self._lock:
             self._requests[kind] += 1
             if client is not None:
@@ -38,9 +38,9 @@ class Stats:
             self._most_active = max(self._most_active, self._active)
 
     def end(self, kind: str, status: int, sent: int, file: str | None) -> None:
-        """Count the answer: its status, its body's bytes and the data file it came from.
+        """Count a response: its status, the bytes of its body and its data file.
 
-        A file is listed from the first time on that it was given out: who has no signed URL adds no names here.
+        Files are only counted after a request that was not refused, so a client without a signed URL cannot add names.
         """
         with self._lock:
             self._active = max(0, self._active - 1)
@@ -52,7 +52,7 @@ class Stats:
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is on its way; the last one is counted only after its last byte was sent."""
+        """Whether no response is in progress; a response is counted after its last byte was sent."""
         return self._active == 0
 
     def snapshot(self) -> dict[str, Any]:
@@ -60,8 +60,8 @@ class Stats:
 
         ``requests`` and ``bytes`` by kind (``query``, ``metadata``, ``data`` ...; bytes are body bytes),
         ``total_requests``, ``total_bytes``, ``statuses`` by HTTP status, ``files`` with requests and bytes of each
-        data file by its path in the table's URL, ``connections`` over which requests came, and ``most_concurrent``,
-        the most requests answered at once.
+        data file by its path in the table's URL, ``connections`` with requests, and ``most_concurrent``, the maximum
+        number of concurrent requests.
         """
         with self._lock:
             return {

@@ -1,6 +1,6 @@
-"""Write small Delta tables: Parquet files with statistics, deletion vectors, and the commits that name them.
+"""Writes small Delta tables: Parquet files with statistics, deletion vectors, and commits.
 
-For sample tables and tests. One writer owns a table; it does nothing to keep other writers out.
+For sample tables and tests. A table must have only one writer; concurrent writers are not detected.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class TableWriter:
     Parameters
     ----------
     physical_names:
-        Physical name of each column; a column that is not named keeps its own.
+        Physical names of columns; a column that is not in it keeps its name.
     seed:
-        Makes the names of the files, so that the same calls write the same table again.
+        Seed of the file names; the same calls write the same table.
     """
 
     def __init__(self, root: Path, *, physical_names: Mapping[str, str] | None = None, seed: int = 0) -> None:
@@ -60,17 +60,17 @@ class TableWriter:
         time: datetime.datetime,
         **fields: Any,
     ) -> AddFile:
-        """Write ``rows`` as a data file; ``fields`` are further fields of the action."""
+        """Write ``rows`` as a data file; ``fields`` are additional fields of the action."""
         path, size, values = self._write(rows, partition or {}, "")
         return AddFile(path, values, size, _millis(time), stats=self._stats(rows), **fields)
 
     def change_file(self, rows: pa.Table, partition: Mapping[str, str | None] | None = None) -> AddCdcFile:
-        """Write ``rows``, with their ``_change_type``, as a file of change data."""
+        """Write ``rows``, which include ``_change_type``, as a file of change data."""
         path, size, values = self._write(rows, partition or {}, "_change_data/")
         return AddCdcFile(path, values, size)
 
     def delete(self, deleted: Sequence[tuple[AddFile, Iterable[int]]], time: datetime.datetime) -> list[Action]:
-        """Return the actions that delete rows of files by position, with one deletion vector file for all of them."""
+        """Write one file with the deletion vectors of all files, and return the actions that delete these rows."""
         vectors = [DeletionVector.from_positions(positions) for _, positions in deleted]
         blob, descriptors = encode_file(vectors, next(self._names))
         (self.root / relative_path(descriptors[0])).write_bytes(blob)
@@ -143,7 +143,7 @@ def remove(add: AddFile, time: datetime.datetime, *, data_change: bool = True) -
 
 
 def with_vector(add: AddFile, vector: DeletionVectorDescriptor) -> AddFile:
-    """Return the file with a deletion vector; its statistics become upper bounds only."""
+    """Return the file with a deletion vector; its statistics are no longer tight bounds."""
     stats = json.loads(add.stats or "{}")
     wide = json.dumps({**stats, "tightBounds": False}, separators=(",", ":"))
     return msgspec.structs.replace(add, deletion_vector=vector, stats=wide, data_change=True)
@@ -160,7 +160,7 @@ def metadata(
     physical_names: Mapping[str, str] | None = None,
     time: datetime.datetime,
 ) -> Metadata:
-    """Return the metadata of a table of ``fields``: name and Delta type, as in a schemaString."""
+    """Return the metadata of a table with ``fields``: names and Delta types, as in a schemaString."""
     columns = []
     for index, (field, kind) in enumerate(fields, start=1):
         mapping: dict[str, object] = {}
@@ -184,7 +184,7 @@ def _folder_value(value: str | None) -> str:
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime.datetime):
-        # Statistics hold milliseconds: the lower bound as it is cut, the upper one as other writers cut it too.
+        # Statistics have milliseconds; other writers truncate the upper bound, too.
         return (
             value.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}Z"
         )

@@ -1,4 +1,4 @@
-"""A shared table as its Delta log has it now: versions, snapshots and ranges of commits, within what is shared."""
+"""A shared table, from its current Delta log: the versions, snapshots and ranges of commits that are shared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CACHED_SNAPSHOTS = 4
 
 
 class SharedTable:
-    """One table of the catalog. Safe to use from several threads; a new commit is seen by the next request."""
+    """One table of the catalog; every request sees new commits. Thread-safe."""
 
     def __init__(self, entry: TableEntry) -> None:
         self.entry = entry
@@ -38,7 +38,7 @@ class SharedTable:
         return self._log
 
     def latest_version(self) -> int:
-        """The newest version; one before the first shared version is an error."""
+        """Return the latest version; 400 if it is before the first shared version."""
         version = self.log.latest_version()
         if version < self.entry.start_version:
             raise data_lost(
@@ -48,7 +48,7 @@ class SharedTable:
         return version
 
     def snapshot(self, version: int) -> Snapshot:
-        """Return the table at ``version``; the last few are kept."""
+        """Return the snapshot at ``version``; the most recently used ones are cached."""
         with self._lock:
             found = self._snapshots.get(version)
             if found is None:
@@ -62,12 +62,12 @@ class SharedTable:
             return found
 
     def size(self, snapshot: Snapshot) -> int:
-        """Return the bytes of all live files of a snapshot."""
+        """Return the total size of the live files of a snapshot, in bytes."""
         known = self._sizes.get(snapshot.version)
         return sum(add.size for add in snapshot.files) if known is None else known
 
     def travel(self, version: int | None, timestamp_ms: int | None) -> int:
-        """Return the version that ``version`` or ``timestamp_ms`` asks for; 400 if it is not shared or not there."""
+        """Return the version for ``version`` or ``timestamp_ms``; 400 if it does not exist or is not shared."""
         self.require_history()
         if version is not None:
             return self.check_version(version)
@@ -115,7 +115,7 @@ class SharedTable:
         return version
 
     def require_history(self) -> None:
-        """Refuse what needs the table's history if that is not shared."""
+        """Refuse a request that needs the table's history if the history is not shared."""
         if not self.entry.history_shared:
             raise unsupported(
                 "Reading table by version or timestamp is not supported because history sharing is not enabled on "
@@ -127,7 +127,7 @@ class SharedTable:
         return self.log.commits(start, end)
 
     def complete(self, remove: RemoveFile, version: int) -> RemoveFile:
-        """Return a tombstone with size and partition values: both are optional in a log, but not in an answer."""
+        """Return a tombstone with size and partition values, which are optional in a log but required in a response."""
         if remove.size is not None and remove.partition_values is not None:
             return remove
         add = self._added(remove, version)

@@ -1,4 +1,4 @@
-"""A limit on the bytes per second of all answers together."""
+"""Limits the bytes per second of all responses together."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 
 
 class Throttle:
-    """Hands out permission to send; used from one event loop.
+    """Limits the rate of sending; only for use in one event loop.
 
-    Each piece gets the next stretch of one shared time line, so concurrent answers take turns and their sum, not each
-    of them, keeps to the rate.
+    Each piece gets the next time slot of a common schedule, so concurrent responses take turns and share the rate.
     """
 
     def __init__(self, bytes_per_second: float) -> None:
@@ -19,13 +18,13 @@ class Throttle:
 
     @property
     def piece(self) -> int:
-        """Bytes to send at once: about a hundredth of a second's worth."""
+        """Bytes to send at once: those of about 10 ms."""
         return max(1024, min(256 * 1024, int(self._rate / 100)))
 
     async def wait(self, count: int) -> None:
         """Return when ``count`` more bytes may be sent."""
         now = time.monotonic()
-        # A server that was idle may not save up time: the rate holds for every stretch, not on average only.
+        # Idle time is not credited: the rate is a limit at any time, not only on average.
         self._free_at = max(self._free_at, now) + count / self._rate
         delay = self._free_at - now
         if delay > 0:

@@ -1,4 +1,4 @@
-"""HTTPS: a certificate that is given, or one that an authority made for this run has signed."""
+"""HTTPS with a given certificate, or with one that is signed by an authority made for this run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tls:
-    """A certificate chain and its key, PEM files; without them a new one is made, for this machine."""
+    """A certificate chain and its key as PEM files; without them, a certificate for this machine is made."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -28,7 +28,7 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a server is run with; ``authority`` is the certificate that its clients must trust, if it was made here."""
+    """The files of a server; ``authority`` is the certificate that its clients must trust, if it was made here."""
 
     certificate: Path
     key: Path
@@ -37,7 +37,7 @@ class TlsFiles:
 
 
 def prepare(tls: Tls, folder: Path, authority: Path) -> TlsFiles:
-    """Return files that can be served, new ones below ``folder``; the new authority's certificate is ``authority``.
+    """Return the files for uvicorn; new ones are in ``folder``, and a new authority's certificate is ``authority``.
 
     `ConfigError` if they cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Page and refresh tokens: signed, so that a client can neither make one up nor use it for something else."""
+"""Page and refresh tokens, signed so that a client can neither forge one nor use it for another purpose."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .errors import invalid
 
 
 class Tokens:
-    """Makes and reads the tokens of one server."""
+    """Creates and verifies the tokens of one server."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
     def make(self, kind: str, content: dict[str, Any], ttl: float) -> str:
-        """Return a token of ``kind`` that holds ``content`` for ``ttl`` seconds."""
+        """Return a token of ``kind`` with ``content``, valid for ``ttl`` seconds."""
         payload = msgspec.json.encode({**content, "kind": kind, "expires": time.time() + ttl})
         return base64.urlsafe_b64encode(self._sign(payload) + payload).decode().rstrip("=")
 
     def read(self, kind: str, token: str) -> dict[str, Any]:
-        """Return what `make` was given; a foreign, changed, misused or expired token is a 400."""
+        """Return the content of a token; 400 if it is foreign, changed, of another kind or expired."""
         try:
             raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         except (ValueError, binascii.Error):

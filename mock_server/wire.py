@@ -1,7 +1,7 @@
-"""The lines of an answer, in either response format (protocol, "API Response Format in Parquet" and "... in Delta").
+"""The lines of a response, in either response format (protocol, "API Response Format in Parquet" and "... in Delta").
 
-A million file lines must be made in seconds, so a line is a few typed structs, encoded by msgspec; nothing is cached,
-because URLs differ from answer to answer.
+A million file lines must take only seconds, so a line is a few typed structs, encoded by msgspec. Nothing is cached,
+because every response has new URLs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .signing import Grant, Use
 _encode = msgspec.json.Encoder().encode
 PartitionValues = dict[str, Union[str, None]]
 
-# How the provider's own log spells the format's version 1 protocol.
+# Characters that JSON strings may contain raw, but that some splitters of lines treat as line breaks.
 _U2028_NAME = "line\u2028paragraph\u2029next\u0085end"
 
 
@@ -110,7 +110,7 @@ class _DeltaFileLine(msgspec.Struct, gc=False):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quirks:
-    """How answers deviate from what they should say: faults that are already drawn for one answer."""
+    """How a response deviates from a correct one: the faults that were already taken for it."""
 
     no_expiration: bool = False
     no_stats: bool = False
@@ -121,7 +121,7 @@ class Quirks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """A file of a version range: what happened to it, in which version, and when (milliseconds since the epoch)."""
+    """A changed file: its action, the version, and the time of the version in milliseconds since the epoch."""
 
     action: AddFile | RemoveFile | AddCdcFile
     version: int
@@ -129,18 +129,18 @@ class Change:
 
 
 class Renderer:
-    """Makes the lines of one answer for one table.
+    """Creates the lines of one response for one table.
 
     Parameters
     ----------
     table_root:
-        The table's directory, for paths that climb out of it.
+        The table's directory, to resolve paths that leave it.
     response_format, id_hash:
-        The answer's format, and how file ids are made in it.
+        The format of the response, and how its file ids are made.
     grant:
         Signs the URLs.
     access:
-        The fields of the metadata that tell the ways to the table.
+        The metadata's fields for access modes.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Renderer:
 
     @property
     def expires_ms(self) -> int | None:
-        """When the URLs of this answer expire, in milliseconds since the epoch, if the answer says so."""
+        """When the URLs expire, in milliseconds since the epoch; ``None`` if the response does not include it."""
         return self._expires
 
     def protocol(self, protocol: Protocol, version: int | None = None) -> bytes:
@@ -204,7 +204,7 @@ class Renderer:
         return _line({"metaData": {"deltaMetadata": content, **present}})
 
     def adds(self, adds: Iterable[AddFile], version: int | None, timestamp_ms: int | None) -> bytes:
-        """Return the lines of live files; ``version`` and its time are given for time travel only."""
+        """Return the lines of live files; ``version`` and its time are set only for time travel."""
         if self.format is Format.PARQUET:
             return b"".join([self._parquet_add(add, version, timestamp_ms) for add in adds])
         return b"".join([self._delta_add(add, version, timestamp_ms) for add in adds])
@@ -271,8 +271,8 @@ class Renderer:
         return _encode({kind: file}) + b"\n"
 
     def _locate(self, path: str, sign: Callable[[str], str]) -> tuple[str, str]:
-        """Return the signed URL and the id of the file that a log path means."""
-        # Almost every path of a log is its own canonical form; the check must cost nothing for a million of them.
+        """Return the signed URL and the id of the file with this path in the log."""
+        # Almost all paths in a log are canonical; the check must be cheap for a million of them.
         local = path if "%" not in path and ":" not in path and ".." not in path else self._local(path)
         return sign(local), self._hash(local.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -286,7 +286,7 @@ class Renderer:
             return resolved.as_posix()
 
     def _vector(self, vector: DeletionVectorDescriptor | None) -> tuple[DeletionVectorDescriptor | None, str | None]:
-        """Return the descriptor to send, its file as a signed URL, and the id of that file."""
+        """Return the descriptor to send, with a signed URL of its file, and the id of that file."""
         if vector is None or vector.storage_type == "i":
             return vector, None
         if vector.storage_type == "u":
@@ -333,7 +333,7 @@ def end_stream_line(
     min_url_expiration: int | None = None,
     error: tuple[int, str] | None = None,
 ) -> bytes:
-    """Return the EndStreamAction: the last line of an answer; ``error`` is an HTTP status and a message."""
+    """Return the EndStreamAction, the last line of a response; ``error`` is an HTTP status and a message."""
     content: dict[str, Any] = {}
     if refresh_token is not None:
         content["refreshToken"] = refresh_token
@@ -347,7 +347,7 @@ def end_stream_line(
 
 
 def query_status_line(query_id: str, status: str, message: str | None = None) -> bytes:
-    """Return the only line of an answer to an asynchronous query that has no result (yet)."""
+    """Return the only line of a response to an asynchronous query that has no result (yet)."""
     content = {"queryId": query_id, "status": status}
     if message is not None:
         content["message"] = message
@@ -359,7 +359,7 @@ def _line(content: dict[str, Any]) -> bytes:
 
 
 def _public_schema(schema_string: str) -> str:
-    """Return the schema with only the comments left of its fields' metadata, as the reference server shares it."""
+    """Return the schema without field metadata except comments, as the reference server does."""
     try:
         schema = json.loads(schema_string)
     except (ValueError, RecursionError):
