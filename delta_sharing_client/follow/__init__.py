@@ -1,1 +1,1 @@
-"""A table followed from version to version: where a reader stands, and what comes next."""
+"""Follows a table from version to version: the position of a reader, and the files to read next."""

@@ -1,8 +1,8 @@
 """Chooses the files of a micro-batch: which files of a commit, in which order, and how many.
 
-The rules are those of the JVM connector: a file is admitted while both budgets are above zero and only then counted, so
-at least one is always admitted and the last one may overshoot the bytes. Files of one *unit* are admitted together: the
-change files of one commit, so that an update's pre-image and post-image stay in one batch.
+The rules are those of the JVM connector: a file is admitted if both budgets are above zero, and counted afterwards. So
+at least one file is always admitted, and the last one may exceed the bytes. Files of one *unit* are admitted together:
+the change files of one commit, so that an update's pre-image and post-image are in one batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class VersionFiles:
-    """The files of one version that a stream reads, in order, and the unit of each; or why it cannot be read."""
+    """The files of one version that a stream reads, in order, and their units; or why it cannot read the version."""
 
     version: int
     files: tuple[SharedFile, ...] = ()
@@ -45,7 +45,7 @@ class Budget:
 
 
 def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> Position:
-    """Return the position after what ``budget`` admits of ``offered`` beyond ``start``.
+    """Return the position after the files of ``offered`` that ``budget`` admits after ``start``.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> P
 
     Returns
     -------
-    ``start`` if nothing is offered. After the last file of a version the position is the base of the next one;
-    versions without files do not count.
+    ``start`` if nothing is offered. After the last file of a version, the position is the base of the next one.
+    Versions without files use none of the budget.
     """
     files_left, bytes_left = budget.files, budget.bytes
     position, open_unit = start, None
@@ -91,7 +91,7 @@ def appended_files(files: Sequence[SharedFile], version: int, on_change: OnChang
     version:
         Its version, for the error.
     on_change:
-        What to do if files are removed. ``IGNORE_CHANGES`` returns rewritten files whole, so rows come again.
+        What to do if files are removed. ``IGNORE_CHANGES`` returns rewritten files, so their old rows are repeated.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def appended_files(files: Sequence[SharedFile], version: int, on_change: OnChang
 
 
 def change_files(files: Sequence[SharedFile]) -> list[SharedFile]:
-    """Return the files of a commit that hold its changes, in order of file id: change files alone if there are any."""
+    """Return the files with the changes of a commit, in order of file id: only change files if there are any."""
     cdc = [file for file in files if isinstance(file.action, AddCdcFile)]
     return sorted(cdc or files, key=file_order)
 
@@ -128,9 +128,9 @@ def change_files(files: Sequence[SharedFile]) -> list[SharedFile]:
 def units(files: Sequence[SharedFile]) -> tuple[int, ...]:
     """Return the unit of each file of a change feed; the files of a unit must be in one micro-batch.
 
-    Change files of a commit are one unit: they hold the pre-images and post-images of its updates. So are all files
-    where a deletion vector is involved, because rows are found by comparing a removed file with the added one.
-    Otherwise files of the same id are.
+    The change files of a commit are one unit, because they contain the pre-images and post-images of its updates. If
+    any file has a deletion vector, all files are one unit, because the reader compares a removed file with the added
+    one. Otherwise, files with the same id are one unit.
     """
     if any(isinstance(file.action, AddCdcFile) or file.action.deletion_vector is not None for file in files):
         return (0,) * len(files)
@@ -139,7 +139,7 @@ def units(files: Sequence[SharedFile]) -> tuple[int, ...]:
 
 
 def file_id(file: SharedFile) -> str:
-    """Return the server's id of a file; a server that sends none cannot be streamed from."""
+    """Return the server's id of a file; `DataError` if there is none."""
     if file.file_id is None:
         raise DataError(
             "The server sent a file without id; a stream needs ids to find its place again after a restart. Ask the "
@@ -149,7 +149,7 @@ def file_id(file: SharedFile) -> str:
 
 
 def file_order(file: SharedFile) -> tuple[str, int, str]:
-    """The order of files in a version: by id; a removed file comes before an added one of the same id."""
+    """Return the sort key of a file in its version: by id; a removed file is before an added one with the same id."""
     action = file.action
     kind = 0 if isinstance(action, RemoveFile) else 1
     vector = action.deletion_vector

@@ -1,4 +1,4 @@
-"""Computes how far the next micro-batch of a stream reaches, and which files are between two offsets.
+"""Computes the end of the next micro-batch of a stream, and the files between two offsets.
 
 This module does not depend on Spark. Its results depend only on the given offsets and the server, because Spark replays
 batches in new processes; all state is a cache.
@@ -96,7 +96,7 @@ class VersionClock:
         return self.known
 
     def _wait_for(self, error: RequestError | TransportError) -> None:
-        """Handle a request without response; raise ``error`` if it has lasted for ``patience`` seconds."""
+        """Handle a failed request; raise ``error`` if the server has not responded for ``patience`` seconds."""
         self._asked_at = self._now()
         if self._silent_since is None:
             self._silent_since = self._asked_at
@@ -173,8 +173,8 @@ class Follower:
     def next_offset(self, start: AnyOffset, budget: Budget | None) -> AnyOffset:
         """Return the end of the batch after ``start``; an equal offset if there is nothing to read.
 
-        ``budget`` of ``None``: no limit. The first result of a new stream always differs from ``start``: it contains
-        the beginning of the stream, so that a restart does not choose another one.
+        A ``budget`` of ``None`` is no limit. The first result of a new stream always differs from ``start``, because it
+        contains the beginning of the stream, so that a restart does not choose another one.
         """
         resolved = self._resolve(start) if isinstance(start, Beginning) else start
         self.check(resolved)
@@ -206,7 +206,7 @@ class Follower:
         return current
 
     def files(self, start: AnyOffset, end: Offset) -> list[Selected]:
-        """Return the files between two offsets, in order. The offsets are enough."""
+        """Return the files between two offsets, in order. No earlier call is needed."""
         return [selected for selected in self.selected(start, end) if selected.files]
 
     def selected(self, start: AnyOffset, end: Offset) -> list[Selected]:
@@ -275,7 +275,7 @@ class Follower:
         return file_id(window.versions[position.version - window.first].files[position.place])
 
     def _between(self, start: Offset, end: Offset) -> Iterator[Selected]:
-        """Yield the files between two offsets by window. An end at the base of a version excludes it."""
+        """Yield the files between two offsets by window. An end at the base of a version excludes that version."""
         current = start
         if start.in_snapshot:
             window = self._snapshot_at(start.position.version, end.response_format)
@@ -322,7 +322,7 @@ class Follower:
         last = min(latest, first + self._options.max_versions_per_rpc - 1)
         needed = first
         if end_format is not None and self._options.whole_versions:
-            # A step comes from one response.
+            # All files of a step are from one response.
             last = needed = latest
         held = self._window
         is_tail = held is not None and not held.is_snapshot
@@ -373,7 +373,7 @@ class Follower:
         UsageError
             It belongs to another table, or another kind of stream.
         SchemaChangeError
-            Rows after it do not fit the current schema, or the other way round.
+            The schema changed incompatibly after the offset was written, or this cannot be checked.
         """
         key = (offset.table_id, offset.schema_hash)
         check_restart(
@@ -386,7 +386,7 @@ class Follower:
         self._checked.add(key)
 
     def _check_same_table(self, offset: Offset) -> None:
-        """Check a table whose version decreased: the server may lag behind, or the table was created anew."""
+        """Check a table whose version decreased: the server may lag behind, or the table was created again."""
         found = self._table.describe().metadata.id
         check_restart(offset, self._words, table_id=found, change_feed=self._options.read_change_feed)
 

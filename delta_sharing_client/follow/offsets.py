@@ -1,7 +1,7 @@
 """The position of a follower, as the JSON object that is written into Spark's checkpoint or a cursor.
 
-Spark compares offsets as text and replays ``partitions(start, end)`` in a new process without a call for offsets
-before, so an offset is complete, its keys have a fixed order, and equal positions have equal text.
+Spark compares offsets as text and replays ``partitions(start, end)`` in a new process without calls for offsets. So an
+offset is complete, its keys have a fixed order, and equal positions have equal text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Offset:
     table_id:
         ``metaData.id`` of the table.
     position:
-        All versions before ``position.version``, and of it the files up to ``position.place``, in order of file id.
+        All versions before ``position.version``, and the files of that version up to ``position.place``, in order of
+        file id, have been read.
     in_snapshot:
-        Whether the files counted are those of the initial snapshot.
+        Whether ``position`` is in the initial snapshot.
     first_version:
         The version at which the stream began: that of its initial snapshot, or the first one of the tail.
     from_snapshot:
@@ -39,7 +40,7 @@ class Offset:
     response_format:
         The format whose file ids give the order of files.
     last_file:
-        The id of the file at ``position.place``: a repeated query must have it there.
+        The id of the file at ``position.place``; repeated queries must have the same file there.
     schema_hash:
         Fingerprint of the schema under which the stream read.
     """
@@ -72,7 +73,7 @@ class Offset:
 
 
 class Beginning:
-    """The position before the start is resolved. It is always the same."""
+    """The position of a stream whose start is not resolved yet. All are equal."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the object for Spark's offset log."""
@@ -130,7 +131,7 @@ def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: b
     Raises
     ------
     UsageError
-        With what differs and what to do.
+        It does not; the message has the difference and what to do.
     """
     if offset.table_id != table_id:
         raise UsageError(
@@ -152,7 +153,7 @@ def check_order(start: Offset, end: Offset, words: Words) -> None:
     Raises
     ------
     UsageError
-        Never for offsets of one checkpoint of this source: it was changed by hand.
+        ``end`` is before ``start`` or of another stream; only checkpoints changed by hand have such offsets.
     """
     backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
     if backwards or end.table_id != start.table_id:

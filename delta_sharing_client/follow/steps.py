@@ -70,7 +70,7 @@ class FollowedChanges(Read):
 
     @property
     def id(self) -> str:
-        """Identifies these changes among those of all cursors; repeated changes have the same id."""
+        """An id that is unique among the changes of all cursors; repeated changes have the same id."""
         return f"{self._taken.state.id}-{self.number}"
 
     @property
@@ -310,7 +310,7 @@ class _Steps:
         head, read = table.describe(), self._request.read
         schema = parse_schema(head.metadata.schema_string)
         if read.columns is None:
-            # The copy that a cursor maintains is permanent.
+            # The copy is permanent, so a column that is left out now would be missing forever.
             check_nothing_left_out(schema, f"A copy of '{self._request.table}'")
         # Wrong names are reported before a step begins.
         ChangesRequest(starting_version=0, columns=read.columns, filter=read.filter).bound(schema)

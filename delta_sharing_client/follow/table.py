@@ -66,7 +66,7 @@ class Window:
 
 
 class FollowedTable:
-    """A shared table. ``options`` are for requests that its rows need, ``polling`` for the latest version."""
+    """A shared table. ``options`` are for requests for its rows, ``polling`` for those for its latest version."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class FollowedTable:
         self._operation = operation
         # One query id for all requests of a follower.
         self._rest = rest.for_read(options)
-        # Repeated anyway, and must not delay the end of a query.
+        # These requests are repeated anyway, and must not delay the end of a query.
         self._polling = self._rest.for_read(polling, self._rest.query_id)
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class FollowedTable:
         except (RequestError, ProtocolError) as error:
             if version is None:
                 raise
-            # Not every server has metadata by version, but every snapshot begins with it.
+            # Not every server has metadata by version, but every snapshot starts with it.
             query = QueryRequest(version=version, limit_hint=1)
             try:
                 with query_table(self._rest, self.request.table, query, response_format=response_format) as answer:
