@@ -1,1 +1,1 @@
-"""Measurements against a peer or a physical limit in the same run: ``python -m benchmarks``."""
+"""Compares this client with other readers and physical limits in the same run: ``python -m benchmarks``."""

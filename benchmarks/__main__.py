@@ -22,7 +22,7 @@ def main(
         bool, typer.Option("--save", help="Keep the numbers in benchmarks/results.json, RESULTS.md and results.svg.")
     ] = False,
 ) -> None:
-    """Measure this client against its peer and against physical limits, all in one run."""
+    """Compare this client with other readers and physical limits, all in one run."""
     names = case or list(CASES)
     unknown = [name for name in names if name not in CASES]
     if unknown:

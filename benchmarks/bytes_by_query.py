@@ -1,7 +1,7 @@
-"""``python -m benchmarks.bytes_by_query [--page docs/engines.md]``: the bytes that everyday queries download.
+"""``python -m benchmarks.bytes_by_query [--page docs/engines.md]``: the bytes that common queries download.
 
-One table of about 100 MB: through ``attach`` and ``scan_polars`` from the test server, beside Polars that reads these
-files over HTTP by itself, and DuckDB that reads them from the local disk; its bytes are those that the process reads.
+A table of about 100 MB is read from the test server with ``attach`` and ``scan_polars``, by Polars itself over HTTP,
+and by DuckDB itself from the local disk; DuckDB's bytes are those that the process reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import mock_server
 FILES, ROWS = 6, 440_000
 _BEGIN, _END = "<!-- bytes by query -->\n", "<!-- end of bytes by query -->"
 _DAY = datetime.date(2024, 1, 3)
-# By name: SQL over a table {t}, and the same of a lazy frame.
+# By name: a query of a table {t} in SQL, and the same query of a lazy frame.
 QUERIES: dict[str, tuple[str, Callable[[pl.LazyFrame], pl.LazyFrame]]] = {
     "`SELECT * LIMIT 10`": ("SELECT * FROM {t} LIMIT 10", lambda frame: frame.head(10)),
     "`count(*)`": ("SELECT count(*) FROM {t}", lambda frame: frame.select(pl.len())),
@@ -67,7 +67,7 @@ QUERIES: dict[str, tuple[str, Callable[[pl.LazyFrame], pl.LazyFrame]]] = {
 
 
 def write_table(folder: Path) -> None:
-    """Write the table: ids in order, a day a file, text, random bytes and a struct."""
+    """Write the table: ascending ids, one day per file, text, random bytes and a struct."""
     source = np.random.default_rng(7)
     for number in range(FILES):
         ids = np.arange(number * ROWS, (number + 1) * ROWS)
@@ -83,7 +83,7 @@ def write_table(folder: Path) -> None:
 
 
 def measure(folder: Path) -> list[tuple[str, ...]]:
-    """Return rows of the table: a query, and bytes through ours in DuckDB and Polars, DuckDB's and Polars' own."""
+    """Return, for each query, its name and the bytes: ours with DuckDB, ours with Polars, DuckDB's and Polars' own."""
     found = []
     files = sorted(folder.glob("*.parquet"))
     with mock_server.running({"s.s.t": folder}) as server, _counting(folder) as (address, counted):
@@ -117,13 +117,13 @@ def _megabytes(count: int) -> str:
 
 
 def _read_bytes() -> int:
-    # What system calls of this process have read, from the cache or the disk (Linux).
+    # Bytes that this process has read by system calls, from the cache or the disk (Linux).
     return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])  # type: ignore[index]
 
 
 @contextlib.contextmanager
 def _counting(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Serve a folder with ranges, and count the bytes of bodies."""
+    """Serve a folder over HTTP with range requests, and count the bytes of the bodies."""
     counted: list[int] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -157,7 +157,7 @@ def _counting(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def table(rows: list[tuple[str, ...]], size: float) -> str:
-    """Return the rows as a table in Markdown."""
+    """Return the rows as a Markdown table."""
     lines = [
         f"Megabytes downloaded from a table of {size:.0f} MB in {FILES} files (`python -m benchmarks.bytes_by_query`):",
         "",

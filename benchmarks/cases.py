@@ -1,4 +1,4 @@
-"""The cases: what is served, over what line, what is read, and what must be reached."""
+"""The cases: what is served, over which line, what is read, and the goal."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ class Case:
     Attributes
     ----------
     table:
-        Makes (once) and returns the folder to serve; its only table has the folder's name.
+        Creates (once) and returns the folder to serve; its only table has the folder's name.
     contenders:
-        Who is measured, of ``workers.WORKERS``; the first is ours.
+        The measured readers, from ``workers.WORKERS``; the first is ours.
     reference:
-        A physical limit to compare with: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
+        The physical limit for comparison: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
         of all files) or ``line`` (seconds that the line needs for all files).
     action:
         What a worker does: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, ``start`` (a whole
         process), or one of the ``spark-`` ones.
     server:
-        The module that serves: ``mock_server``, or ``benchmarks.long_listing``, which needs no folder but its name.
+        The module of the server: ``mock_server``, or ``benchmarks.long_listing``, which only uses the folder's name.
     arguments:
         Columns, filter and limit of the read.
     latency, bandwidth:
-        Of the line, in seconds per answer and bytes per second; 0 and ``None`` for the bare loopback.
+        Of the line, in seconds per response and bytes per second; 0 and ``None``: the loopback without limits.
     goal:
-        What the project promised, in words; ``goals`` has it in numbers.
+        The goal in words; ``goals`` has it in numbers.
     baselines:
         Contenders that read another table, over the same line.
     special:
-        Contenders with arguments of their own, beside ``arguments``; ``options`` among them are those of the client.
+        Contenders with their own arguments, in addition to ``arguments``; ``options`` are those of the client.
     tls, faults:
-        The server speaks https; what it is told to do wrong.
+        Whether the server uses HTTPS; the faults that it simulates.
     once:
-        Contenders that are so slow that one repeat of them must do.
+        Contenders that are so slow that they run only once.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Case:
     once: tuple[str, ...] = ()
 
 
-# Measured where a jar is named; `bash .ci/peers` builds one.
+# Measured if the variable names a jar; `bash .ci/peers` builds one.
 JVM_CONNECTOR = ("spark-jvm",) if os.environ.get("DELTA_SHARING_JVM_CONNECTOR") else ()
 ALL = ("ours", "polars", "incumbent-delta", "incumbent-parquet", "local")
 MEGA = 1_000_000

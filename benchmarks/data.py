@@ -1,4 +1,4 @@
-"""The tables that are measured: made once from a fixed seed, kept in ``benchmarks/.data``."""
+"""The tables of the cases: created once from a fixed seed, and stored in ``benchmarks/.data``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wide_batch(rows: int, first_id: int, seed: int) -> pa.Table:
 def wide_table(
     name: str, files: int, rows: int, row_groups: int = 1, distinct: int | None = None, page_index: bool = False
 ) -> pathlib.Path:
-    """Return a table of ``files`` files of ``rows`` rows each; past ``distinct`` files, contents repeat.
+    """Return a table of ``files`` files of ``rows`` rows each; after ``distinct`` files, the contents repeat.
 
     With a ``page_index``, pages have up to 20,000 rows, as Spark's writer makes them.
     """
@@ -63,7 +63,7 @@ def wide_table(
 
 
 def fifty_columns() -> pathlib.Path:
-    """Return a table of 50 columns and 2 million rows, some 800 MB: ``b`` ascends, the others are random."""
+    """Return a table of 50 columns and 2 million rows, about 800 MB: ``b`` ascends, the others are random."""
 
     def write(root: pathlib.Path) -> None:
         random, rows = np.random.default_rng(SEED), 100_000
@@ -80,7 +80,7 @@ def fifty_columns() -> pathlib.Path:
 
 
 def text_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
-    """Return a table of few wide columns: texts of 50 to 350 bytes; contents repeat past ``distinct`` files."""
+    """Return a table of few wide columns: texts of 50 to 350 bytes; contents repeat after ``distinct`` files."""
 
     def batch(number: int) -> pa.Table:
         random = np.random.default_rng([SEED, 2, number])
@@ -290,7 +290,7 @@ def commit(root: pathlib.Path, version: int, actions: Iterable[dict[str, dict[st
 
 
 def _made(name: str, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """Make the table unless it is there; a half-made one is never taken for whole."""
+    """Create the table unless it exists; an incomplete one is replaced."""
     root = ROOT / name / "bench" / "default" / name
     if not (root / "_complete").exists():
         root.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What each case must reach, as numbers: the figure that was found, and whether it is enough."""
+"""The goal of each case as numbers: the measured figure, and whether it reaches the goal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MB = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One figure of a case in words, and whether it reaches its goal; ``None`` where it has none."""
+    """One figure of a case in words, and whether it reaches its goal; ``None`` if it has none."""
 
     figure: str
     reached: bool | None
@@ -24,7 +24,7 @@ class Verdict:
 
 
 def verdicts(result: Result) -> list[Verdict]:
-    """Return a verdict for each figure that the case promises."""
+    """Return a verdict for each figure of the case."""
     return GOALS[result.case.name](result)
 
 
@@ -74,7 +74,7 @@ def _throttled(result: Result) -> list[Verdict]:
     ours, fixed = result.measured[0], _of(result, "ours-fixed")
     share, beside = ours.refused / ours.requests, ours.median / fixed.median
     return [
-        # Until it is known how many the server takes, some are refused: the steady state is in the unit tests.
+        # Some requests are refused until the client knows the limit of the server; unit tests check the steady state.
         Verdict(f"{share:.1%} of {ours.requests} requests refused, the first ones included", None),
         Verdict(f"{beside:.2f}x the time of as many in flight as the server takes", None),
     ]
@@ -234,7 +234,7 @@ def _spark_query(result: Result) -> list[Verdict]:
 def _spark_wide(result: Result) -> list[Verdict]:
     pushed, options = result.measured[0], _of(result, "spark-options")
     time = 1 / _ratio(result, "spark-options")
-    # The query before the clock, which starts the workers, is counted as well.
+    # The bytes are those of two queries; the first one, before the clock, starts the workers.
     plain = 1 / _ratio(result, "spark-plain")
     return [
         Verdict(
@@ -278,4 +278,4 @@ GOALS: dict[str, Callable[[Result], list[Verdict]]] = {
     "spark-many": _spark_scan,
     "spark-wide": _spark_wide,
 }
-"""By the name of the case; every case has one."""
+"""By name of the case; every case has an entry."""

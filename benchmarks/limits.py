@@ -1,4 +1,4 @@
-"""What no reader can go below."""
+"""Minimum bytes that any reader must read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-# Around the footer: its length (4 bytes) and the closing magic (4 bytes).
+# After the footer: its length (4 bytes) and the magic number (4 bytes).
 _TAIL = 8
 
 

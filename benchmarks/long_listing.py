@@ -1,10 +1,10 @@
-"""A sharing server whose tables list as many files as their name says, line by line, as long as somebody reads.
+"""A sharing server with long listings: the name of a table contains the number of its files.
 
-``share.schema.files-1000000`` has a million files, and a change feed in which each of them is added, some in a version.
-``share.schema.signed-1000000`` has as many, whose names, ids and URLs are as long and as random as those of S3.
-A line is made when it is sent, so the server holds none of them, and it counts what it sent. All files are the same few
-rows. For benchmarks and tests of long listings, on the loopback
-interface only: ``python -m benchmarks.long_listing --profile-out FILE``.
+``share.schema.files-1000000`` has a million files, and a change feed that adds all of them, some in each version.
+``share.schema.signed-1000000`` has as many, with names, ids and URLs that are as long and random as those of S3.
+Lines are created when they are sent, so the server stores none of them; it counts what it sent. All files have the
+same few rows. For benchmarks and tests of long listings, only on the loopback interface:
+``python -m benchmarks.long_listing --profile-out FILE``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS = 10
-"""Rows of every file, with ``id`` from 0."""
+"""Rows of every file; ``id`` starts at 0."""
 FIRST_COMMIT = 1_700_000_000_000
-"""The time of version 0 in epoch milliseconds; each later one comes a millisecond after the one before."""
+"""The time of version 0 in milliseconds since the epoch; each version is a millisecond after the previous one."""
 _HEAD_BYTES = 64 * 1024
 _SIGNING = (
     "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=an-access-key-of-20%2F20260101%2Fus-east-1%2Fs3%2Faws4_request"
@@ -48,24 +48,25 @@ _SCHEMA = json.dumps(
 
 
 class LongListing:
-    """The server, and what a test may do to its answers.
+    """The server, and how a test can change its responses.
 
     Attributes
     ----------
     delta, promises_end:
-        The format of the answers, and whether their header promises an ``endStreamAction``.
+        Whether the responses are in delta format, and whether their header promises an ``endStreamAction``.
     page:
-        Files on a page, ``None`` for all on one.
+        Files per page; ``None`` for one page.
     before:
-        Called with the number of each file before its line is sent, and with the number of files before the end; what
-        was made so far has been sent then if it is in ``stops``. ``ConnectionError`` from it cuts the connection.
+        Called with the number of each file before its line is sent, and with the number of files before the end. If
+        that number is in ``stops``, all earlier lines have been sent. If it raises ``ConnectionError``, the connection
+        is closed.
     end:
-        The last line, of a page that is the last; ``None`` leaves it out.
+        The last line of the last page; ``None`` omits it.
     files_a_version:
-        Files that each version of a change feed adds.
+        Number of files that each version of a change feed adds.
     lines, answers, listed, data, queries, feeds:
-        Lines of files sent, answers to queries under way, of them those that ended at their end, requests for data,
-        bodies of queries, and parameters of those for changes.
+        File lines sent, responses with lines in progress, complete ones, requests for data, bodies of queries, and
+        parameters of requests for changes.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class LongListing:
                 setattr(self, name, getattr(self, name) + count)
 
     def stats(self) -> dict[str, Any]:
-        """Return the counters in the form of the mock server's."""
+        """Return the counters in the format of the mock server."""
         return {
             "requests": {"data": self.data, "query": len(self.queries), "metadata": self.metadata},
             "bytes": {"data": self.data * len(self.file)},
@@ -120,7 +121,7 @@ class LongListing:
             self.feeds.clear()
 
     def head(self) -> list[dict[str, Any]]:
-        """Return the first two lines of an answer."""
+        """Return the first two lines of a response."""
         table = {"id": "00000000-0000-0000-0000-00000000000a", "format": {"provider": "parquet"}}
         table |= {"schemaString": _SCHEMA, "partitionColumns": ["number"], "configuration": {}}
         if self.delta:
@@ -129,7 +130,7 @@ class LongListing:
         return [{"protocol": {"minReaderVersion": 1}}, {"metaData": table}]
 
     def line(self, number: int, version: int | None = None, *, signed: bool = False) -> bytes:
-        """Return the line of a file; in a feed, of its addition in ``version``."""
+        """Return the line of a file, or, with ``version``, the line of a change feed that adds it."""
         url, size, name = f"{self.endpoint}/files/part-{number:08d}.parquet", len(self.file), f"{number:032x}"
         if signed:
             random = hashlib.sha512(str(number).encode()).hexdigest()
@@ -150,7 +151,7 @@ class LongListing:
         return f'{{"{kind}":{{"url":"{url}","id":"{name}",{about}}}}}\n'.encode()
 
     def chunks(self, files: int, first: int, *, is_feed: bool = False, signed: bool = False) -> Iterator[bytes]:
-        """Yield the body of an answer from file ``first`` up to ``files``, a chunk whenever there is enough for one."""
+        """Yield the body of a response from file ``first`` up to ``files``, in chunks."""
         stop = files if self.page is None or is_feed else min(files, first + self.page)
         made = [json.dumps(line).encode() + b"\n" for line in self.head()]
         size = lines = 0
@@ -178,9 +179,9 @@ class LongListing:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A server for clients that hang up. It takes its connections along when it is closed.
+    """A server for clients that disconnect at any time; closing it closes its connections.
 
-    Clients keep connections for the next request, and each would keep a thread of a server that is no more.
+    Clients keep connections for the next request, and each would keep a thread of a closed server.
     """
 
     daemon_threads = True
@@ -191,7 +192,7 @@ class Server(http.server.ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that hang up are what this is for."""
+        """Ignore the error, because clients are expected to disconnect."""
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Remember the connection."""
@@ -205,7 +206,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """Close the connections, too."""
+        """Close the server and its connections."""
         super().server_close()
         for connection in list(self._open):
             with contextlib.suppress(OSError):
@@ -318,7 +319,7 @@ def main() -> None:
         partial = arguments.profile_out.with_suffix(".part")
         partial.write_text(json.dumps(listing.profile), encoding="utf-8")
         partial.rename(arguments.profile_out)
-        # Whoever started it ends it, or goes away.
+        # Runs until the process that started it ends it, or closes standard input.
         sys.stdin.read()
 
 

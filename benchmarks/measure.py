@@ -1,4 +1,4 @@
-"""Run a case: one server with the case's line, and every contender in fresh processes, taking turns."""
+"""Runs a case: one server with the case's line, and every contender in new processes, in random order."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ _RUN_SECONDS = 900
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One contender in one case; ``seconds`` of every repeat, the rest of the last one.
+    """One contender in one case: ``seconds`` of every repeat, other figures of the last one.
 
-    ``processor``: its seconds, of the best repeat. ``connections``: those that the server took, REST included.
-    ``refused``: requests that were answered 429. ``frame``: bytes of what was made, where that is measured.
-    Under the profiler: ``calls`` of Python functions, and the processor's seconds by stage.
+    ``memory``: bytes above the idle process, the maximum of the repeats. ``processor``: processor seconds, the minimum
+    of the repeats. ``connections``: those that the server accepted, including REST. ``refused``: responses with status
+    429. ``frame``: bytes of the result, if they are measured. With the profiler: ``calls`` of Python functions, and
+    processor seconds by stage.
     """
 
     contender: str
@@ -65,7 +66,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """A case with what was measured, and the value of its reference (bytes or seconds)."""
+    """A case, its measurements, and the value of its reference (bytes or seconds)."""
 
     case: Case
     measured: list[Measured]
@@ -81,7 +82,7 @@ def run(case: Case) -> Result:
         If a contender fails, or if two contenders read a different number of rows.
     """
     if any(contender.startswith("incumbent") for contender in case.contenders):
-        incumbent_python()  # or say now what is missing
+        incumbent_python()  # or fail now
     directory = case.table()
     found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in case.contenders}
     with contextlib.ExitStack() as running:
@@ -90,7 +91,7 @@ def run(case: Case) -> Result:
         plain = dataclasses.replace(case, tls=False)
         baselines = {name: (other, running.enter_context(serve(other, plain))) for name, other in others.items()}
         for repeat in range(case.repeats):
-            # At random: who comes after whom must not matter, as what runs first finds colder memory.
+            # In random order, because the first reader has colder caches.
             for contender in random.sample(case.contenders, len(case.contenders)):
                 if repeat and contender in case.once:
                     continue
@@ -133,7 +134,7 @@ def run(case: Case) -> Result:
 
 
 def work(job: dict[str, Any], authority: pathlib.Path | None = None) -> dict[str, Any]:
-    """Run one contender, which trusts ``authority``, in a fresh process and return what it printed."""
+    """Run one contender in a new process that trusts ``authority``, and return what it printed."""
     trusted = {} if authority is None else dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), str(authority))
     python = incumbent_python() if job["contender"].startswith("incumbent") else sys.executable
     finished = subprocess.run(
@@ -158,12 +159,12 @@ def work(job: dict[str, Any], authority: pathlib.Path | None = None) -> dict[str
 
 @functools.cache
 def incumbent_python() -> str:
-    """Return the interpreter of an environment with the incumbent; it is made the first time.
+    """Return the interpreter of an environment with the incumbent; the first call creates the environment.
 
     Raises
     ------
     RuntimeError
-        There is none and none can be made; says what to do.
+        There is none and it cannot be created. The message says what to do.
     """
     named = os.environ.get(INCUMBENT_PYTHON)
     home = HERE / ".env"
@@ -208,8 +209,8 @@ class Server:
         self._ask("POST")
 
     def stats(self) -> dict[str, int]:
-        """Return what was counted since the last reset: ``requests`` for data, ``bytes`` of data, ``connections`` and
-        requests that were ``refused``."""
+        """Return the counts since the last reset: ``requests`` for data, ``bytes`` of data, ``connections``, and
+        ``refused`` requests."""
         counters = self._ask("GET")
         return {
             "requests": counters["requests"].get("data", 0),
@@ -229,7 +230,7 @@ class Server:
 
 @contextlib.contextmanager
 def serve(directory: pathlib.Path, case: Case) -> Iterator[Server]:
-    """Start the case's server over ``directory`` with its latency and bandwidth; stop it afterwards."""
+    """Start the case's server for ``directory`` with its latency and bandwidth; stop it at the end."""
     with tempfile.TemporaryDirectory() as scratch:
         profile = pathlib.Path(scratch) / "bench.share"
         arguments = ["--profile-out", str(profile)]

@@ -1,6 +1,6 @@
-"""Where a read spends the processor: seconds by stage over all threads, and how many Python functions were called.
+"""Measures the processor time of a read by stage, over all threads, and counts the calls of Python functions.
 
-Imports nothing of the project and nothing that has to be installed: it runs inside what it measures.
+Imports only the standard library, because it runs in the measured process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 
-# The first part of a source file's path that matches decides; C code counts for the Python function that calls it.
+# A function belongs to the first stage that has a part of its source path; C code to the stage of its Python caller.
 STAGES = (
     ("pandas conversion", ("delta_sharing_client/outputs/pandas.py", "/pandas/", "/numpy/", "pandas_compat.py")),
     ("Parquet decoding", ("delta_sharing_client/read/", "delta_sharing_client/parquet/", "/pyarrow/")),
@@ -41,7 +41,7 @@ OTHER = "everything else"
 
 
 class Profile:
-    """What was found: ``calls`` of Python functions, and processor seconds by stage."""
+    """The result: ``calls`` of Python functions, and processor ``seconds`` by stage."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -50,7 +50,7 @@ class Profile:
 
 @contextmanager
 def profiled() -> Iterator[Profile]:
-    """Profile this thread and those that start in the ``with`` block; read the profile when it has ended."""
+    """Profile this thread and those that start in the ``with`` block; the profile is complete after the block."""
     found = Profile()
     threads: list[_Thread] = []
     lock = threading.Lock()
@@ -86,7 +86,7 @@ class _Thread:
         self._stages: dict[CodeType, str] = {}
 
     def note(self, frame: FrameType, event: str, argument: object) -> None:
-        """Give the time since the last event to the function that ran meanwhile."""
+        """Add the time since the last event to the stage of the function that ran."""
         if event == "call":
             self.calls += 1
             running: FrameType | None = frame

@@ -1,4 +1,4 @@
-"""Numbers kept and shown: ``results.json`` has them, ``RESULTS.md`` and ``results.svg`` are made of that alone."""
+"""Stores results in ``results.json``, and makes ``RESULTS.md`` and ``results.svg`` from that file only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKAGES = ("pyarrow", "pandas", "polars", "requests", "pyroaring", "msgspec")
 
 
 def rows(result: Result) -> list[tuple[str, ...]]:
-    """Return one row of text per contender; ``ratio`` is its time over ours."""
+    """Return one row of text per contender; ``ratio`` is its time divided by ours."""
     ours = result.measured[0].median
     return [
         (
@@ -48,7 +48,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def shares(result: Result) -> list[str]:
-    """Return where ours spent the processor, a line per stage, most first; empty without a profile."""
+    """Return the processor time of ours by stage, one line each, longest first; empty without a profile."""
     stages = result.measured[0].stages
     total = sum(stages.values())
     ordered = sorted(stages.items(), key=lambda item: -item[1])
@@ -66,7 +66,7 @@ def table(result: Result) -> Table:
 
 
 def facts(result: Result) -> dict[str, Any]:
-    """Return what is kept of a case."""
+    """Return what is stored of a case."""
     return {
         "case": result.case.name,
         "goal": result.case.goal,
@@ -79,7 +79,7 @@ def facts(result: Result) -> dict[str, Any]:
 
 
 def overview(kept: Sequence[dict[str, Any]]) -> Table:
-    """Return one table of all cases: seconds of ours, those of the others over ours, and the goals that are reached."""
+    """Return one table of all cases: seconds of ours, those of the others divided by ours, and the reached goals."""
     shown = Table(title="Seconds, and how many times as long the others take")
     for column in ("case", "ours", "others", "goals"):
         shown.add_column(column, justify="right" if column == "ours" else "left")
@@ -100,11 +100,11 @@ def _overview(kept: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]
 
 
 def save(results: Sequence[Result]) -> None:
-    """Keep the cases, and make ``RESULTS.md`` and ``results.svg`` anew; cases that were not run stay as they were."""
+    """Store the cases and rewrite ``RESULTS.md`` and ``results.svg``; the results of other cases are kept."""
     kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
     for result in results:
         kept[result.case.name] = facts(result) | {"machine": machine()}
-    # In the order of the cases; one that is no longer there goes.
+    # In the order of the cases; results of deleted cases are removed.
     kept = {name: kept[name] for name in CASES if name in kept}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     RESULTS.write_text(text(list(kept.values())), "utf-8")
@@ -130,14 +130,14 @@ def text(kept: Sequence[dict[str, Any]]) -> str:
 
 
 def machine() -> str:
-    """Return cores, Python and the versions that matter, in one line."""
+    """Return the number of cores and the versions of Python and of relevant packages, in one line."""
     versions = [f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES]
     asked = f"import importlib.metadata as m; print(m.version({INCUMBENT!r}))"
     try:
         command = [incumbent_python(), "-c", asked]
         peer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except RuntimeError:
-        peer = "not at hand"  # the cases that were run did not need it
+        peer = "not at hand"  # the cases did not need it
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"{', '.join(versions)}; incumbent {INCUMBENT} {peer}"

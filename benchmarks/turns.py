@@ -1,11 +1,11 @@
-"""Later reads, in turns: each contender is one process that stays, and who is next is drawn at random.
+"""Measures later reads: each contender is one process that continues to run; the order is random.
 
     python -m benchmarks.turns [--repeats N] [--line loopback|50ms|tls] [--tables LIST] [--output frame|arrow]
 
-The cases of ``python -m benchmarks`` measure first reads, each in a fresh process; these are the reads after it.
-``plain`` lists the files, fetches each whole with aiohttp, decodes them in two threads, and does nothing else: it is
-what a reader costs that has no retries, bounds, checks, deletion vectors or filters. Everything is imported before a
-clock starts.
+The cases of ``python -m benchmarks`` measure first reads, each in a new process; this measures the reads after the
+first. ``plain`` lists the files, downloads each with one request of aiohttp, decodes them in two threads, and does
+nothing else: it has the cost of a reader without retries, bounds, checks, deletion vectors or filters. Everything is
+imported before a clock starts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-# Files, rows of each.
+# Number of files, rows per file.
 TABLES = {"16x12MB": (16, 100_000), "64x1.2MB": (64, 10_000), "400x250kB": (400, 2_000)}
 LINES: dict[str, dict[str, Any]] = {"loopback": {}, "50ms": {"latency": 0.05}, "tls": {"tls": True}}
 CONTENDERS = ("ours", "plain", "polars")
@@ -88,7 +88,7 @@ def _listed(profile: dict[str, str], table: str) -> list[tuple[str, int]]:
 
 
 def work(contender: str, frame: bool) -> None:
-    """Read what standard input names, line by line; answer each with seconds, processor seconds and rows."""
+    """Run the reads on standard input, one per line; print seconds, processor seconds and rows of each."""
     import pandas  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
@@ -107,7 +107,7 @@ def _processor() -> float:
 
 
 def measure(line: str, tables: list[str], repeats: int, frame: bool) -> None:
-    """Print a row for each of ``tables``: median seconds and processor seconds of each contender, and the ratios."""
+    """Print a line for each of ``tables``: median seconds and processor seconds of each contender, and the ratios."""
     from benchmarks import data
     from mock_server import running
 
@@ -123,7 +123,7 @@ def measure(line: str, tables: list[str], repeats: int, frame: bool) -> None:
             for turn in range(repeats + 1):
                 for contender in random.sample(CONTENDERS, len(CONTENDERS)):
                     answer = _ask(workers[contender], job)
-                    if turn:  # the first warms up
+                    if turn:  # the first turn is a warm-up
                         found[contender].append(answer)
             _report(line, name, frame, found)
         for worker in workers.values():

@@ -1,7 +1,7 @@
-"""The contenders. Each measures one read in a fresh process and prints one line of JSON.
+"""The contenders. Each measures one read in a new process and prints one line of JSON.
 
-Run as ``python workers.py JOB``, by the interpreter of the environment that holds the contender; so this file imports
-nothing of the project at its top.
+``python workers.py JOB`` runs with the interpreter of the contender's environment, so this file imports nothing of the
+project at its top.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 def ours(job: dict) -> int:
     import delta_sharing_client as ds
-    import delta_sharing_client.outputs.pandas  # as everybody's imports, not part of what is measured
+    import delta_sharing_client.outputs.pandas  # the imports of all contenders are not measured
 
     arguments = dict(job["arguments"])
     options = ds.ReadOptions(**arguments.pop("options", {}))
@@ -28,7 +28,7 @@ def ours(job: dict) -> int:
         if job["action"] == "frame":
             return _frame(table, arguments["output"])
         if job["action"] == "plan":
-            table.metadata()  # lets the server read its log, which is not what is measured
+            table.metadata()  # the server reads its log now, which is not measured
         start_clock()
         if job["action"] == "plan":
             return len(table.scan().plan().tasks)
@@ -47,8 +47,8 @@ def ours(job: dict) -> int:
 
 
 def _frame(table: Any, output: str) -> int:
-    """Make a frame and measure its bytes: what pandas counts, but of texts what Arrow does, in which they lie."""
-    import polars  # as everybody's imports, not part of what is measured  # noqa: F401
+    """Create a frame and measure its bytes: those that pandas counts; for texts, those of their Arrow arrays."""
+    import polars  # the imports of all contenders are not measured  # noqa: F401
 
     import delta_sharing_client.outputs.polars  # noqa: F401
 
@@ -84,7 +84,7 @@ def incumbent(job: dict, use_delta_format: bool) -> int:
     limit = job["arguments"].get("limit")
     start_clock()
     if job["action"] == "plan":
-        # what its loaders do before they touch data
+        # what its loaders do before they read data
         share, schema, table = job["table"].split(".")
         name = delta_sharing.protocol.Table(table, share, schema)
         profile = delta_sharing.protocol.DeltaSharingProfile.read_from_file(job["profile"])
@@ -98,7 +98,7 @@ def incumbent(job: dict, use_delta_format: bool) -> int:
 
 
 def local(job: dict) -> int:
-    """The limit: the same files from the local disk, through pyarrow, into pandas."""
+    """The limit: pyarrow reads the same files from the local disk into pandas."""
     import pathlib
 
     import pyarrow as pa
@@ -112,7 +112,7 @@ def local(job: dict) -> int:
 
 
 def memory(job: dict) -> int:
-    """The limit of the processor: the same files' bytes, already in memory, through pyarrow, into pandas."""
+    """The limit of processor time: pyarrow reads the bytes of the same files from memory into pandas."""
     import pathlib
 
     import pyarrow as pa
@@ -128,7 +128,7 @@ def memory(job: dict) -> int:
 
 
 def polars(job: dict) -> int:
-    """Polars over the same signed URLs, which it is given: asking for them is not counted."""
+    """Polars with the same signed URLs; the request for the URLs is not measured."""
     import polars as pl
 
     import delta_sharing_client as ds
@@ -152,7 +152,7 @@ def polars(job: dict) -> int:
 
 
 def spark(job: dict, local_files: bool) -> int:
-    """Plain PySpark: our source, or Spark's own Parquet reader over the same files on the local disk (the limit)."""
+    """Plain PySpark: our source, or Spark's Parquet reader with the same files on the local disk (the limit)."""
     from pyspark.sql import SparkSession
 
     session = (
@@ -182,7 +182,7 @@ def spark(job: dict, local_files: bool) -> int:
         frame().write.format("noop").mode("overwrite").save()
         return 0
 
-    run()  # starts the JVM's and Python's workers, which every Spark program pays once
+    run()  # starts the workers of the JVM and of Python, which every Spark program does once
     start_clock()
     rows = run()
     _started["seconds"] = time.perf_counter() - _started["at"]
@@ -191,7 +191,7 @@ def spark(job: dict, local_files: bool) -> int:
 
 
 def spark_wide(job: dict) -> int:
-    """One query of two columns of 50: pushed down, by options, plainly, on local files, by the JVM connector."""
+    """One query of 2 of 50 columns: with pushdown, with options, without both, of local files, by the JVM connector."""
     from pyspark.sql import SparkSession
 
     import delta_sharing_client as ds
@@ -235,17 +235,17 @@ STARTS = {
     "start-version": ("--version",),
     "start-ls": ("ls", "--profile", "{profile}"),
 }
-"""A program, or the words of a command, each in a process of its own: what a new one costs."""
+"""A program, or the arguments of the command; each runs in its own process, to measure the cost of a new one."""
 
 
 def start(job: dict) -> int:
-    """A whole process, from its start to its end."""
+    """A whole process, from start to end."""
     what, names = STARTS[job["contender"]], {"profile": job["profile"], "url": f"{job['profile']}#{job['table']}"}
     if isinstance(what, str):
         command = [sys.executable, "-c", what.format(**names)]
     else:
         command = [sys.executable, "-m", "delta_sharing_client.cli", *(word.format(**names) for word in what)]
-    # What Python compiles may be kept: an installed package has it, and the first repeat of a clone makes it.
+    # Python may write compiled modules: an installed package has them, and in a clone the first repeat writes them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start_clock()
@@ -283,15 +283,15 @@ _started["children"] = 0.0
 
 
 def start_clock() -> None:
-    """Called by a contender when its imports are done."""
+    """Start the clock; a contender calls this after its imports."""
     _started.update(processor=time.process_time(), peak=peak_bytes(), at=time.perf_counter())
 
 
 def peak_bytes() -> int:
-    """Return the largest resident size of this process so far, in bytes."""
+    """Return the maximum resident size of this process so far, in bytes."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():
-        # What getrusage tells begins, on Linux, with the size of the process that started this one.
+        # On Linux, the value of getrusage starts with the size of the process that started this one.
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
