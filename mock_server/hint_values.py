@@ -125,12 +125,12 @@ class SpanReader:
         return StatisticsReader(self._snapshot.schema, mapping_mode(metadata), metadata.partition_columns, paths)
 
     def of(self, add: AddFile) -> Callable[[str], Span]:
-        """Return a function from a column's name to its span in ``add``; statistics are decoded at most once."""
+        """Return a function from a column's name to its span in ``add``, whose statistics are decoded here."""
         read = [self._reader.read(add)]
 
         def span(name: str) -> Span:
             if name not in self._names:
-                # This happens once for each column of the hints, which are few.
+                # Decodes them again, but only for the first file that is tested on this column; hints have few columns.
                 self._names.append(name)
                 self._reader = self._reading()
                 read[0] = self._reader.read(add)
