@@ -124,6 +124,15 @@ class Fault:
     count: int | None = None
     target: Target = Target.API
 
+    def __str__(self) -> str:
+        """The text that `parse_fault` reads."""
+        kind = KINDS[self.name]
+        value = self.count if kind.counts else self.value
+        text = self.name if value is None or (kind.default is None and not kind.required) else f"{self.name}={value:g}"
+        if self.count is not None and not kind.counts:
+            text += f":{self.count}"
+        return f"{text}@{self.target.value}"
+
 
 def parse_fault(text: str) -> Fault:
     """Parse ``NAME[=VALUE][:COUNT][@TARGET]``; `ConfigError` if it is not valid."""

@@ -262,7 +262,8 @@ def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]
         if name == "faults":
             command += [part for fault in value for part in ("--fault", str(fault))]
         elif value is not False:
-            command += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+            text = value.reveal() if isinstance(value, Secret) else str(value)
+            command += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + _START_SECONDS

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from mock_server.errors import ConfigError
-from mock_server.faults import FAULTS, KINDS, Fault, FaultSet, Target, parse_fault
+from mock_server.faults import FAULTS, KINDS, Fault, FaultKind, FaultSet, Target, parse_fault
 from tests.unit.mock_server.helpers import DELTA, Api, Lines, error_of
 from tests.unit.mock_server.hostile_checks import HOSTILE
 
@@ -34,6 +34,16 @@ BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors;includeendst
 )
 def test_a_fault_is_read_from_its_text(text: str, fault: Fault) -> None:
     assert parse_fault(text) == fault
+
+
+@pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("target", Target)
+def test_the_text_of_a_fault_is_read_as_the_same(kind: FaultKind, target: Target) -> None:
+    has_value = kind.default is not None or kind.required
+    for value in ("", "=3") if not kind.required else ("=3",):
+        for count in ("",) if kind.counts else ("", ":2"):
+            fault = parse_fault(f"{kind.name}{value if has_value else ''}{count}@{target.value}")
+            assert parse_fault(str(fault)) == fault
 
 
 @pytest.mark.parametrize(

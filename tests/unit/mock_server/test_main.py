@@ -18,8 +18,9 @@ import requests
 from typer.testing import CliRunner
 
 import mock_server
+from delta_sharing_client.redact import Secret
 from mock_server.command import app
-from mock_server.faults import FAULTS
+from mock_server.faults import FAULTS, parse_fault
 from mock_server.running import bind
 
 RUNNER = CliRunner()
@@ -62,8 +63,9 @@ def test_the_demo_serves_writes_its_profile_and_says_what_to_try(demo: tuple[sub
 
 
 def test_a_server_in_its_own_process_can_be_told_what_to_do(tables: Path) -> None:
-    with mock_server.running(tables, process=True, url_ttl=100, faults=["503-first"]) as server:
-        headers = {"Authorization": f"Bearer {server.profile['bearerToken']}"}
+    faults = [parse_fault("503-first")]
+    with mock_server.running(tables, process=True, url_ttl=100, faults=faults, token=Secret("planted")) as server:
+        headers = {"Authorization": "Bearer planted"}
         answers = [requests.get(server.endpoint + "shares", headers=headers).status_code for _ in range(2)]
         assert answers == [503, 200]
         assert server.stats()["requests"] == {"shares": 2}
