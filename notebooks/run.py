@@ -60,6 +60,7 @@ def executed(path: Path, kernel: KernelManager | None = None) -> nbformat.Notebo
     client.execute()
     if kernel is not None:
         del notebook.cells[0]
+        client.kc.stop_channels()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

@@ -260,7 +260,7 @@ def test_so_many_deviations_are_told_in_a_process(monkeypatch, caplog):
         loosened.tell()
         assert not loosened.counts
         loosened.tell()
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["one", "two"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["one", "two"]
 
 
 @pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
