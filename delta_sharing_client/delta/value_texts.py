@@ -1,7 +1,7 @@
 """Partition values in the log's text form, by type (Delta log protocol, "Partition Value Serialization").
 
 The accepted texts are fewer than those of Spark's cast: a text that no writer of the specification can have written is
-an error, because a wrong value would put every row of the file into the wrong partition. Each function takes a
+an error, because a wrong value would put every row of the file into the wrong partition. Each parser takes a
 non-empty text and the column's type, and raises ``DataError``.
 """
 
@@ -37,6 +37,11 @@ _TIMESTAMP = re.compile(
     r"(?P<zone> ?(?:Z|UTC|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?)?\Z"
 )
 ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
+
+
+def non_finite(value: float) -> str:
+    """Return the text of ``NaN`` or an infinity, in Delta's JSON as in a partition value."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def string(text: str, data_type: Simple) -> str:

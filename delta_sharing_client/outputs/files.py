@@ -18,6 +18,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from delta_sharing_client import durable
+from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
@@ -213,7 +214,7 @@ def _umask() -> int:
 
 def _scalar(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return non_finite(value)
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, bytes):

@@ -1,4 +1,5 @@
-"""The first values of a dictionary, for pages that refer to no others (Apache Parquet, "Dictionary Encoding").
+"""Dictionaries of column chunks: the first values, for pages that refer to no others, and the longest text (Apache
+Parquet, "Dictionary Encoding").
 
 A writer adds a value to the dictionary where it first occurs, so the first pages of a chunk refer to the first values.
 This is an assumption, and checked: a page that refers to a value beyond the downloaded ones raises ``ShortDictionary``.
@@ -20,11 +21,14 @@ from delta_sharing_client.parquet.pages import (
     DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
     UNREADABLE,
+    PageHeader,
     PageMismatch,
     Pages,
+    page_header,
     read_page_header,
+    unpack,
 )
-from delta_sharing_client.parquet.thrift import encode_varint, encode_zigzag, read_struct, varint
+from delta_sharing_client.parquet.thrift import encode_varint, read_struct, varint
 
 # Longer beginnings take more time to unpack than to download.
 _MOST = 256 * 1024
@@ -44,6 +48,7 @@ _V2, _DEFINITION_BYTES, _REPETITION_BYTES, _IS_COMPRESSED = 8, 5, 6, 7
 # Unpacked bytes: of a step, and at most.
 _STEP = 4096
 _LARGEST = 4 * 1024 * 1024
+_DAMAGED = (*UNREADABLE, pa.ArrowException, OSError)
 
 
 class ShortDictionary(Exception):
@@ -90,15 +95,13 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
     try:
         found = _unpacked(bytes(view[at:]), chunk.codec)
         ends = _ends(found, chunk.physical, type_length)[: header.values]
-    except (*UNREADABLE, pa.ArrowException, OSError):
+    except _DAMAGED:
         raise ShortDictionary from None
     if not ends:
         raise ShortDictionary
     values = found[: ends[-1]]
     body = pa.compress(values, CODECS[chunk.codec], asbytes=True) if chunk.codec else values
-    sizes = b"".join(b"\x15" + encode_zigzag(number) for number in (DICTIONARY_PAGE, len(values), len(body)))
-    counts = b"".join(b"\x15" + encode_zigzag(number) for number in (len(ends), header.encoding))
-    return sizes + b"\x4c" + counts + b"\0\0" + body, len(ends)
+    return page_header(DICTIONARY_PAGE, len(values), len(body), len(ends), header.encoding) + body, len(ends)
 
 
 def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int:
@@ -126,14 +129,15 @@ def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int
         else:
             raise ShortDictionary
         return _largest(indices)
-    except (*UNREADABLE, pa.ArrowException, OSError):
+    except _DAMAGED:
         raise ShortDictionary from None
 
 
 def _page_body(body: pa.Buffer, codec: int, size: int) -> bytes:
     if not 0 <= size <= _LARGEST:
         raise ShortDictionary
-    return pa.decompress(body, size, CODECS[codec], asbytes=True) if codec and size else body.to_pybytes()
+    found: bytes = unpack(body, codec, size).to_pybytes()
+    return found
 
 
 def _largest(data: bytes) -> int:
@@ -180,6 +184,41 @@ def _ends(values: bytes, physical: int, type_length: int) -> list[int]:
             break
         ends.append(at)
     return ends
+
+
+def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
+    """Return the length of the longest text in a dictionary of texts under 256 bytes or of one length, else ``None``.
+
+    Each text is preceded by its length. The lengths of short texts end in three zero bytes, and only they do; the
+    lengths found must lead from one to the next and to the page's end.
+    """
+    page, at = dictionary
+    if max(page.compressed, page.uncompressed) > _LARGEST:
+        return None
+    try:
+        body = unpack(pa.py_buffer(chunk[at : at + page.compressed]), codec, page.uncompressed)
+    except _DAMAGED:
+        return None
+    data = np.frombuffer(body, np.uint8)
+    if page.values <= 0 or len(data) < page.values * _LENGTH:
+        return None
+    first = int.from_bytes(data[:_LENGTH].tobytes(), "little")
+    if len(data) == page.values * (_LENGTH + first):
+        lengths = np.ndarray(page.values, "<u4", data, strides=(_LENGTH + first,))
+        if (lengths == first).all():
+            return first
+    zero = data == 0
+    three = zero[1:-2] & zero[2:-1]
+    three &= zero[3:]
+    starts = np.flatnonzero(three)
+    lengths = data[starts].astype(np.int64)
+    # After a text, the four zeros of an empty one look like the end of a length that starts one byte earlier.
+    real = np.append(starts[1:] - starts[:-1] >= _LENGTH, True)
+    starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
+    ends = np.append(starts[1:], len(data))
+    if len(starts) != page.values or starts[0] or not np.array_equal(starts + _LENGTH + lengths, ends):
+        return None
+    return int(lengths.max())
 
 
 # === The beginning of compressed bytes ===

@@ -11,11 +11,10 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.parquet.chunks import Chunk, Plain, plain
-from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number, read_struct
+from delta_sharing_client.parquet.thrift import binary, boolean, encode_zigzag, list_of, number, read_struct
 
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
 """What reading a damaged index or header raises."""
@@ -43,8 +42,6 @@ _INDEX_LISTS = {
 _TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _BODIES = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 _NUM_VALUES, _NUM_ROWS_V2 = 1, 3
-_PREFIX = 4
-_LARGE_DICTIONARY = 4 * 1024 * 1024
 
 
 class PageMismatch(Exception):
@@ -192,6 +189,51 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
     return PageHeader(kind, compressed, uncompressed, body[_NUM_VALUES], body[encoding], rows), at
 
 
+def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> None:
+    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself.
+
+    Raises
+    ------
+    PageMismatch
+        The header does not say what the index does.
+    """
+    try:
+        header, at = read_page_header(memoryview(page).cast("B"), 0)
+    except UNREADABLE as error:
+        raise PageMismatch(f"a page header does not decode: {error}") from None
+    if rows is None:
+        right = header.kind == DICTIONARY_PAGE
+    else:
+        right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
+        right = right and (has_dictionary or header.encoding not in DICTIONARY_ENCODINGS)
+    right = right and at + header.compressed == page.size
+    if not right:
+        raise PageMismatch("a page is not what the page index says")
+
+
+def page_header(kind: int, uncompressed: int, compressed: int, *numbers: int, is_packed: bool = True) -> bytes:
+    """Return a header that ``read_page_header`` reads; ``numbers`` are the first fields of the type's own header."""
+    field, _ = _BODIES[kind]
+    # In both structs, numbers with consecutive ids; then the type's own header, and in it the end of that.
+    own = bytes([field - _COMPRESSED << 4 | 12]) + _numbers(*numbers) + (b"" if is_packed else b"\x12")
+    return _numbers(kind, uncompressed, compressed) + own + b"\0\0"
+
+
+def _numbers(*numbers: int) -> bytes:
+    return b"".join(b"\x15" + encode_zigzag(each) for each in numbers)
+
+
+def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
+    """Return the ``size`` bytes of a page's body without compression.
+
+    Raises ``KeyError`` for an unknown codec, and for a damaged body ``pyarrow.ArrowException``, ``OSError`` or
+    ``ValueError``.
+    """
+    if not codec:
+        return body
+    return pa.decompress(body, size, CODECS[codec]) if size else body.slice(0, 0)
+
+
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
     """Read the page headers in the bytes of a chunk with ``values`` values.
 
@@ -213,42 +255,3 @@ def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
     except UNREADABLE:
         pass
     return ChunkPages(largest, frozenset(encodings), dictionary)
-
-
-def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
-    """Return the length of the longest text in a dictionary of texts under 256 bytes or of one length, else ``None``.
-
-    Each text is preceded by its length. The lengths of short texts end in three zero bytes, and only they do; the
-    lengths found must lead from one to the next and to the page's end.
-    """
-    page, at = dictionary
-    if max(page.compressed, page.uncompressed) > _LARGE_DICTIONARY:
-        return None
-    body = pa.py_buffer(chunk[at : at + page.compressed])
-    if codec:
-        if codec not in CODECS:
-            return None
-        try:
-            body = pa.decompress(body, decompressed_size=page.uncompressed, codec=CODECS[codec])
-        except (pa.ArrowException, OSError, ValueError):
-            return None
-    data = np.frombuffer(body, np.uint8)
-    if page.values <= 0 or len(data) < page.values * _PREFIX:
-        return None
-    first = int.from_bytes(data[:_PREFIX].tobytes(), "little")
-    if len(data) == page.values * (_PREFIX + first):
-        lengths = np.ndarray(page.values, "<u4", data, strides=(_PREFIX + first,))
-        if (lengths == first).all():
-            return first
-    zero = data == 0
-    three = zero[1:-2] & zero[2:-1]
-    three &= zero[3:]
-    starts = np.flatnonzero(three)
-    lengths = data[starts].astype(np.int64)
-    # After a text, the four zeros of an empty one look like the end of a length that starts one byte earlier.
-    real = np.append(starts[1:] - starts[:-1] >= _PREFIX, True)
-    starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
-    ends = np.append(starts[1:], len(data))
-    if len(starts) != page.values or starts[0] or not np.array_equal(starts + _PREFIX + lengths, ends):
-        return None
-    return int(lengths.max())

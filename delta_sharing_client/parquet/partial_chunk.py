@@ -21,17 +21,8 @@ import pyarrow as pa
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.dictionaries import ShortDictionary, beginning, first_values, largest_index
-from delta_sharing_client.parquet.pages import (
-    DATA_PAGE,
-    DATA_PAGE_V2,
-    DICTIONARY_ENCODINGS,
-    DICTIONARY_PAGE,
-    UNREADABLE,
-    PageMismatch,
-    Pages,
-    read_page_header,
-)
-from delta_sharing_client.parquet.thrift import encode_varint, encode_zigzag
+from delta_sharing_client.parquet.pages import DATA_PAGE_V2, Pages, check_page, page_header
+from delta_sharing_client.parquet.thrift import encode_varint
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 # Values (Apache Parquet, parquet.thrift): encodings, physical types.
@@ -99,15 +90,8 @@ class PartialChunk:
             The pages need more of the dictionary.
         """
         starts, rows = self.pages.starts, self.pages.rows
-        parts: dict[int, Any] = dict(self.stubs)
-        values = None
-        if self.dictionary is not None:
-            parts[-1] = read(self.dictionary.start, self.dictionary.length)
-            if self.has_short_dictionary:
-                whole = starts[0] - self.chunk.start
-                parts[-1], values = first_values(parts[-1], whole, self.chunk, self.shape.type_length)
-            else:
-                check_page(parts[-1], None, has_dictionary=True)
+        dictionary, values = self._dictionary(read)
+        parts: dict[int, Any] = {-1: dictionary, **self.stubs}
         for page in self.kept:
             parts[page] = read(starts[page], self.pages.size(page))
             check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.has_dictionary)
@@ -118,10 +102,20 @@ class PartialChunk:
         if sum(map(len, parts.values())) > self.chunk.length:
             raise ShortDictionary
         # Unused pages of an anonymous mapping take no memory.
-        whole_chunk = mmap.mmap(-1, self.chunk.length)
+        whole = mmap.mmap(-1, self.chunk.length)
         for page in sorted(parts):
-            whole_chunk.write(memoryview(parts[page]))
-        return pa.py_buffer(whole_chunk)
+            whole.write(memoryview(parts[page]))
+        return pa.py_buffer(whole)
+
+    def _dictionary(self, read: Callable[[int, int], pa.Buffer]) -> tuple[bytes | pa.Buffer, int | None]:
+        """Return the dictionary's page, and the number of its values if these are only the first."""
+        if self.dictionary is None:
+            return b"", None
+        page = read(self.dictionary.start, self.dictionary.length)
+        if self.has_short_dictionary:
+            return first_values(page, self.pages.starts[0] - self.chunk.start, self.chunk, self.shape.type_length)
+        check_page(page, None, has_dictionary=True)
+        return page, None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,28 +167,6 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
     return tuple(kept)
 
 
-def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> None:
-    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself.
-
-    Raises
-    ------
-    PageMismatch
-        The header does not say what the index does.
-    """
-    try:
-        header, at = read_page_header(memoryview(page).cast("B"), 0)
-    except UNREADABLE as error:
-        raise PageMismatch(f"a page header does not decode: {error}") from None
-    if rows is None:
-        right = header.kind == DICTIONARY_PAGE
-    else:
-        right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
-        right = right and (has_dictionary or header.encoding not in DICTIONARY_ENCODINGS)
-    right = right and at + header.compressed == page.size
-    if not right:
-        raise PageMismatch("a page is not what the page index says")
-
-
 # === Stubs ===
 
 
@@ -232,6 +204,5 @@ def _zeros(rows: int) -> bytes:
 
 def _page(rows: int, nulls: int, encoding: int, *, levels: bytes = b"", values: bytes = b"") -> bytes:
     size = len(levels) + len(values)
-    body = b"".join(b"\x15" + encode_zigzag(number) for number in (rows, nulls, rows, encoding, len(levels), 0))
-    header = b"".join(b"\x15" + encode_zigzag(number) for number in (3, size, size))
-    return header + b"\x5c" + body + b"\x12\0\0" + levels + values
+    numbers = (rows, nulls, rows, encoding, len(levels), 0)
+    return page_header(DATA_PAGE_V2, size, size, *numbers, is_packed=False) + levels + values

@@ -139,14 +139,14 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
     kinds = {kind_of(item) for item in types}
     row = ROWS[name]
     takes, checked = row.takes, types[:1] if name in CASTS else types
-    *_, last = arguments
-    if name == "+" and isinstance(last, Interval):
+    added = arguments[-1] if name == "+" else None
+    if isinstance(added, Interval):
         takes, checked = _DATED, types[:1]
     if takes is not None and not {kind_of(item) for item in checked} <= takes[1]:
         found = " and ".join(describe(item) for item in checked)
         raise UsageError(f"{takes[0]} was expected in '{shown}', found {found}.")
-    if takes is _DATED and name == "+":
-        is_time = isinstance(last, Interval) and last.unit == "MICROSECOND"
+    if isinstance(added, Interval):
+        is_time = added.unit == "MICROSECOND"
         return pa.timestamp("us", "UTC") if is_time and kinds & {Kind.DATE} else types[0]
     if row.most and len(arguments) > row.most:
         raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")

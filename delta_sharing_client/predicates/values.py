@@ -448,7 +448,7 @@ _NAMES = {
 
 # === Casts of one value, as Spark SQL in ANSI mode does them, in UTC ===
 #
-# Each function returns the value in the new type, and raises ValueError or ArithmeticError if it has none there.
+# Each raises ValueError or ArithmeticError if the value is not one of the new type.
 
 
 # Java drops different characters around numbers of different types.
@@ -469,6 +469,8 @@ _MOST_SECONDS = ((1 << 63) - 1) // MICROS_PER_SECOND
 
 
 def integer_of(bits: int) -> Callable[[Value], Value]:
+    """Return the cast of text, a number or a boolean to an integer of ``bits`` bits; fractions are cut off."""
+
     def convert(value: Value) -> Value:
         if isinstance(value, str):
             value = value.strip(_BLANKS)
@@ -484,6 +486,7 @@ def integer_of(bits: int) -> Callable[[Value], Value]:
 
 
 def double_of(value: Value) -> float:
+    """Return text or a number as the nearest double."""
     if isinstance(value, str):
         return _parsed(value, pa.float64())
     assert isinstance(value, (int, float, decimal.Decimal))
@@ -491,6 +494,7 @@ def double_of(value: Value) -> float:
 
 
 def float_of(value: Value) -> float:
+    """Return text or a number as the nearest 32-bit float."""
     return _parsed(value, pa.float32()) if isinstance(value, str) else as_float(double_of(value))
 
 
@@ -507,7 +511,7 @@ def _parsed(text: str, data_type: pa.DataType) -> float:
 
 
 def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
-    """Halves are rounded away from zero."""
+    """Return text or a number as a decimal; halves are rounded away from zero."""
     if isinstance(value, str):
         value = value.strip(_JAVA_BLANKS)
         if not _DECIMAL.fullmatch(value):
@@ -528,6 +532,7 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
 
 
 def boolean_of(value: Value) -> bool:
+    """Return text such as ``true`` or ``f``, or whether a number is not zero."""
     if not isinstance(value, str):
         return value != 0
     text = value.strip(_BLANKS).lower()
@@ -537,6 +542,7 @@ def boolean_of(value: Value) -> bool:
 
 
 def string_of(value: Value) -> str:
+    """Return the text of a boolean, an integer or a date of the years 1 to 9999."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Day):
@@ -546,6 +552,7 @@ def string_of(value: Value) -> str:
 
 
 def date_of(value: Value) -> Day:
+    """Return text or a timestamp as a date."""
     if isinstance(value, str):
         days = cast_date(value)
         if days is None:
@@ -556,7 +563,10 @@ def date_of(value: Value) -> Day:
 
 
 def timestamp_of(zone: Zone) -> Callable[[Value], Moment]:
-    """An integer is a number of seconds since 1970; those beyond the range of timestamps are its ends."""
+    """Return the cast of text, a date, a timestamp or seconds since 1970 to a timestamp.
+
+    Seconds beyond the range of timestamps are its ends.
+    """
 
     def convert(value: Value) -> Moment:
         if isinstance(value, str):

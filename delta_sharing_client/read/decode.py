@@ -22,7 +22,8 @@ from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.pages import ChunkPages, longest_short_text, walk_pages
+from delta_sharing_client.parquet.dictionaries import longest_short_text
+from delta_sharing_client.parquet.pages import ChunkPages, walk_pages
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.plan.columns import Origin, ReadColumn
 from delta_sharing_client.plan.tasks import FileTask

@@ -149,14 +149,19 @@ class _Unit(NamedTuple):
     compressed: int
 
 
-async def read_file(shared: Shared, number: int, task: FileTask, rows: Sink, *, again: bool = False) -> None:
-    """Send the rows of ``task``, the read's file ``number``, to ``rows``; ``again``: with a new URL and without cache.
+async def read_file(shared: Shared, number: int, tasks: Sequence[FileTask], rows: Sink, *, again: bool = False) -> None:
+    """Send the rows of ``tasks`` to ``rows``: of one file, or of several for which ``is_constant`` is true.
 
-    Raises ``DeltaSharingError`` with table and file; ``Stale`` if the file must be read again.
+    ``number`` is their place in the read. ``again``: with a new URL and without cache. Raises ``DeltaSharingError``
+    with table and file; ``Stale`` if the file must be read again.
     """
+    task = tasks[0]
     reading_ = _FileRead(shared, number, task, again=again)
     try:
-        await reading_.run(rows)
+        if len(tasks) == 1:
+            await reading_.run(rows)
+        else:
+            await reading_.send_constants([(each, _stated_rows(each)) for each in tasks], rows)
     except DeltaSharingError as error:
         error.table = error.table or shared.shape.context.table
         error.file_id = error.file_id or task.file_id
@@ -167,19 +172,14 @@ async def read_file(shared: Shared, number: int, task: FileTask, rows: Sink, *, 
 
 def is_constant(shape: Shape, task: FileTask) -> bool:
     """Whether the rows of ``task`` are known without a request: their number, and one value in each column."""
-    if task.has_vector or task.row_groups is not None or task.num_records is None or task.num_records < 0:
+    if task.has_vector or task.row_groups is not None or task.num_records is None:
         return False
     return not shape.needs_file(task)
 
 
-async def read_constants(shared: Shared, number: int, tasks: Sequence[FileTask], rows: Sink) -> None:
-    """Send the rows of ``tasks``, for which ``is_constant`` is true; errors as in ``read_file``."""
-    try:
-        counted = [(task, task.num_records or 0) for task in tasks]
-        await _FileRead(shared, number, tasks[0], again=False).send_constants(counted, rows)
-    except DeltaSharingError as error:
-        error.table = error.table or shared.shape.context.table
-        raise
+def _stated_rows(task: FileTask) -> int:
+    assert task.num_records is not None
+    return task.num_records
 
 
 class _FileRead:
@@ -382,8 +382,7 @@ class _FileRead:
         before: asyncio.Future[bool] | None = None
         start = 0
         while start < wanted:
-            # The first piece also has dictionaries.
-            stop = end_of_piece(layout, group, start, pace.piece if start else 0) if self._is_gentle else wanted
+            stop = end_of_piece(layout, group, start, pace.piece) if self._is_gentle else wanted
             piece = layout
             if (start, stop) != (0, rows):
                 piece = cut(layout, group, start, stop, short=not self._filters)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
-from delta_sharing_client.parquet.pages import Pages, PageValues, pages, values
-from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, check_page, partial_chunk
+from delta_sharing_client.parquet.pages import Pages, PageValues, check_page, pages, values
+from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
 from delta_sharing_client.plan.columns import Origin
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
@@ -157,9 +157,10 @@ def with_index(layout: Layout, group: int, read: Read) -> Layout:
 
 
 def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
-    """Return up to which row of a row group to read from row ``start`` on for about ``size`` bytes of pages.
+    """Return up to which row of a row group to read from row ``start`` on for about ``size`` bytes.
 
-    That is at least the end of a page of each column, and all rows where this is not known, or would not save much.
+    The bytes of the first rows include dictionaries. The result is at least the end of a page of each column, and all
+    rows where this is not known, or would not save much.
     """
     rows, found = layout.rows(group), layout.index[group]()
     ends = sorted({row for pages in found.values() for row in pages.rows if row > start})
@@ -173,6 +174,8 @@ def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
 
     if not ends or 2 * cost(ends[0]) > layout.compressed_size((group,)):
         return rows
+    if not start:
+        size -= sum(pages.starts[0] - layout.chunks.get(group, leaf).start for leaf, pages in found.items())
     # The first pages of each column, if a row more would not cost more than that.
     least = max(size, cost(ends[0]))
     return ends[bisect.bisect_right(ends, least, key=cost) - 1]

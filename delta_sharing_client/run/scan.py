@@ -21,7 +21,7 @@ from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.read.budget import Budget
-from delta_sharing_client.read.file import Shared, is_constant, read_constants, read_file
+from delta_sharing_client.read.file import Shared, is_constant, read_file
 from delta_sharing_client.read.layout import Shape
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import Ratio
@@ -200,8 +200,8 @@ class ScanRun:
         failure: Exception | None = None
         try:
             number = 0
+            constant = functools.partial(is_constant, shared.shape)
             while (task := await self._next()) is not None:
-                constant = functools.partial(is_constant, shared.shape)
                 others = self._listing.take(constant, _MOST_CONSTANT) if constant(task) else []
                 self._open(shared, number, [task, *others], tasks)
                 number += 1
@@ -272,15 +272,12 @@ class ScanRun:
         self._report.begin(sum(max(0, each.size) for each in slot.tasks))
         try:
             try:
-                if len(slot.tasks) > 1:
-                    await read_constants(shared, number, slot.tasks, slot)
-                else:
-                    await read_file(shared, number, task, slot)
+                await read_file(shared, number, slot.tasks, slot)
             except Stale:
                 if task.version is not None or not slot.drop():
                     raise  # some of its rows were already returned, here or by another task
                 self._report.begin(task.size)
-                await read_file(shared, number, task, slot, again=True)
+                await read_file(shared, number, slot.tasks, slot, again=True)
         except Exception as error:
             slot.failure = error
             if self._limit is None:

@@ -7,6 +7,7 @@ statistics nor two copies of its rows in memory. If it has statistics or partiti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -31,6 +32,7 @@ from delta_sharing_client.delta.log.listing import Checkpoint, LogDirectory
 from delta_sharing_client.delta.partition_values import binary_text
 from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import DataError, ProtocolError
 
 SIDECAR_DIRECTORY = "_sidecars"
@@ -57,7 +59,6 @@ _DEFAULTS = {"modificationTime": 0, "dataChange": True}
 _COUNTS = ("size", "baseRowId")
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _NAMES = {"nullCounts": "nullCount"}
-_SPECIAL_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
@@ -327,7 +328,7 @@ def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Actio
 
 
 def _texts(array: pa.Array) -> list[Any]:
-    return list(array.cast(pa.string()).to_numpy(zero_copy_only=False))
+    return array.cast(pa.string()).to_numpy(zero_copy_only=False).tolist()
 
 
 def _integers(array: pa.Array) -> list[Any]:
@@ -450,7 +451,7 @@ def _cast_texts(array: pa.Array) -> list[Any]:
 
 
 def _json_float(value: float) -> object:
-    return _SPECIAL_FLOATS.get(str(value), value)
+    return value if math.isfinite(value) else non_finite(value)
 
 
 def _mapped(values: list[Any], function: Callable[[Any], Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.arrow_forms import is_bytes, is_text
+from delta_sharing_client.arrow_forms import count_true, is_bytes, is_text
 from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant.encoding import (
     VARIANT_NULL,
@@ -83,7 +83,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
     else:
         values = storage.field("value")
     for name, column in (("metadata", metadata), ("value", values)):
-        if pc.and_(valid, pc.is_null(column)).true_count:
+        if count_true(pc.and_(valid, pc.is_null(column))):
             raise DataError(f"A variant must have metadata and a value, found one without {name}.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage
@@ -93,7 +93,8 @@ def unshred(array: pa.Array) -> pa.StructArray:
 
 
 def _valid(array: pa.Array) -> list[bool]:
-    return list(array.is_valid().to_numpy(zero_copy_only=False))
+    found: list[bool] = array.is_valid().to_numpy(zero_copy_only=False).tolist()
+    return found
 
 
 class _MetadataCache:

@@ -29,6 +29,7 @@ from typing import NamedTuple, Union
 
 import numpy as np
 
+from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, MICROS_PER_DAY, format_date
 
@@ -498,7 +499,6 @@ def _nanos_text(nanos: int) -> str:
     return f"{format_date(days)} {_time_text(rest)}"
 
 
-_SPECIAL_FLOATS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _FORMATS = {
     int(Primitive.DATE): format_date,
     int(Primitive.TIME): lambda micros: _time_text(micros * 1000),
@@ -521,7 +521,7 @@ def _decimal_json(value: Decimals) -> str:
 
 def _float_json(value: float, *, single: bool) -> str:
     if not math.isfinite(value):
-        return _SPECIAL_FLOATS[str(value)]
+        return f'"{non_finite(value)}"'
     number = np.float32(value) if single else np.float64(value)
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return str(np.format_float_positional(number, unique=True, trim="0"))

@@ -1,31 +1,25 @@
-"""What page headers say, beside what pyarrow wrote; and the longest text of a dictionary, beside a plain walk."""
+"""What page headers say, beside what pyarrow wrote, and the page index."""
 
 from __future__ import annotations
 
 import io
-import struct
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.pages import (
-    DICTIONARY_PAGE,
     PageHeader,
     Pages,
     PageValues,
-    longest_short_text,
     pages,
     read_page_header,
     values,
     walk_pages,
 )
-from tests.quota import meets, met
 from tests.unit.parquet.compact import as_list, as_number, struct_of
 
 PLAIN, DELTA_LENGTH, DELTA, RLE_DICTIONARY = 0, 6, 7, 8
@@ -41,25 +35,15 @@ def written(texts: list[str | None], **options: object) -> tuple[memoryview, Chu
     return memoryview(data)[chunk.start : chunk.start + chunk.length], chunk
 
 
-def dictionary_of(texts: list[bytes]) -> memoryview:
-    return memoryview(b"".join(struct.pack("<I", len(text)) + text for text in texts))
-
-
-def longest(texts: list[bytes]) -> int | None:
-    page = dictionary_of(texts)
-    return longest_short_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), len(texts)), 0), 0)
-
-
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_dictionary_of_a_written_chunk_is_found_and_measured(codec: str, version: str) -> None:
+def test_the_dictionary_of_a_written_chunk_is_found(codec: str, version: str) -> None:
     data, chunk = written(["a", "", "long text", None, "a"] * 50, compression=codec, data_page_version=version)
     pages = walk_pages(data, chunk.values)
     assert pages.encodings == {RLE_DICTIONARY}
     assert pages.dictionary is not None
     assert pages.dictionary[0].values == 3
     assert pages.largest >= 3 * 4 + 10
-    assert longest_short_text(data, pages.dictionary, chunk.codec) == 9
 
 
 @pytest.mark.parametrize(
@@ -140,111 +124,6 @@ def test_a_walk_goes_from_header_to_header_for_so_many_values() -> None:
     assert walked(100, memoryview(b"")) == (0, set(), False)
     # One byte is enough for a header that does not decode, which ends the walk.
     assert walked(100, memoryview(first + b"\0")) == (30, {2}, False)
-
-
-# === The longest text ===
-
-
-@meets(known=21, several=19)
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
-def test_the_longest_text_is_right_or_not_known(texts: list[bytes]) -> None:
-    met("known", longest(texts) is not None)
-    met("several", len(set(map(len, texts))) > 1)
-    assert longest(texts) in (max(map(len, texts)), None)
-
-
-@meets(several=15, wide=23)
-@given(st.lists(st.text(st.characters(min_codepoint=1), max_size=60), min_size=1, max_size=20, unique=True))
-def test_the_longest_of_ordinary_texts_is_known(texts: list[str]) -> None:
-    met("several", len(texts) > 2)
-    met("wide", not "".join(texts).isascii())
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    assert longest(encoded) == max(map(len, encoded))
-
-
-@meets(several=20, long=2)
-@given(st.integers(0, 400).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1)))
-def test_texts_of_one_length_are_known_whatever_they_hold(texts: list[bytes]) -> None:
-    met("several", len(texts) > 1)
-    met("long", len(texts[0]) > 255)
-    assert longest(texts) == len(texts[0])
-
-
-@meets(known=10, unknown=10)
-@given(
-    st.tuples(st.binary(max_size=60), st.integers(-1, 20))
-    | st.lists(st.binary(max_size=30)).map(lambda texts: (bytes(dictionary_of(texts)), len(texts)))
-)
-def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
-    data, values = given
-    page = PageHeader(DICTIONARY_PAGE, len(data), len(data), values)
-    found = longest_short_text(memoryview(data), (page, 0), 0)
-    met("unknown" if found is None else "known")
-    assert found is None or 0 <= found <= len(data)
-
-
-@pytest.mark.parametrize(
-    ("texts", "found"),
-    [
-        ([b"", b"", b""], 0),
-        ([b"abc", b"", b"x"], 3),
-        ([b"", b"abc", b""], 3),
-        ([b"x" * 255, b"y"], 255),
-        ([b"x" * 256, b"y"], None),
-        ([b"x" * 256, b"y" * 256], 256),
-        ([b"x" * 300], 300),
-        ([b"a"], 1),
-        ([b""], 0),
-        # Of one length together, and not each.
-        ([b"abc", b"a"], 3),
-        ([b"a", b"abc"], 3),
-        ([b"ab", b"abc", b"a"], 3),
-        # A zero inside of a text, or more of them than a length has.
-        ([b"a\0b", b"c"], 3),
-        ([b"a\0\0\0b", b"c"], None),
-        ([b"\0\0\0\0", b"cc"], None),
-    ],
-)
-def test_the_longest_text_of(texts: list[bytes], found: int | None) -> None:
-    assert longest(texts) == found
-
-
-@pytest.mark.parametrize(("values", "found"), [(-1, None), (0, None), (1, None), (2, 2), (3, None), (4, None)])
-def test_a_dictionary_has_as_many_texts_as_its_page_says(values: int, found: int | None) -> None:
-    page = dictionary_of([b"ab", b"c"])
-    assert longest_short_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == found
-
-
-@pytest.mark.parametrize("data", [b"\1\0\0\0", b"\1\0\0\0a\1\0\0\0", b"\2\0\0\0a\1\0\0\0b", b"\0", b"\5\0\0\0abc"])
-def test_lengths_that_do_not_lead_to_the_end_are_not_known(data: bytes) -> None:
-    for count in (1, 2):
-        page = PageHeader(DICTIONARY_PAGE, len(data), len(data), count)
-        assert longest_short_text(memoryview(data), (page, 0), 0) is None
-
-
-def test_a_dictionary_may_lie_anywhere_in_its_chunk() -> None:
-    page = bytes(dictionary_of([b"abc", b"d"]))
-    chunk = memoryview(b"header" + page + b"\7\0\0\0")
-    assert longest_short_text(chunk, (PageHeader(DICTIONARY_PAGE, len(page), len(page), 2), 6), 0) == 3
-
-
-@pytest.mark.parametrize(("compressed", "uncompressed", "found"), [(0, 0, 2), (1, 0, None), (0, 1, None)])
-def test_large_dictionaries_are_not_looked_at(compressed: int, uncompressed: int, found: int | None) -> None:
-    most = 4 * 1024 * 1024
-    page = dictionary_of([b"ab", b"c"])
-    padded = memoryview(bytes(page).ljust(most + 2, b"!"))
-    said = PageHeader(DICTIONARY_PAGE, most + compressed, most + uncompressed, 2)
-    # The rest of the page is part of the second text, whose length is thus not the one in front of it.
-    assert longest_short_text(padded, (said, 0), 0) is None
-    one = memoryview(struct.pack("<I", most - 4) + b"x" * most)
-    said = said._replace(values=1)
-    assert longest_short_text(one, (said, 0), 0) == (most - 4 if found else None)
-
-
-def test_what_is_not_compressed_as_it_says_is_not_known() -> None:
-    page = PageHeader(DICTIONARY_PAGE, 10, 100, 3)
-    for codec in range(10):
-        assert longest_short_text(memoryview(b"\xff" * 10), (page, 0), codec) is None
 
 
 # === The page index ===

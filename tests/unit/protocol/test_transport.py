@@ -13,17 +13,9 @@ import pytest
 import requests
 import urllib3
 
+import delta_sharing_client as ds
 from delta_sharing_client import retry
 from delta_sharing_client.delta.paths import url_key
-from delta_sharing_client.errors import (
-    DataError,
-    DeltaSharingError,
-    ProfileError,
-    ProtocolError,
-    RequestError,
-    TransportError,
-    UsageError,
-)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import loose, pages, sessions
 from delta_sharing_client.protocol import profile as profiles
@@ -66,7 +58,7 @@ def test_every_response_is_closed(server, rest, wire, left_open, statuses):
     if statuses[-1] == 200:
         assert rest.list_shares() == []
     else:
-        with pytest.raises(DeltaSharingError):
+        with pytest.raises(ds.DeltaSharingError):
             rest.list_shares()
     assert len(server.seen) == len(statuses)
     assert left_open() == []
@@ -89,7 +81,7 @@ def test_a_refused_response_is_closed_before_the_next_try(server, wire, tmp_path
     if new == 200:
         assert client.list_shares() == []
     else:
-        with pytest.raises(DeltaSharingError):
+        with pytest.raises(ds.DeltaSharingError):
             client.list_shares()
     assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
     assert left_open() == []
@@ -153,7 +145,7 @@ def test_headers_of_the_caller_come_before_those_of_the_environment(profile, mon
 @pytest.mark.parametrize("told", ["[]", "5", "null", "{", '{"A": 1}', '{"A": ""}', '{"A B": "1"}', '{"Host": "x"}'])
 def test_headers_of_the_environment_that_cannot_be_sent_are_refused(profile, monkeypatch, told):
     monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
-    with pytest.raises(UsageError, match=r"DELTA_SHARING_HEADERS|of 'headers'"):
+    with pytest.raises(ds.UsageError, match=r"DELTA_SHARING_HEADERS|of 'headers'"):
         Transport(profile)
 
 
@@ -201,13 +193,13 @@ def test_the_metadata_of_a_table_has_one_deadline(server, rest, table, wire, mon
 @pytest.mark.parametrize(
     ("status", "error", "message"),
     [
-        ({"status": "failed", "errorMessage": "a", "message": "b", "error": {"message": "c"}}, RequestError, ": a"),
-        ({"status": "failed", "message": "b", "error": {"message": "c"}}, RequestError, ": b"),
-        ({"status": "FAILED", "error": {"message": "c"}}, RequestError, ": c"),
-        ({"status": "failed"}, RequestError, "the server gives no reason"),
-        ({"status": "x" * 50, "queryId": "q"}, ProtocolError, f"pending or failed, found '{'x' * 40}'"),
-        ({"status": "pending"}, ProtocolError, "sent no queryId"),
-        ({}, ProtocolError, "sent no queryId"),
+        ({"status": "failed", "errorMessage": "a", "message": "b", "error": {"message": "c"}}, ds.RequestError, ": a"),
+        ({"status": "failed", "message": "b", "error": {"message": "c"}}, ds.RequestError, ": b"),
+        ({"status": "FAILED", "error": {"message": "c"}}, ds.RequestError, ": c"),
+        ({"status": "failed"}, ds.RequestError, "the server gives no reason"),
+        ({"status": "x" * 50, "queryId": "q"}, ds.ProtocolError, f"pending or failed, found '{'x' * 40}'"),
+        ({"status": "pending"}, ds.ProtocolError, "sent no queryId"),
+        ({}, ds.ProtocolError, "sent no queryId"),
     ],
 )
 def test_a_query_that_does_not_run_says_why(server, rest, table, wire, status, error, message):
@@ -236,7 +228,7 @@ def test_a_response_may_list_as_many_files_as_the_limit(server, rest, table, wir
     if most == 3:
         assert len(list(answer.actions)) == 3
     else:
-        with pytest.raises(ProtocolError, match="more than 2 files"):
+        with pytest.raises(ds.ProtocolError, match="more than 2 files"):
             list(answer.actions)
 
 
@@ -281,7 +273,7 @@ def test_a_query_is_sent_again_only_where_it_stays_a_query(server, rest, table, 
         assert len(list(query_table(rest, table).actions)) == 1
         assert server.seen[0].body == server.seen[1].body
     else:
-        with pytest.raises(RequestError, match=f"redirects .{status}. a POST"):
+        with pytest.raises(ds.RequestError, match=f"redirects .{status}. a POST"):
             query_table(rest, table)
     assert left_open() == []
 
@@ -296,7 +288,9 @@ def test_a_response_of_another_table_renews_no_url_and_is_closed(server, rest, t
     other = wire.ndjson(*head, version=8 if change == "version" else 7)
     other.body += b"\n" * 1000
     server.on("POST", QUERY, other)
-    with pytest.raises(DataError, match="table has changed: " + ("it is at version 8" if change == "version" else "")):
+    with pytest.raises(
+        ds.DataError, match="table has changed: " + ("it is at version 8" if change == "version" else "")
+    ):
         urls.url_for(url_key(file), rejected=file.action.path)
     assert left_open() == []
 
@@ -308,7 +302,7 @@ def test_a_secret_in_a_file_has_at_most_so_many_bytes(tmp_path, size):
     if size <= profiles._MAX_SECRET_BYTES:
         assert profiles.SecretFile(str(path)).reveal() == "x" * size
     else:
-        with pytest.raises(ProfileError, match="it is longer than"):
+        with pytest.raises(ds.ProfileError, match="it is longer than"):
             profiles.SecretFile(str(path)).reveal()
 
 
@@ -319,13 +313,13 @@ def test_a_secret_in_a_file_has_at_most_so_many_bytes(tmp_path, size):
         ("0", 0),
         (" 7 ", 7),
         ("9" * 19, 10**19 - 1),
-        *((text, ProtocolError) for text in ("", "-1", "7.0", "\u00b2", "\u0663", "9" * 20, "seven")),
+        *((text, ds.ProtocolError) for text in ("", "-1", "7.0", "\u00b2", "\u0663", "9" * 20, "seven")),
     ],
 )
 def test_the_version_in_a_header_is_a_whole_number(text, version):
     headers = {} if text is None else {"Delta-Table-Version": text}
-    if version is ProtocolError:
-        with pytest.raises(ProtocolError, match="expected a version"):
+    if version is ds.ProtocolError:
+        with pytest.raises(ds.ProtocolError, match="expected a version"):
             version_header(headers, "Reading", "s.d.t")
     else:
         assert version_header(headers, "Reading", "s.d.t") == version
@@ -344,7 +338,7 @@ def test_a_name_that_is_not_there_is_answered_with_the_nearest(server, rest, wir
     schemas = wire.as_json({"items": [{"name": "Shop", "share": "Demo"}]})
     server.on("GET", "/shares/Demo/schemas", schemas)
     server.on("GET", "/shares/DEMO/schemas", schemas)
-    with pytest.raises(DeltaSharingError) as caught:
+    with pytest.raises(ds.DeltaSharingError) as caught:
         rest.list_schemas(*given) if len(given) == 1 else rest.list_tables(*given)
     assert told in str(caught.value)
 
@@ -364,7 +358,7 @@ def test_a_request_carries_nothing_of_the_person_who_runs_it(server, rest, wire,
 
 def test_a_body_that_is_cut_off_fails_with_the_id_of_its_query(server, rest, wire):
     server.on("GET", "/shares", wire.Reply(200, b'{"items": []}', framing="cut-length", cut=3))
-    with pytest.raises(TransportError) as caught:
+    with pytest.raises(ds.TransportError) as caught:
         rest.list_shares()
     (sent,) = {seen.headers["user-agent"].partition("QueryId-")[2].split()[0] for seen in server.seen}
     assert caught.value.query_id == sent
