@@ -308,7 +308,6 @@ class _Feed:
             ending_version=request.ending_version,
             starting_timestamp=request.starting_timestamp,
             ending_timestamp=request.ending_timestamp,
-            include_historical_metadata=True,
             of_view=request.starting_version is None and request.ending_version is None,
         )
         answer = query_changes(rest, table, query, response_format=request.response_format)

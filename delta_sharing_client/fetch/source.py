@@ -432,7 +432,7 @@ class _TailTransfer(_Transfer):
 # === The number of requests in flight ===
 
 
-Order = tuple[int, int]
+Order = tuple[int, ...]
 
 
 class Flight:

@@ -331,8 +331,6 @@ def _argument(argument: Any, data_type: pa.DataType) -> Any:
     """Return an argument, an array or a constant, in the type in which its call computes."""
     if isinstance(argument, Literal):
         return to_arrow([functions.as_type(argument.value, data_type)], data_type)[0]
-    if argument.type == data_type:
-        return argument
     if pa.types.is_floating(data_type):
         return _as_double(argument).cast(data_type)
     if pa.types.is_decimal(data_type) and pa.types.is_integer(argument.type):

@@ -238,7 +238,7 @@ class _Binder:
 def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
     """Return a call of bound arguments with its type, or its constant value."""
     shown = str(unbound)
-    typed = call(unbound.name, *arguments) if unbound.name in ("+", "-") else Call(unbound.name, tuple(arguments))
+    typed = call(unbound.name, *arguments)
     if not isinstance(typed, Call):
         return typed
     name, arguments = typed.name, typed.arguments
@@ -249,8 +249,6 @@ def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
             return arguments[0] if arguments else Literal(None)
     elif any(nulls):
         return Literal(None)
-    if all(isinstance(item, Literal) for item in arguments) and functions.ROWS[name].folds:
-        return call(name, *arguments)
     data_type = functions.result_type(
         name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
     )

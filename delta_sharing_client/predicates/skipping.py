@@ -341,12 +341,7 @@ def _on_values(column: Column, leaf: _Leaf) -> _Test:
 
     def test(statistics: Statistics) -> bool:
         bounds = statistics.bounds(path)
-        if bounds is None:
-            return True
-        nulls, rows = bounds.null_count, bounds.row_count
-        if nulls is not None and rows is not None and nulls >= rows:
-            return False
-        return leaf(bounds)
+        return bounds is None or (not _is_null(bounds) and leaf(bounds))
 
     return test
 

@@ -264,10 +264,8 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
     if between != [_BETWEEN] * breaks or set(map(type, items)) != {Line}:
         return None
     lines = cast("list[Line]", items)
-    # A line without a file may be an error report, which is visible only in its bytes.
-    if any(line.file is None for line in lines) and any(code in text for code in _ERROR_CODES):
-        return None
-    return lines
+    # A line may be an error report, which is visible only in its bytes.
+    return None if any(code in text for code in _ERROR_CODES) else lines
 
 
 # === Conversion to actions ===

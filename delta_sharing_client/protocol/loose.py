@@ -175,5 +175,5 @@ def _whole(value: Any, raw: bytes) -> int | None:
         return int(value) if _WHOLE.fullmatch(value) else None
     if isinstance(value, float):
         exact = decimal.Decimal(raw.decode())
-        return int(exact) if exact.adjusted() < 19 and exact == exact.to_integral_value() else None
+        return int(exact) if exact == exact.to_integral_value() else None
     return None

@@ -311,10 +311,9 @@ def _opened(url: str) -> bytes:
         if not url.lower().startswith(_CLOUDS):
             raise
     try:
-        obstore = optional.load("obstore", "storage")
         folder, _, name = url.rpartition("/")
         store = optional.load("obstore.store", "storage").from_url(folder)
-        return bytes(obstore.get(store, name).bytes())
+        return bytes(store.get(name).bytes())
     except UsageError as error:
         raise ProfileError(f"The profile {_shown(url)} cannot be read. {error.message}") from None
 

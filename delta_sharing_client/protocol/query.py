@@ -131,10 +131,10 @@ class ChangesQuery:
         First version, inclusive; exactly one of them. Timestamps are ISO 8601.
     ending_version, ending_timestamp:
         Last version, inclusive; at most one of them, none for the latest.
-    include_historical_metadata, include_historical_protocol:
-        Request changes of schema and protocol inside the range (protocol: responses in delta format).
     max_files:
         Files per page of the response; pages are joined anyway.
+    include_historical_protocol:
+        Request changes of the protocol inside the range, for responses in delta format.
     of_view:
         State that the changes of a view, which have no versions, are accepted too.
     """
@@ -143,9 +143,8 @@ class ChangesQuery:
     starting_timestamp: str | None = None
     ending_version: int | None = None
     ending_timestamp: str | None = None
-    include_historical_metadata: bool = True
-    include_historical_protocol: bool = True
     max_files: int | None = None
+    include_historical_protocol: bool = True
     of_view: bool = False
 
     def __post_init__(self) -> None:
@@ -170,7 +169,7 @@ class ChangesQuery:
             "startingTimestamp": self.starting_timestamp,
             "endingVersion": self.ending_version,
             "endingTimestamp": self.ending_timestamp,
-            "includeHistoricalMetadata": "true" if self.include_historical_metadata else None,
+            "includeHistoricalMetadata": "true",
             "includeHistoricalProtocol": "true" if historical else None,
             "maxFiles": self.max_files,
             "pageToken": page_token,
@@ -401,7 +400,7 @@ def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:
         return ask(request)
     except RequestError as error:
         said = (error.server_message or "").lower()
-        if error.status != 400 or not request.include_historical_protocol or "includehistoricalprotocol" not in said:
+        if error.status != 400 or "includehistoricalprotocol" not in said:
             raise
     return ask(dataclasses.replace(request, include_historical_protocol=False))
 

@@ -176,7 +176,7 @@ class _Answer(http.client.HTTPResponse):
 
     def begin(self) -> None:
         whole = self.fp
-        if self._watch is None or not isinstance(whole, _Lines):
+        if self._watch is None:
             return super().begin()
         try:
             self.fp = io.BytesIO(whole.head())

@@ -44,7 +44,6 @@ class RefreshingUrls:
         self._known_token: str | None = None
         self._lock = threading.Lock()
         self._urls = _KnownUrls()
-        self._failures = 0
         self._failure: DeltaSharingError | None = None
 
     def __repr__(self) -> str:
@@ -55,7 +54,7 @@ class RefreshingUrls:
         return {**{name: getattr(self, name) for name in names}, "_known_token": self._token, "_answer": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _urls=_KnownUrls(), _failures=0, _failure=None)
+        vars(self).update(state, _lock=threading.Lock(), _urls=_KnownUrls(), _failure=None)
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Return a URL for ``key`` (``delta.paths.url_key``, or that and ``#dv``) that is not ``rejected``.
@@ -64,16 +63,15 @@ class RefreshingUrls:
         query.
         """
         name = self._name(key)
-        before = self._failures
+        before = self._failure
         with self._lock:
-            if self._failures > before and self._failure is not None:
+            if self._failure is not None and self._failure is not before:
                 raise self._failure  # the renewal that this thread waited for failed, and another one would fail too
             known = self._urls.get(name)
             if known is None or known.url == rejected or known.is_old():
                 try:
                     self._urls = self._fetch()
                 except DeltaSharingError as error:
-                    self._failures += 1
                     self._failure = error
                     raise
                 known = self._urls.get(name)

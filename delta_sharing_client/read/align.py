@@ -335,7 +335,8 @@ def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, pat
     if pa.types.is_dictionary(found):
         return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
     row = row_of(target)
-    convert = None if row is None else row.stored(arrow, found)
+    assert row is not None, "every primitive type has one"
+    convert = row.stored(arrow, found)
     if convert is None:
         raise mismatch(target, found, path)
     return convert
@@ -457,8 +458,6 @@ def _check_text(array: pa.StringArray) -> None:
         array.validate(full=True)
         return
     _, offsets, data = array.buffers()
-    if not len(array) or data is None:
-        return
     bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
     first, last = bounds[0], bounds[-1]
     if first == last:

@@ -242,8 +242,7 @@ class FileDecoder:
         return columns.output_batch()
 
     def _naming(self, error: DeltaSharingError) -> DeltaSharingError:
-        error.table = error.table or self.shape.context.table
-        error.file_id = error.file_id or self.task.file_id
+        error.table, error.file_id = self.shape.context.table, self.task.file_id
         return error
 
     def constant(self, column: ReadColumn, rows: int) -> pa.Array:
@@ -389,10 +388,9 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
         each += _text_lengths(data, group, leaf, pages, max(1, bound // size))
-    found = wanted
-    while found > safe and np.add.reduceat(each, np.arange(0, rows, found)).max() > bound:
-        found //= 4
-    return max(found, safe)
+    sizes = (wanted >> shift for shift in range(0, wanted.bit_length(), 2))
+    fitting = (size for size in sizes if np.add.reduceat(each, np.arange(0, rows, size)).max() <= bound)
+    return max(safe, next(fitting, safe))
 
 
 # Encodings (Apache Parquet, parquet.thrift) that store every text separately: PLAIN, RLE (of levels), BIT_PACKED,

@@ -338,15 +338,12 @@ def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: 
 
     The file's bytes from ``held`` on are here already.
     """
-    if (
-        layout.bounds is None
-        or not SHORTCUTS.late_columns
-        or any(column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.context.filters)
-    ):
+    lineage = (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION)
+    if not SHORTCUTS.late_columns or any(column.origin in lineage for column in shape.context.filters):
         return ()
     first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}
     others = sum(item.length for item in reading(layout, first, others=True).ranges(groups) if item.start < held)
-    return tuple(sorted(first)) if first and others and gains.expected(others) >= _LEAST else ()
+    return tuple(sorted(first)) if gains.expected(others) >= _LEAST else ()
 
 
 def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool = False) -> Layout:
@@ -456,7 +453,7 @@ def matching_rows(
 class _Stretch:
     """``predicates.skipping.Statistics`` of the rows around ``row`` that lie in one page of each column.
 
-    Null counts are those of the pages, which hold more rows: they say "none" or "all", or they are not given.
+    Null counts are those of the page or row group, which hold more rows: only "none" and "all" count.
     """
 
     def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:
@@ -472,14 +469,8 @@ class _Stretch:
         page = -1 if leaf is None else bisect.bisect_right(self._columns[leaf[1]].pages.rows, self.row) - 1
         key = (path, page)
         if key not in self._known:
-            self._known[key] = self._of_group(path) if leaf is None else self._of_page(path, page)
+            self._known[key] = self._bounds.bounds_in(self._group, path) if leaf is None else self._of_page(path, page)
         return self._known[key]
-
-    def _of_group(self, path: ColumnPath) -> ColumnBounds | None:
-        found = self._bounds.bounds_in(self._group, path)
-        if found is None or not found.null_count or found.null_count == found.row_count:
-            return found
-        return found._replace(null_count=None)
 
     def _of_page(self, path: ColumnPath, page: int) -> ColumnBounds:
         field, leaf, found = self._leaves[path]

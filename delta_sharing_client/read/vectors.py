@@ -119,7 +119,7 @@ class Vectors:
             size=-1,
             file_id=task.file_id,
             expiration_ms=task.expiration_ms,
-            order=(number, -1),
+            order=(number,),
         )
         # A vector's file is named by a UUID and never changes; its length is not known.
         place, cache = "dv:" + without_query(url), self._cache

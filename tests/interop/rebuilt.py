@@ -37,7 +37,7 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
     Data files are copied next to the log: ``deltalake`` reads changes from nowhere else.
     """
     table = served.table(name)
-    query = ChangesQuery(starting_version=start, ending_version=end, include_historical_metadata=True)
+    query = ChangesQuery(starting_version=start, ending_version=end)
     answer = query_changes(table.rest, table.name, query, response_format=ds.ResponseFormat.DELTA)
     by_version: dict[int, list[Action]] = {}
     times: dict[int, int | None] = {}

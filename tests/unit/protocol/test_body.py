@@ -97,6 +97,19 @@ def test_what_was_unpacked_on_its_way_is_read_as_it_is(server, rest, table, wire
         assert len(list(query_table(rest, table).actions)) == 20
 
 
+@pytest.mark.parametrize("chunks", [[b"a", b"\n", b"b"], [b"\na\n", b"\n"], [b"a\n", b"\n", b""]], ids=str)
+def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
+    whole = b"".join(chunks)
+    blocks = list(body.split_blocks(chunks))
+    assert [line for block in blocks for line in block.lines] == whole.removesuffix(b"\n").split(b"\n")
+    assert [block.complete for block in blocks][-1] is whole.endswith(b"\n")
+
+
+def test_only_a_message_that_is_too_long_is_cut():
+    assert body._shortened("x" * 500) == "x" * 500
+    assert body._shortened("x" * 501) == "x" * 500 + " ..."
+
+
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
 def test_encoding_that_was_not_asked_for_is_refused_by_name(server, rest, wire, encoding):
     server.on("GET", "/shares", wire.Reply(200, gzip.compress(b"{}"), {"Content-Encoding": encoding}))

@@ -95,6 +95,13 @@ def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
     assert wire_lines._decoded_at_once(text) == expected
 
 
+def test_lines_of_files_are_decoded_at_once_unless_one_may_be_an_error():
+    text = b'{"file":{"id":"a","url":"%s"}}\n{"file":{"id":"b"}}'
+    assert [line.file.id for line in wire_lines._decoded_at_once(text)] == ["a", "b"]
+    for code in (b"errorCode", b"error_code"):
+        assert wire_lines._decoded_at_once(text + b'\n{"%s":"X"}' % code) is None
+
+
 @pytest.mark.parametrize("between", [b",", b",5,", b""])
 @pytest.mark.parametrize("halves", [(b'{"new":[1', b"2]}"), (b'{"new":[[1]', b"[2]]}"), (b'{"new":', b"3}")])
 def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):

@@ -326,7 +326,12 @@ def test_secret_file_is_read_anew_each_time_and_what_is_wrong_with_it_said(tmp_p
     for text in ("first\n", " second "):
         path.write_text(text)
         assert SecretFile(str(path)).reveal() == text.strip()
-    for content, reason in ((b"", "empty"), (b"\xffplanted", "UTF-8"), (b"planted" * 200_000, "longer than")):
+    for content, reason in (
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"\xffplanted", "UTF-8"),
+        (b"planted" * 200_000, "longer than"),
+    ):
         path.write_bytes(content)
         with pytest.raises(ProfileError, match=reason) as caught:
             SecretFile(str(path)).reveal()

@@ -151,7 +151,7 @@ def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkey
     monkeypatch.setattr(store, "from_url", lambda url: folders.append(url) or memory)
     assert Profile.load(f"{scheme}://bucket/profiles/my.share").endpoint == "https://h/api"
     assert folders == [f"{scheme}://bucket/profiles"]
-    monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
     with pytest.raises(ProfileError, match=r"pip install \"delta-sharing-client\[storage\]\""):
         Profile.load(f"{scheme}://bucket/profiles/my.share")
 

@@ -11,7 +11,14 @@ import pytest
 import requests
 import urllib3
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    RemoveFile,
+    SharedFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.errors import (
     AuthError,
     NotFoundError,
@@ -513,6 +520,14 @@ def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, res
         assert sorted(ids(answer)) == sorted(f"f{i}" for i in range(50))
 
 
+def test_files_without_an_id_are_known_by_their_path():
+    files = [SharedFile(AddFile(path=f"https://x/{name}?{name}", size=1), "") for name in "abc"]
+    seen = pages._Files("s.d.t", 7)
+    assert seen.take(files[:2]) == files[:2]
+    seen.begin_again()
+    assert seen.take(files) == files[2:]
+
+
 @pytest.mark.parametrize("other", [{"path": "https://storage.test/other.parquet"}, {"size": 6}])
 @pytest.mark.usefixtures("small_chunks")
 def test_two_files_of_one_id_are_refused_where_one_of_them_was_handed_out_before_a_break(
@@ -721,13 +736,15 @@ def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wi
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head()))
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))
 
-    request = ChangesQuery(
-        starting_timestamp="2022-01-01 00:00:00", ending_version=4, include_historical_metadata=False
-    )
+    request = ChangesQuery(starting_timestamp="2022-01-01 00:00:00", ending_version=4)
     query_changes(rest, table, request, response_format=ResponseFormat.PARQUET)
     query_table(rest, table, QueryRequest(starting_version=1), response_format=ResponseFormat.PARQUET)
 
-    assert server.seen[0].query == {"startingTimestamp": "2022-01-01T00:00:00Z", "endingVersion": "4"}
+    assert server.seen[0].query == {
+        "startingTimestamp": "2022-01-01T00:00:00Z",
+        "endingVersion": "4",
+        "includeHistoricalMetadata": "true",
+    }
     assert server.seen[1].body == {"startingVersion": 1}
 
 

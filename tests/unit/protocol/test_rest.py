@@ -88,7 +88,7 @@ def test_share_is_looked_up_in_its_wrapper(server, rest, wire):
 
 
 def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
-    server.on("GET", "/shares/a/schemas", wire.as_json({"items": [{"name": "d", "share": "a"}, {"name": "e"}]}))
+    server.on("GET", "/shares/a/schemas", wire.as_json({"items": [{"name": "d", "share": "A"}, {"name": "e"}]}))
     item = {
         "name": "t",
         "schema": "d",
@@ -102,7 +102,7 @@ def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
     }
     server.on("GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [item, {"name": "u"}]}))
 
-    assert rest.list_schemas("a") == [Schema("d", "a"), Schema("e", "a")]
+    assert rest.list_schemas("a") == [Schema("d", "A"), Schema("e", "a")]
     first, second = rest.list_tables("a", "d")
     assert first == Table("t", "a", "d", "2", "1", "T", "s3://b/t", ("s3://c/t",), ("url", "dir"))
     assert second == Table("u", "a", "d")

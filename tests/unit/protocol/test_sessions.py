@@ -217,6 +217,9 @@ def test_nothing_is_read_after_the_end_of_a_response() -> None:
     found.end()
     assert found.readinto(buffer) is None
     assert found.read(1) is None
+    for _ in range(2):
+        found.close()
+        assert found._raw.closed
 
 
 def test_the_end_of_a_response_is_out_of_reach_of_an_interrupt() -> None:

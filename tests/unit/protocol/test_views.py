@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.protocol.query import ChangesQuery, query_changes
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
 
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
 OF_A_VIEW = "responseformat=delta;cdfOnViews=true;includeendstreamaction=true"
@@ -107,17 +107,24 @@ def test_answer_without_versions_that_is_of_no_view_is_still_refused(server, res
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_server_that_does_not_know_historical_protocols_is_asked_without(server, rest, table, wire, status):
+@pytest.mark.parametrize("endpoint", ["changes", "query"])
+def test_server_that_does_not_know_historical_protocols_is_asked_without(server, rest, table, wire, status, endpoint):
     def changes(seen):
-        if "includeHistoricalProtocol" in seen.query:
+        if "includeHistoricalProtocol" in (seen.query if endpoint == "changes" else seen.body):
             return wire.error(status, "INVALID_PARAMETER_VALUE", "unknown field 'includeHistoricalProtocol'")
         return wire.ndjson(*wire.delta_head(), END)
 
     server.on("GET", CHANGES, changes)
-    query = ChangesQuery(starting_version=0)
+    server.on("POST", CHANGES.replace("changes", "query"), changes)
+
+    def ask():
+        if endpoint == "changes":
+            return query_changes(rest, table, ChangesQuery(starting_version=0))
+        return query_table(rest, table, QueryRequest(starting_version=0))
+
     if status == 400:
-        assert list(query_changes(rest, table, query).actions) == []
+        assert list(ask().actions) == []
         assert len(server.seen) == 2
     else:
         with pytest.raises(ds.RequestError):
-            query_changes(rest, table, query)
+            ask()

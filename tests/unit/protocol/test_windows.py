@@ -11,9 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import delta_sharing_client as ds
 import mock_server
@@ -24,6 +27,7 @@ from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.rest import RestClient
 from mock_server.wire import Change
+from tests.quota import meets, met
 from tests.regressions.hand_made import COMMIT_GAP_MS, FIRST_COMMIT_MS, HandMadeTable
 from tests.unit.storages import (
     ERROR,
@@ -142,6 +146,38 @@ def test_windows_have_about_the_wanted_number_of_actions(
     # The feed, its end, and the windows.
     assert 30 < len(sizes) < 36
     assert len(server.feeds) == 2 + len(sizes)
+
+
+@meets(halved=10, split=10)
+@given(
+    counts=st.lists(st.sampled_from([0, 1, 2, 5, 40]), min_size=2, max_size=60),
+    start=st.integers(0, 20),
+    seen=st.integers(1, 60),
+)
+def test_windows_hold_every_version_once_and_few_actions(counts: list[int], start: int, seen: int) -> None:
+    """However the files are spread over the versions, and whichever of these the server listed first."""
+    last = start + len(counts) - 1
+    asked: list[int | None] = []
+
+    def listing(first: int | None, end: int, most: int | None) -> windows.Window | None:
+        asked.append(first)
+        begin = start if first is None else first
+        actions = [version for version in range(begin, end + 1) for _ in range(counts[version - start])]
+        if most is not None and len(actions) > most:
+            return None
+        return windows.Window(first, mock.Mock(version=begin), actions)  # type: ignore[arg-type]
+
+    feed = windows.FeedWindows(None, None, None, None, last, range(start, start + min(seen, len(counts))))  # type: ignore[arg-type]
+    feed._list = listing  # type: ignore[method-assign]
+    with mock.patch.object(windows, "FEW", 2):
+        found = list(feed.windows())
+    assert [version for window in found for version in window.actions] == [
+        start + index for index, count in enumerate(counts) for _ in range(count)
+    ]
+    # Only a single version, and what begins the feed, may have more than eight times the few.
+    assert all(len(window.actions) <= 16 or len(set(window.actions)) == 1 or window.first is None for window in found)
+    met("halved", asked.count(None) > 1)
+    met("split", len(asked) - asked.count(None) > len(found) - 1)
 
 
 @pytest.mark.parametrize(

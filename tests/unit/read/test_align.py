@@ -163,6 +163,7 @@ def narrow(points: Any) -> Any:
 
 NESTED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
     (NARROW_POINT, POINT, POINTS),
+    (pa.struct([("x", pa.int32())]), pa.struct([]), [{}, None, {}]),
     (pa.list_(NARROW_POINT), pa.list_(POINT), [POINTS, None, [], POINTS[1:], [None]]),
     (pa.large_list(NARROW_POINT), pa.list_(POINT), [POINTS, None, [], POINTS[1:]]),
     (pa.list_(NARROW_POINT, 2), pa.list_(POINT), [POINTS[:2], None, POINTS[2:]]),

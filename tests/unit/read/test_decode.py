@@ -117,6 +117,20 @@ def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.
     assert {rows for rows, _, _ in asked} == {max(1, most // 4 // size) if is_delta else 4096}
 
 
+def test_a_text_that_no_batch_has_room_for_is_alone() -> None:
+    file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
+    assert file.rows(2_000_000) == 1
+
+
+def test_elements_of_lists_count_and_are_not_measured_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "_text_lengths", None)
+    numbers = File(pa.table({"l": [[7] * 1000] * 1000}))
+    assert 100 * numbers.layout.footer.metadata.row_group(0).total_byte_size < 3_000_000
+    assert numbers.rows(1_000_000, 100) == 250_000 // 8000
+    texts = File(pa.table({"l": [["x" * 1000] * 10] * 1000}))
+    assert texts.rows(1_000_000) == 250_000 // 10_040
+
+
 def test_values_of_a_fixed_length_count_by_it() -> None:
     content = pa.table({"b": pa.array([b"x" * 16] * ROWS, pa.binary(16))})
     assert File(content).rows(100_000) == 25_000 // 16
@@ -186,6 +200,15 @@ def test_a_constant_is_made_once() -> None:
     batches = file.batches()
     assert [batch["p"].to_pylist() for batch in batches] == [["a long value"] * count for count in (1000, 1000, 500)]
     assert len({batch["p"].buffers()[2].address for batch in batches}) == 1
+
+
+def test_the_constants_of_a_first_small_batch_are_few() -> None:
+    file = File(numbers(10), partition={"p": "a long value"}, batch_rows=1000)
+    [column] = [item for item in file.decoder.shape.columns if item.name == "p"]
+    small, larger, largest = (file.decoder.constant(column, rows) for rows in (10, 20, 30))
+    assert [len(found) for found in (small, larger, largest)] == [10, 20, 30]
+    assert small.buffers()[2].size < 1000 < larger.buffers()[2].size
+    assert larger.buffers()[2].address == largest.buffers()[2].address
 
 
 def test_a_filter_of_constants_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:

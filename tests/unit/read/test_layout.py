@@ -16,7 +16,7 @@ from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, PartialChunk
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read.layout import Layout, lay_out
+from delta_sharing_client.read.layout import Layout, Shape, lay_out
 from tests.unit.read.opened import File
 from tests.unit.storages import Storage, Table, metadata
 
@@ -83,6 +83,38 @@ def test_a_value_of_no_partition_column_may_be_that_of_a_column_that_is_missing(
     with pytest.raises(DataError, match=r"no column 'q', but the partition value 'q', .*file id-part-0.parquet"):
         table.read(columns=columns)
     assert table.read(columns=["id"]).column("id").to_pylist() == [7, 8]
+
+
+TRACKED = {
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": "i",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "v",
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "leaves"), [(["id"], (0, 1, 2)), (["_row_id"], (1,)), (["id", "_row_commit_version"], (0, 2))]
+)
+def test_only_what_is_asked_for_is_read(columns: list[str], leaves: tuple[int, ...]) -> None:
+    table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), "p": pa.int64()}), ["p"], TRACKED))
+    table.add(INSIDE, partition_values={"p": "1"}, base_row_id=1, default_row_commit_version=1)
+    plan = table.plan(columns=columns, row_lineage=True)
+    schema = pa.schema({"id": pa.int64(), "i": pa.int64(), "v": pa.int64()})
+    assert Shape(plan.context).alignment(schema, next(iter(plan.tasks))).leaves == leaves
+
+
+def test_files_of_one_schema_are_compared_with_the_table_once() -> None:
+    table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
+    for values in ({"p": "1", "q": "x"}, {"p": "2", "q": "y"}, {"q": "x"}):
+        table.add(INSIDE, partition_values=values)
+    plan = table.plan()
+    one, other, untold = plan.tasks
+    shape, schema = Shape(plan.context), INSIDE.schema
+    found = shape.alignment(schema, one)
+    assert shape.alignment(pa.schema(list(schema)), other) is found
+    assert (found.leaves, shape.alignment(schema, untold).leaves) == ((0,), (0, 1))
+    # Field ids are metadata.
+    assert shape.alignment(schema, one) is not shape.alignment(schema.with_metadata({"a": "b"}), one)
 
 
 # === Rows and bytes ===

@@ -89,6 +89,12 @@ def test_a_piece_ends_with_a_page_of_each_column() -> None:
     assert in_pieces(2000)[0][1] == pytest.approx(2 * several[0][1], abs=10)
 
 
+def test_half_of_a_row_group_is_a_piece() -> None:
+    assert in_pieces(1, write_batch_size=500) == [(0, 500), (500, 1000)]
+    # The first 900 rows are most of it.
+    assert in_pieces(1, write_batch_size=900) == [(0, 1000)]
+
+
 def test_a_row_group_of_one_page_is_one_piece() -> None:
     assert in_pieces(1, data_page_size=1 << 20, write_batch_size=1000) == [(0, 1000)]
     assert in_pieces(1, write_page_index=False) == [(0, 1000)]
@@ -129,11 +135,15 @@ def test_a_page_that_is_not_what_the_index_says_is_noticed_where_it_is_read(plac
         (col("b").is_null(), ()),
         ((col("a") < 35) & (col("other") == 7), ((0, 40),)),
         ((col("a") < 35) & (col("other") == 8), ()),
+        ((col("a") < 35) & col("some").is_null(), ((0, 40),)),
+        ((col("a") < 35) & col("some").is_not_null(), ((0, 40),)),
+        ((col("a") < 35) & col("nulls").is_null(), ((0, 40),)),
     ],
     ids=str,
 )
 def test_rows_may_match_where_all_pages_allow_it(wanted: Expression, rows: Any) -> None:
     content = pa.table({"a": range(1000), "b": pa.array(range(1000), pa.int32()), "other": [7] * 1000})
+    content = content.append_column("some", pa.array([None, 1] * 500)).append_column("nulls", pa.nulls(1000, pa.int8()))
     file = File(content, whole=False, wanted=wanted, **{**PAGED, "use_dictionary": False})
     layout, data = file.layout, file.data.blocks[0].data
     if not layout.groups:
@@ -183,6 +193,25 @@ def test_only_a_filter_needs_the_values_of_its_pages(monkeypatch: pytest.MonkeyP
         for group in layout.groups
     }
     assert page_plan.offset_ranges(layout, 0) == [chunks[0, 0].offset_index, chunks[0, 1].offset_index]
+
+
+@pytest.mark.parametrize("where", ["before the chunks' end", "before the index", "at the end"])
+def test_an_index_is_read_where_it_may_save_as_much_as_it_costs(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    file = indexed(col("b") > 3)
+    chunks = [file.layout.chunks.get(group, leaf) for group in file.layout.groups for leaf in (0, 1)]
+    parts = [part for chunk in chunks for part in (chunk.offset_index, chunk.column_index) if part is not None]
+    parts = [part for part in parts if part not in (chunks[0].column_index, chunks[2].column_index)]
+    held = {
+        "before the chunks' end": chunks[1].start + 5,
+        "before the index": min(part.start for part in parts),
+        "at the end": file.data.size,
+    }[where]
+    possible = chunks[0].length + 5 if "chunks" in where else sum(chunk.length for chunk in chunks)
+    cost = sum(part.length for part in parts) if where == "at the end" else 0
+    for most, is_read in ((possible - cost, True), (possible - cost + 1, False)):
+        monkeypatch.setattr(page_plan, "_ROUND_TRIP" if cost else "_WORK", most)
+        found = page_plan.index_ranges(file.layout, file.data.blocks[0]._replace(start=held), page_plan.Ratio(1, 1))
+        assert bool(found) is is_read
 
 
 @pytest.mark.parametrize("write", [{"write_page_index": False}, {}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_f
 from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run.batches import execute
 from tests.unit.storages import Storage, Table, fast_options, rows_of
 from tests.vectors import encode_inline
@@ -77,6 +79,47 @@ def test_vectors_that_share_a_file_are_fetched_by_one_request(make_table: MakeTa
     assert found == [part * 100 + i for part in range(20) for i in range(100) if i != part]
     assert len(storage.requested("dv.bin")) == 1
     assert len(storage.requests) == 21
+
+
+def test_the_bytes_of_vectors_are_dropped_with_the_last_of_them(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(SCHEMA)
+    far = [DeletionVector.from_positions([part]) for part in range(4)]
+    blob, described = encode_file(far, "placeholder")
+    for part, descriptor in enumerate(described):
+        offset = (descriptor.offset or 0) + (8 << 20 if part == 3 else 0)
+        place = replace(descriptor, storage_type="p", path_or_inline_dv="http://h/dv", offset=offset)
+        table.add(ids(0, 9), deletion_vector=place, removed=[part])
+    tasks = list(table.plan().tasks)
+    # The last one is beyond a gap that is not worth reading.
+    whole = pa.py_buffer(blob + bytes(8 << 20))
+    fetched: list[tuple[int, int]] = []
+
+    async def fetch(self: Vectors, ref: Any, task: Any, wanted: Any, number: int) -> pa.Buffer:
+        fetched.append(tuple(wanted))
+        shift = 8 << 20 if number == 3 else 0
+        return whole.slice(wanted.start - shift, wanted.length)
+
+    monkeypatch.setattr(Vectors, "_fetch", fetch)
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    for task in tasks:
+        vectors.note(task)
+    held = []
+
+    async def read() -> None:
+        for number in (0, 1, 0, 3, 2, 3, 3):
+            if number == 0 and held:
+                vectors.note(tasks[0])  # of another read of the file, while its bytes are here
+            found = await vectors.get(tasks[number].without, tasks[number], number)
+            assert found.positions().tolist() == [number]
+            held.append(sum(len(spans) for spans in vectors._spans.values()))
+
+    asyncio.run(read())
+    assert held == [2, 2, 2, 1, 0, 0, 0]
+    assert len(fetched) == 4
+    assert fetched[1:] == [fetched[1]] * 3
+    assert vectors._spans == {}
 
 
 def test_only_the_vectors_that_are_needed_are_fetched(make_table: MakeTable, storage: Storage) -> None:
