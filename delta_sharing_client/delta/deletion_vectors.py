@@ -146,7 +146,7 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
     start, stop = byte_range(descriptor)
     view = memoryview(blob).cast("B")
     if base == 0:
-        if not len(view):
+        if not view:
             raise DataError("A deletion vector file starts with a version byte, found no bytes.")
         if view[0] != FILE_VERSION:
             raise DataError(f"A deletion vector file has the format version {FILE_VERSION}, found {view[0]}.")
@@ -240,7 +240,7 @@ def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
 
 
 def _to_array(bitmap: pyroaring.BitMap64) -> npt.NDArray[np.uint64]:
-    return np.frombuffer(bitmap.to_array(), dtype=np.uint64) if bitmap else np.empty(0, dtype=np.uint64)
+    return np.asarray(bitmap.to_array(), dtype=np.uint64)
 
 
 # === Z85 ===

@@ -71,7 +71,7 @@ class ListedFiles:
             # Inline version of _identity, because a million files pass here.
             paths = [add.path.partition("?")[0] for add in adds]
             identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
-        distinct = dict(zip(names, identities, strict=False))
+        distinct = dict(zip(names, identities, strict=True))
         is_any_known = not self._held.keys().isdisjoint(distinct) or self._seen.has_any(distinct)
         if is_any_known or len(distinct) < len(names):
             return list(filter(self._is_new, files))

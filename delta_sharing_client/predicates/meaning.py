@@ -41,7 +41,7 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
             return None if ordering is None else op.holds(ordering)
         case NullSafeEqual(left=left, right=right):
             a, b = _value(left, row), _value(right, row)
-            return a is None and b is None if a is None or b is None else order(a, b) == 0
+            return a is b if a is None or b is None else order(a, b) == 0
         case In(child=child, values=values):
             answers = [order(_value(child, row), item.value) for item in values]
             return True if 0 in answers else None if None in answers else False

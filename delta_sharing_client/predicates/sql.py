@@ -222,8 +222,8 @@ def _operand(node: exp.Expression) -> Operand:
     if isinstance(node, (exp.TsOrDsAdd, exp.AddMonths)):
         unit = "DAY" if isinstance(node, exp.TsOrDsAdd) else "MONTH"
         return call("+", call("date", _operand(_part(node, "this"))), Literal(Interval(_count(node), unit)))
-    if isinstance(node, exp.TimestampAdd) and str(node.args.get("unit")).upper() in _UNITS:
-        unit, size = _UNITS[str(node.args["unit"]).upper()]
+    if isinstance(node, exp.TimestampAdd) and (found := _UNITS.get(str(node.args.get("unit")).upper())):
+        unit, size = found
         return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
     kind = type(node).__name__
     name = next((name for name, row in ROWS.items() if kind in row.sql), None)

@@ -441,8 +441,7 @@ def _local_text(array: pa.Array) -> list[Any]:
     # Through the zone-less type: the text is UTC, and years beyond 9999 work. No digit may be lost: a maximum would be
     # smaller than its rows.
     unit = "ns" if array.type.unit == "ns" else "us"
-    numbers = array.cast(pa.timestamp(unit, tz=array.type.tz)).cast(pa.int64())
-    texts = _cast_texts(numbers.cast(pa.timestamp(unit)))
+    texts = _cast_texts(array.cast(pa.timestamp(unit)))
     return texts if unit == "us" else _mapped(texts, lambda text: text.removesuffix("000"))
 
 

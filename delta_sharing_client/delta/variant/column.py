@@ -250,10 +250,8 @@ class _Arrays:
                 f"The elements of a shredded array must be groups of value and typed_value, found {element}."
             )
         # Only the elements of this slice, so that batches of one large column stay fast.
-        first = self._offsets[0] if self._offsets else 0
-        last = self._offsets[-1] if self._offsets else 0
-        self._first = first
-        self._elements = _Shredded(typed.values.slice(first, last - first))
+        self._first = self._offsets[0]
+        self._elements = _Shredded(typed.values.slice(self._first, self._offsets[-1] - self._first))
 
     def rebuild(self, index: int, metadata: VariantMetadata) -> bytes | None:
         if not self._present[index]:

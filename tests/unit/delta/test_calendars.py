@@ -50,7 +50,8 @@ def test_from_the_fifteenth_of_october_1582_on_nothing_changes() -> None:
 
     assert gregorian_dates(array) is array
     # The day before it in the hybrid calendar is the fourth.
-    assert gregorian_dates(dates(first - 1)).to_pylist() == [datetime.date(1582, 10, 4)]
+    days = [datetime.date(1582, 10, 4), datetime.date(1582, 10, 15)]
+    assert gregorian_dates(dates(first - 1, first)).to_pylist() == days
     assert gregorian_dates(dates(None)).to_pylist() == [None]
 
 

@@ -124,6 +124,7 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
         ("geometry(EPSG:4326)", "geometry", {"crs": "EPSG:4326", "crs_type": "authority_code"}),
         ("GEOMETRY( 3857 )", "geometry", {"crs": "EPSG:3857", "crs_type": "authority_code"}),
         ("geometry(ANY)", "geometry", {}),
+        ("geometry(any)", "geometry", {}),
         ("geometry(EPSG:0)", "geometry", {}),
         ("geography(EPSG:4326)", "geography", {"crs": "EPSG:4326", "crs_type": "authority_code", "edges": "spherical"}),
         (

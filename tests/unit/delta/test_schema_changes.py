@@ -103,6 +103,12 @@ def test_every_kind_has_its_case() -> None:
     assert {kind for kind, *_ in DIFFERENCES} == set(Kind)
 
 
+@pytest.mark.parametrize("modes", [(True, False), (False, True)])
+def test_columns_are_compared_by_name_where_one_side_has_no_other(modes: tuple[bool, bool]) -> None:
+    old, new = table(column("a", physical="p"), mapped=modes[0]), table(column("a", physical="q"), mapped=modes[1])
+    assert first_difference(old, new, set(Kind)) is None
+
+
 def test_a_rename_does_not_hide_what_else_became_of_the_column() -> None:
     old = table(column("a", "long", physical="p"), mapped=True)
     new = table(column("b", "integer", physical="p"), mapped=True)

@@ -137,6 +137,8 @@ def test_values_that_do_not_fit_the_type_are_unknown_bounds(data_type, value):
 
 def test_one_unreadable_bound_leaves_the_other():
     assert bounds("long", 1, "x") == ColumnBounds(1, None, 0, 10)
+    for stats, found in (({"minValues": {"c": 1}}, (1, None)), ({"maxValues": {"c": 1}}, (None, 1))):
+        assert read("long", {"numRecords": 10, **stats}).bounds(("c",)) == ColumnBounds(*found, None, 10)
 
 
 # === Floating point ===

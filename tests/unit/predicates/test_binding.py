@@ -86,6 +86,7 @@ def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
         ("void LIKE 'x'", "NULL"),
         ("void IS NULL", "void IS NULL"),
         ("void <=> i64", "i64 IS NULL"),
+        ("i64 <=> void", "i64 IS NULL"),
         ("i64 <=> NULL", "i64 IS NULL"),
         # constants only
         ("1 < 2", "TRUE"),

@@ -143,6 +143,8 @@ def test_string_literals_are_those_of_spark(literal, value):
         ("abs(a) = 1", "The function 'abs' is not supported"),
         ("substring(a, 1, 2) = 'x'", "The function 'substring' is not supported"),
         ("my_udf(a) = 1", "The function 'my_udf' is not supported"),
+        ("my_udf(a)", "The function 'my_udf' is not supported"),
+        ("isnull(a, b)", "The function 'isnull' is not supported"),
         ("CASE WHEN a THEN b END", "CASE is not supported"),
         ("CAST(a AS BINARY) = 'x'", "Casting a to BINARY is not supported"),
         ("try_cast(a AS INT) = 1", "not supported"),

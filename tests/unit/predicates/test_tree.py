@@ -110,6 +110,8 @@ ROW = {"a": 1, "n": None, "s": {"x": "hello", "y": None}, "z": None, "f": True}
         (col("s.x").like("h%L"), False),
         (col("n").equals_null_safe(None), True),
         (col("n").equals_null_safe(1), False),
+        (col("a").equals_null_safe(None), False),
+        (col("a").equals_null_safe(2), False),
         (col("a").equals_null_safe(1), True),
         (col("a").between(0, 1), True),
         (col("a").between(2, None), False),
@@ -205,6 +207,10 @@ def test_column_names(name, path):
 def test_columns_are_all_that_are_read():
     expression = parse_filter("a > 1 AND (b.c IS NULL OR NOT d IN (1)) AND e = f AND g LIKE 'x' AND TRUE AND h <=> 1")
     assert columns(expression) == {("a",), ("b", "c"), ("d",), ("e",), ("f",), ("g",), ("h",)}
+
+
+def test_no_conditions_hold_together_and_none_of_them_does():
+    assert (all_of([]), any_of([])) == (Literal(True), Literal(False))
 
 
 def test_conjunctions_flatten_and_constants_differ_by_type():

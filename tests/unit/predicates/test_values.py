@@ -17,6 +17,7 @@ from delta_sharing_client.predicates.values import (
     Interval,
     Moment,
     Zone,
+    as_double,
     format_date,
     format_value,
     normalise,
@@ -235,6 +236,12 @@ def test_order_is_that_of_spark(left, right, expected):
 def test_different_families_do_not_compare(left, right):
     with pytest.raises(UsageError, match="cannot compare"):
         order(left, right)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_beyond_every_double_is_infinite(sign):
+    assert as_double(sign * 10**400) == sign * math.inf
+    assert as_double(sign * 5) == sign * 5.0
 
 
 def test_numbers_of_more_than_64_bits_become_doubles():

@@ -246,8 +246,19 @@ def test_a_file_that_is_deleted_while_it_is_listed_has_no_size(tmp_path: Path, m
     assert LocalDirectory(tmp_path).entries() == [LogEntry(CLASSIC, -1, 0)]
 
 
-def test_an_empty_compacted_file_is_that_of_a_writer_that_died(tmp_path: Path) -> None:
+def test_an_empty_file_is_that_of_a_writer_that_died(tmp_path: Path) -> None:
     name = f"{0:020}.{1:020}.compacted.json"
-    assert [file.name for file in _listing(tmp_path, None, name, f"{1:020}.json").compacted[0]] == [name]
+    listing = _listing(tmp_path, None, name, f"{1:020}.json", CLASSIC)
+    assert [file.name for file in listing.compacted[0]] == [name]
+    assert listing.checkpoints.keys() == {3}
     (tmp_path / name).write_text("")
-    assert not LogListing.read(LocalDirectory(tmp_path), "t").compacted.get(0)
+    (tmp_path / CLASSIC).write_text("")
+    listing = LogListing.read(LocalDirectory(tmp_path), "t")
+    assert (listing.compacted, listing.checkpoints) == ({}, {})
+
+
+def test_a_version_is_built_of_the_longest_ranges_that_end_with_it(tmp_path: Path) -> None:
+    compacted = [f"{first:020}.{last:020}.compacted.json" for first, last in ((0, 1), (0, 2), (0, 4), (3, 3))]
+    listing = _listing(tmp_path, None, *compacted, *(f"{version:020}.json" for version in range(1, 5)))
+    for version, ranges in ((1, [0]), (2, [1]), (3, [1, 3]), (4, [2])):
+        assert [file.name for file in listing.segment(version).deltas] == [compacted[index] for index in ranges]

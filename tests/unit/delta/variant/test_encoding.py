@@ -44,6 +44,14 @@ def test_a_text_is_short_as_long_as_it_can_be(size: int) -> None:
     assert encoding.write_primitive(encoding.Primitive.BINARY, b"x" * size) == primitive(15, data)
 
 
+@pytest.mark.parametrize("size", [1, 20])
+def test_a_short_text_ends_within_what_holds_it(size: int) -> None:
+    value = bytes(9) + text("x" * size)
+    assert encoding.size_of(value, 9, len(value)) == size + 1
+    with pytest.raises(DataError, match=f"ends inside a text: {size + 1} bytes expected, {size} found"):
+        encoding.size_of(value, 9, len(value) - 1)
+
+
 def test_names_may_have_so_many_characters_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "MAX_KEY_TEXT", 6)
     names = ["abc", "de", "f", "g"]
