@@ -73,8 +73,8 @@ class Delivery:
     async def _spoil(self, scope: Scope, answer: _Answer, target: Target) -> bool:
         send = answer.send
         for name, status in _STATUS_FAULTS:
-            fault = self._faults.take(name, target)
-            if fault is None or (name == "throttle" and self._active[target] <= fault.value):
+            fault = self._faults.take(name, target, active=self._active[target] if name == "throttle" else None)
+            if fault is None:
                 continue
             body = f'{{"errorCode":"{_CODES[status]}","message":"fault {name}"}}'.encode()
             headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(body))]

@@ -177,13 +177,18 @@ class FaultSet:
             else:
                 self._left.pop(name, None)
 
-    def take(self, name: str, target: Target = Target.API) -> Fault | None:
-        """Return the fault if this response must have it, and count it."""
+    def take(self, name: str, target: Target = Target.API, *, active: int | None = None) -> Fault | None:
+        """Return the fault if this response must have it, and count it.
+
+        ``active``: the fault is for requests beyond its value, and so many are active.
+        """
         if not self._left:
             return None
         with self._lock:
             fault, left = self._left.get(name, (None, None))
             if fault is None or not fault.target.covers(target) or left == 0:
+                return None
+            if active is not None and active <= fault.value:
                 return None
             if left is not None:
                 self._left[name] = (fault, left - 1)

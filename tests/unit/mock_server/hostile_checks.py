@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 
@@ -49,6 +49,15 @@ def check_throttle(api: Api) -> None:
     assert 1 <= len(refused) <= 3
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
     assert api.fetch(url).status_code == 200
+    # A request that is not refused does not use up the fault.
+    api.server.set_fault("throttle=1:1@data")
+    assert [api.fetch(url).status_code for _ in range(3)] == [200, 200, 200]
+    api.server.set_fault("throttle=0:1@data")
+    assert [api.fetch(url).status_code for _ in range(2)] == [429, 200]
+    # Nor does a request with a wrong URL add a file to the counters.
+    api.server.set_fault("throttle=0:1@data")
+    assert api.session.get(urljoin(url, "unknown-file")).status_code == 429
+    assert not [name for name in api.server.stats()["files"] if "unknown-file" in name]
 
 
 def check_redirect(api: Api) -> None:
