@@ -63,7 +63,7 @@ def test_local_copy_brought_up_to_date_version_by_version_has_the_same_rows(
 ) -> None:
     table = served.table(name)
     versions = served.readable_versions(name)
-    copies = [table.replicate(tmp_path, version=version) for version in with_last(versions, 3)]
+    copies = [table.replicate(tmp_path, version=version) for version in with_last(versions, 6)]
 
     assert copies[-1].version == table.version()
     assert table.replicate(tmp_path).downloaded_bytes == 0

@@ -18,6 +18,7 @@ import pytest
 
 from delta_sharing_client.delta.log.table import DeltaLog
 from mock_server import demo
+from tests.effort import sample
 from tests.interop.served_tables import change_queries, names, serving, shared_name
 
 pytestmark = [
@@ -107,6 +108,8 @@ def answers(incumbent_python: str, tmp_path_factory: pytest.TempPathFactory) -> 
         ]
         requests = {str(request): request for request in listed}
         assert len(requests) == len(listed)
+        chosen = {*sample(list(requests), 2), *ERRORS, *WRONG_ROWS}
+        requests = {name: request for name, request in requests.items() if name in chosen}
         profile = served.server.profile_path
         return Answers(
             requests,
@@ -158,7 +161,7 @@ def test_both_read_the_same_rows_wherever_the_other_can_read(answers: Answers) -
         if theirs != ours:
             different.add(str(request))
 
-    assert compared > 90
+    assert compared > 60
     assert different == _known(WRONG_ROWS, answers)
 
 
