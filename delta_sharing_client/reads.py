@@ -39,6 +39,7 @@ from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
+from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, check_rows, execute
 from delta_sharing_client.run.coroutines import AsyncOutputs
 from delta_sharing_client.run.partitions import Partition, partition
@@ -606,7 +607,8 @@ class Scan(Read):
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         if not SHORTCUTS.streamed_listing:
             return self.plan(options)
-        return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
+        with loop.prepared():
+            return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -637,7 +639,8 @@ class Changes(Read):
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         if not SHORTCUTS.streamed_listing:
             return self.plan(options)
-        return stream_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
+        with loop.prepared():
+            return stream_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     @property
     def schema(self) -> pa.Schema:

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -106,6 +106,22 @@ def current() -> Loop:
         with _making:
             found = _current = _current or Loop()
     return found
+
+
+@contextlib.contextmanager
+def prepared() -> Iterator[None]:
+    """Create the loop while the block asks the server, if there is none: its imports do not wait for the answer.
+
+    The loop is there after the block. A fork or the end of the interpreter must not happen during an import.
+    """
+    making = None if _current is not None else threading.Thread(target=current, name="delta-sharing-prepare")
+    if making is not None:
+        making.start()
+    try:
+        yield
+    finally:
+        if making is not None:
+            making.join()
 
 
 def _after_fork() -> None:
