@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -316,8 +317,9 @@ def test_a_part_of_a_batch_has_nothing_of_the_rows_beside_it(rows: Any) -> None:
     batch = pa.record_batch([pa.array([rows, good, good, good, rows], kind)], ["c"])
     part = decode._part(batch, 1, 3)
     assert part is not None
-    as_text = pa.field("c", _with_text(kind)).type
-    assert part.column(0).cast(as_text).to_pylist() == pa.array([good] * 3, kind).cast(as_text).to_pylist()
+    assert part.column(0).to_pylist() == pa.array([good] * 3, kind).to_pylist()
+    # A cast of a nested column sees the whole arrays below it; of a map it ends the process in pyarrow 14.
+    assert {value for leaf in _leaves(part.column(0)) for value in leaf.to_pylist()} <= {b"ok", b""}
 
 
 def _replaced(value: Any) -> Any:
@@ -328,14 +330,18 @@ def _replaced(value: Any) -> Any:
     return type(value)(map(_replaced, value))
 
 
-def _with_text(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_map(kind):
-        return pa.map_(pa.string(), pa.string())
-    if pa.types.is_list(kind):
-        return pa.list_(_with_text(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _with_text(field.type)) for field in kind])
-    return pa.string()
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_map(array.type):
+        children = [array.keys, array.items]
+    elif pa.types.is_list(array.type):
+        children = [array.values]
+    elif pa.types.is_struct(array.type):
+        children = [array.field(place) for place in range(array.type.num_fields)]
+    else:
+        yield array
+        return
+    for child in children:
+        yield from _leaves(child)
 
 
 def test_what_is_forgotten_is_gone() -> None:
