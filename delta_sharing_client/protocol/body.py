@@ -238,7 +238,7 @@ class Refusal:
         """
         code, message = error_of(body)
         if code is None and message is None:
-            page = html_page(body)
+            page = html_page(body, secrets)
             message = body.decode("utf-8", "replace") if page is None else f"{page} {_INSTEAD}"
         if challenge and not message:
             message = f"the server answers with the challenge {' '.join(challenge.split())}"
@@ -266,14 +266,19 @@ class Refusal:
         return kind(text, status=self.status, error_code=self.code, server_message=kept, table=table)
 
 
-def html_page(body: bytes) -> str | None:
-    """Return what to call a body that is a page of HTML, by its title; ``None`` if it is none."""
+def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
+    """Return what to call a body that is a page of HTML, by its title without ``secrets``; ``None`` if it is none."""
     text = body.decode("utf-8", "replace")
     if not _HTML.match(text):
         return None
     found = _TITLE.search(text)
     title = " ".join(html.unescape(_TAG.sub(" ", found[1] or found[2] or "")).split()) if found else ""
-    return f"a page of HTML with the title '{title[:_MAX_CODE]}'" if title else "a page of HTML without a title"
+    # Masked before it is cut: of a secret that is cut, the beginning would be shown.
+    return (
+        f"a page of HTML with the title '{scrub(title, secrets)[:_MAX_CODE]}'"
+        if title
+        else "a page of HTML without a title"
+    )
 
 
 def _shortened(message: str) -> str:

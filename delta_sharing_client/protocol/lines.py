@@ -237,12 +237,14 @@ class Lines:
             raise refusal.error(self._subject.doing, table=self._subject.table)
 
     def _another_page(self, start: bytes) -> ProtocolError:
-        subject = self._subject
-        text = scrub(start[:60].decode("utf-8", "replace"), subject.secrets())
-        page = html_page(start)
-        found = f"{scrub(subject.content_type)[:60]} that begins with {text!r}" if page is None else page
+        subject, secrets = self._subject, self._subject.secrets()
+        found = html_page(start, secrets)
+        if found is None:
+            told = (subject.content_type, start.decode("utf-8", "replace"))
+            kind, text = (scrub(item, secrets)[:60] for item in told)
+            found = f"{kind} that begins with {text!r}"
         return ProtocolError(
-            f"{subject.doing}: expected lines of JSON, found {scrub(found, subject.secrets())}; check the endpoint of "
+            f"{subject.doing}: expected lines of JSON, found {found}; check the endpoint of "
             "the profile, and whether a proxy or a login page answers in its place.",
             table=subject.table,
         )

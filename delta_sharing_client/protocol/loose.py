@@ -19,10 +19,8 @@ from msgspec import inspect
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises for what is no JSON, or not the JSON that is expected."""
-# Text fields that contain JSON, which some servers send as JSON itself.
-_JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string"})
-# Values for people, of any form.
-_ANYTHING_AS_TEXT = frozenset({"properties"})
+# Text fields that contain JSON, which some servers send as JSON itself, and values for people, of any form.
+_JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string", "properties"})
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_SAID = 1000
 
@@ -121,7 +119,7 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
         if any(isinstance(one, inspect.IntType) for one in kinds) and isinstance(value, int):
             return value
         plain = not isinstance(value, (dict, list))
-        if plain or name in _JSON_AS_TEXT or name in _ANYTHING_AS_TEXT:
+        if plain or name in _JSON_AS_TEXT:
             found[f"'{name}' is no text"] += 1
             return raw.decode()
     if isinstance(kind, inspect.IntType) and (number := _whole(value, raw)) is not None:

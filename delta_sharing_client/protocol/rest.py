@@ -34,7 +34,6 @@ from delta_sharing_client.protocol.messages import (
 )
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.redact import scrub
 
 _MAX_EMPTY_PAGES = 1000
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
@@ -192,12 +191,12 @@ class RestClient(Transport):
         try:
             return decode(body, answer, loosened)
         except MALFORMED as error:
-            page = html_page(body)
+            page = html_page(body, self.secrets())
             found = f"({problem_of(error)})" if body.strip() else "(an empty body)"
             problem = f"the response is not the JSON that the protocol defines {found}"
             if page is not None:
                 problem = (
-                    f"expected JSON, found {scrub(page, self.secrets())}; check the endpoint of the profile, and "
+                    f"expected JSON, found {page}; check the endpoint of the profile, and "
                     "whether a proxy or a login page answers in its place"
                 )
             raise ProtocolError(f"{request.doing}: {problem}.", table=request.table) from None

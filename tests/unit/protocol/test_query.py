@@ -431,6 +431,18 @@ def test_error_in_the_stream_fails_the_read_with_its_status(server, rest, table,
     assert len(server.seen) == 1
 
 
+@pytest.mark.parametrize("before", [0, 30, 55, 95])
+@pytest.mark.parametrize("page", ["<html><title>{}</title></html>", "{}", "{}\n{}"])
+def test_no_beginning_of_a_secret_is_shown_where_an_answer_is_cut(server, rest, table, wire, before, page):
+    answer = wire.Reply(200, page.format("." * before + wire.token, "").encode())
+    answer.headers["Content-Type"] = "text/" + "." * before + wire.token
+    server.on("POST", QUERY, answer)
+
+    with pytest.raises(ProtocolError, match="check the endpoint") as caught:
+        list(query_table(rest, table).actions)
+    assert wire.token[:4] not in str(caught.value)
+
+
 def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(server, rest, table, wire):
     page = wire.ndjson(f"<html>\n<title>Sign in {wire.token}</title>\n</html>")
     page.body = page.body.strip()  # nor taken for an answer that was cut off
