@@ -273,12 +273,8 @@ def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
         return None
     found = _TITLE.search(text)
     title = " ".join(html.unescape(_TAG.sub(" ", found[1] or found[2] or "")).split()) if found else ""
-    # Masked before it is cut: of a secret that is cut, the beginning would be shown.
-    return (
-        f"a page of HTML with the title '{scrub(title, secrets)[:_MAX_CODE]}'"
-        if title
-        else "a page of HTML without a title"
-    )
+    title = scrub(title, secrets)[:_MAX_CODE]  # masked first: of a secret that is cut, the beginning would be shown
+    return f"a page of HTML with the title '{title}'" if title else "a page of HTML without a title"
 
 
 def _shortened(message: str) -> str:

@@ -302,7 +302,7 @@ class Aligner:
     def _variant(self, node: Node, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
         found = node.type
         names = {found.field(i).name for i in range(found.num_fields)} if pa.types.is_struct(found) else set()
-        if not {"metadata"} <= names <= {"metadata", "value", "typed_value"} or len(names) < 2:
+        if not {"metadata"} < names <= {"metadata", "value", "typed_value"}:
             raise mismatch(PrimitiveType("variant"), found, path)
         as_text = self._variant_as is not VariantAs.STRUCT
 
@@ -406,10 +406,7 @@ def _nulls(length: int, arrow: pa.DataType) -> pa.Array:
 
 
 def _requires_values(arrow: pa.DataType) -> bool:
-    if not pa.types.is_struct(arrow):
-        return False
-    fields = [arrow.field(index) for index in range(arrow.num_fields)]
-    return any(not field.nullable or _requires_values(field.type) for field in fields)
+    return pa.types.is_struct(arrow) and any(not field.nullable or _requires_values(field.type) for field in arrow)
 
 
 def _is_list(found: pa.DataType) -> bool:

@@ -6,7 +6,9 @@ signed decimals. Floating-point bounds never cover NaN, so they bound only the o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 
 import pyarrow as pa
 
@@ -21,9 +23,7 @@ from delta_sharing_client.read.align import Aligner
 
 
 class RowGroupBounds:
-    """``predicates.skipping.Statistics`` of one row group at a time; ``constants`` has bounds of columns that no file
-    has.
-    """
+    """The bounds of columns in row groups; ``constants`` has those of columns that no file has."""
 
     def __init__(
         self,
@@ -42,25 +42,20 @@ class RowGroupBounds:
         for path in paths:
             if path not in constants and (fields := known.find(path)) is not None:
                 self._leaves[path] = (fields[-1], aligner.leaf(fields))
-        self._group = 0
 
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
         """Return those of the row groups ``ordinals`` that may have a row for which ``predicate`` is true."""
         may_match = compile_skipping(predicate)
-        kept = []
-        for ordinal in ordinals:
-            self._group = ordinal
-            if may_match(self):
-                kept.append(ordinal)
-        return kept
+        return [
+            ordinal
+            for ordinal in ordinals
+            if may_match(SimpleNamespace(bounds=functools.partial(self.bounds_in, ordinal)))
+        ]
 
     @property
     def leaves(self) -> dict[ColumnPath, tuple[StructField, int, pa.DataType]]:
         """The predicate's columns that are a single Parquet column of the file: its number and Arrow type."""
         return {path: (field, *leaf) for path, (field, leaf) in self._leaves.items() if leaf and leaf[0] >= 0}
-
-    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
-        return self.bounds_in(self._group, path)
 
     def bounds_in(self, group: int, path: ColumnPath) -> ColumnBounds | None:
         """Return the bounds of a column in one row group."""

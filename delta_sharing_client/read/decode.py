@@ -84,11 +84,10 @@ class ParquetBytes:
         """
         if self.opened and not read_dictionary:
             return self.opened.pop()
-        blocks = self.blocks
-        if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == self.size and not self.replaced:
-            source = pa.BufferReader(blocks[0].data)
+        if not self.replaced and [(block.start, block.stop) for block in self.blocks] == [(0, self.size)]:
+            source = pa.BufferReader(self.blocks[0].data)
         else:
-            source = pa.PythonFile(SparseFile(self.size, blocks, self.replaced), mode="r")
+            source = pa.PythonFile(SparseFile(self.size, self.blocks, self.replaced), mode="r")
         return open_reader(source, self.metadata, read_dictionary)
 
     def chunk(self, chunk: Chunk) -> memoryview:
@@ -117,7 +116,7 @@ class _Part(NamedTuple):
     def positions(self) -> pa.Array:
         """Return the physical position of each row."""
         if self.visible is None:
-            return pa.array(np.arange(self.first, self.first + self.rows, dtype=np.int64))
+            return pa.array(np.arange(self.first, self.first + self.rows), pa.int64())
         return pa.array(np.flatnonzero(self.visible.to_numpy(zero_copy_only=False)) + self.first, pa.int64())
 
 
@@ -223,11 +222,9 @@ class FileDecoder:
             for batch in file.iter_batches(batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads):
                 yield batch, batch.num_rows
             return
-        left = self.layout.rows(group)
-        while left:
-            rows = min(left, batch_rows)
-            yield None, rows
-            left -= rows
+        rows = self.layout.rows(group)
+        for start in range(0, rows, batch_rows):
+            yield None, min(rows - start, batch_rows)
 
     def _batch(self, part: _Part) -> pa.RecordBatch | None:
         self._settle()
@@ -450,7 +447,7 @@ def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch |
         return None
     if 2 * rows > raw.num_rows and not any(map(pa.types.is_nested, raw.schema.types)):
         return raw.slice(start, rows)
-    return raw.take(pa.array(np.arange(start, start + rows, dtype=np.int64)))
+    return raw.take(pa.array(np.arange(start, start + rows)))
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:

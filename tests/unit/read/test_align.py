@@ -20,6 +20,7 @@ from delta_sharing_client.delta.data_types import StructField
 from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
+from delta_sharing_client.read import align
 from delta_sharing_client.read.align import Aligner, FileColumn, checker
 from tests.quota import meets, met
 from tests.unit.storages import Table
@@ -248,6 +249,22 @@ def test_a_null_in_a_field_that_may_not_be_null_is_refused_and_a_null_struct_is_
     assert column.apply(pa.array([{"x": None, "y": 1}, {"x": 1, "y": 1}], LOOSE).slice(1)).to_pylist() == [
         {"x": 1, "y": 1}
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_required"),
+    [
+        (pa.int64(), False),
+        (pa.list_(pa.field("element", pa.int64(), False)), False),
+        (LOOSE, False),
+        (STRICT, True),
+        (pa.struct([("s", STRICT)]), True),
+    ],
+    ids=str,
+)
+def test_only_a_struct_with_fields_that_may_not_be_null_needs_values(kind: pa.DataType, is_required: bool) -> None:
+    assert align._requires_values(kind) is is_required
+    assert align._nulls(2, kind).null_count == 2
 
 
 def test_a_null_in_a_column_that_may_not_be_null_is_refused() -> None:

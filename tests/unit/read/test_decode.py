@@ -11,6 +11,7 @@ import pytest
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.byte_ranges import Block
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
@@ -116,6 +117,23 @@ def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.
     assert {tuple(leaves) for _, leaves, _ in asked} == {(1,)}
     assert all(how == {"threads": False} for _, _, how in asked)
     assert {rows for rows, _, _ in asked} == {max(1, most // 4 // size) if is_delta else 4096}
+
+
+def test_nulls_have_no_text() -> None:
+    # 4 bytes a row are too many for one batch, and all right for a fourth.
+    assert File(pa.table({"t": pa.nulls(ROWS, pa.string())})).rows(100_000) == ROWS // 4
+
+
+def test_only_chunks_of_more_than_may_be_in_flight_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    walk = decode.walk_pages
+    monkeypatch.setattr(decode, "walk_pages", lambda data, values: walked.append(values) or walk(data, values))
+    file = File(pa.table({"n": [row % 5000 for row in range(ROWS)]}))
+    size = file.layout.chunks.get(0, 0).uncompressed
+    assert size < 8 * ROWS
+    for most, count in ((size, 0), (size - 1, 1)):
+        assert file.rows(most) == most // 4 // 8
+        assert walked == [ROWS] * count
 
 
 def test_a_text_that_no_batch_has_room_for_is_alone() -> None:
@@ -233,6 +251,13 @@ def test_removed_rows_are_counted_and_not_returned() -> None:
     assert file.report.rows_deleted == 503
 
 
+def test_rows_that_match_are_neither_removed_nor_others() -> None:
+    file = File(numbers(2500), wanted=col("n") >= 990, deleted=DeletionVector.from_positions([0, 991, 1500]))
+    found = file.decoder.matching(file.data, (0,), threads=False)
+    rows = [start + row for start, mask in found[0] for row, matches in enumerate(mask) if matches]
+    assert rows == [row for row in range(990, 2500) if row not in (991, 1500)]
+
+
 def test_what_was_decoded_is_forgotten() -> None:
     file = File(numbers())
     assert file.data.opened
@@ -247,6 +272,9 @@ def test_an_open_file_is_used_once_and_not_for_dictionaries() -> None:
     assert file.data.open() is opened
     again = file.data.open()
     assert again is not opened
+    # The magic bytes at the beginning are not needed.
+    parts = [Block(4, file.data.blocks[0].data.slice(4))]
+    assert ParquetBytes(file.data.size, parts, file.data.metadata).open().read_all().num_rows == ROWS
     assert again.read_all()["n"].to_pylist() == list(range(ROWS))
 
 

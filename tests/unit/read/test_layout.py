@@ -10,15 +10,22 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from delta_sharing_client.delta.actions import AddFile, SharedFile
+from delta_sharing_client.delta.data_types import PrimitiveType, StructField
+from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, PartialChunk
+from delta_sharing_client.plan.changes import plan_changes
+from delta_sharing_client.plan.request import ChangesRequest
 from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.layout import Layout, Shape, lay_out
+from delta_sharing_client.read.pages import reading
 from tests.unit.read.opened import File
-from tests.unit.storages import Storage, Table, metadata
+from tests.unit.storages import Storage, Table, fast_options, metadata, table_state
 
 SCHEMA = pa.schema({"id": pa.int64(), "p": pa.int32(), "q": pa.string()})
 # A file that has a partition column in it.
@@ -64,6 +71,18 @@ def test_what_is_not_told_is_read_where_the_file_has_it(table: Table) -> None:
     assert table.read(filter=col("p") == 5).to_pylist() == [{"id": 7, "p": 5, "q": "x"}]
     assert table.read(columns=["id"], filter=col("p").is_null()).to_pylist() == [{"id": 8}]
     assert table.read(columns=["p"], limit=1).to_pylist() == [{"p": 5}]
+
+
+@pytest.mark.parametrize(("stored", "told"), [("P", "p"), ("p", "P"), ("P", "P")])
+def test_a_partition_column_may_be_told_in_another_case(stored: str, told: str) -> None:
+    table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), stored: pa.int32(), "more": pa.int64()}), [stored]))
+    table.add(INSIDE.select(["id"]), partition_values={told: "1"}, stats={"numRecords": 2})
+    plan = table.plan()
+    [task] = plan.tasks
+    shape = Shape(plan.context)
+    assert {name: value.as_py() for name, value in shape.constants(task).items()} == {stored: 1}
+    # That the file has no column 'more' is nothing strange.
+    shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
 
 
 def test_several_values_are_refused(storage: Storage) -> None:
@@ -115,6 +134,36 @@ def test_files_of_one_schema_are_compared_with_the_table_once() -> None:
     assert (found.leaves, shape.alignment(schema, untold).leaves) == ((0,), (0, 1))
     # Field ids are metadata.
     assert shape.alignment(schema, one) is not shape.alignment(schema.with_metadata({"a": "b"}), one)
+
+
+def test_top_columns_are_counted_in_the_order_of_the_file() -> None:
+    content = pa.table({f"c{number}": [number] for number in range(9)})
+    file = File(content, wanted=(col("c8") > 3) & (col("c1") < 3))
+    # Neither a column that is missing in the file counts, nor one that no file has.
+    missing = FileColumn(StructField("x", PrimitiveType("long")), pa.int64(), -1, (), None)
+    known = file.layout.alignment
+    layout = dataclasses.replace(
+        file.layout, alignment=dataclasses.replace(known, filter=(missing, *known.filter, None))
+    )
+    assert reading(layout, (8, 1)).alignment.tops == {1: 0, 8: 1}
+    table = Table(Storage(), metadata(content.schema))
+    table.add(content)
+    plan = table.plan(columns=["c8", "c1"])
+    assert Shape(plan.context).alignment(content.schema, next(iter(plan.tasks))).tops == {1: 0, 8: 1}
+
+
+def test_what_a_change_is_bounds_every_row_of_its_file() -> None:
+    filters = (col("_commit_version") == 7) | (col("id") > 5) | (col("_change_type") == "delete")
+    filters |= col("_commit_timestamp").is_null()
+    file = SharedFile(AddFile("https://h/f", size=9), "f", version=1, timestamp=5)
+    request = ChangesRequest(starting_version=0, filter=filters)
+    plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
+    [task] = plan.tasks
+    assert Shape(plan.context).constant_bounds(task) == {
+        ("_commit_version",): ColumnBounds(1, 1, 0, 1),
+        ("_commit_timestamp",): ColumnBounds(5_000_000, 5_000_000, 0, 1),
+        ("_change_type",): ColumnBounds("insert", "insert", 0, 1),
+    }
 
 
 # === Rows and bytes ===

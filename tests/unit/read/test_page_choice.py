@@ -245,6 +245,17 @@ def test_a_dictionary_with_a_checksum_is_read_whole(
     assert asked == [expected]
 
 
+def test_dictionaries_are_read_whole_where_pages_are_known() -> None:
+    file = indexed(None)
+    layout = file.layout
+    for group in (0, 1):
+        layout = page_plan.with_index(layout, group, file.data.blocks[0].data.slice)
+    piece = page_plan.cut(layout, 0, 0, 10, short=True)
+    assert page_plan.with_whole_dictionaries(piece, (0, 1)).pages == page_plan.cut(layout, 0, 0, 10).pages
+    piece = dataclasses.replace(piece, index={})
+    assert page_plan.with_whole_dictionaries(piece, (0, 1)).pages == piece.pages
+
+
 def test_an_index_that_is_not_there_is_not_read() -> None:
     layout = indexed(None, write_page_index=False).layout
 

@@ -327,7 +327,8 @@ def test_a_file_with_half_of_its_row_tracking_is_refused(make_table: MakeTable, 
         table.plan(row_lineage=True)
 
 
-def test_row_ids_alone_are_read_right(make_table: MakeTable) -> None:
+@pytest.mark.parametrize("batch_rows", [1, 2, 5])
+def test_row_ids_alone_are_read_right(make_table: MakeTable, batch_rows: int) -> None:
     table = tracked(make_table)
     table.add(
         ids(0, 5),
@@ -336,4 +337,5 @@ def test_row_ids_alone_are_read_right(make_table: MakeTable) -> None:
         deletion_vector=encode_inline(DeletionVector.from_positions([0])),
         stats={"numRecords": 5},
     )
-    assert table.read(columns=["_row_id"], row_lineage=True).to_pydict() == {"_row_id": [101, 102, 103, 104]}
+    plan = table.plan(columns=["_row_id"], row_lineage=True, options=fast_options(batch_rows=batch_rows))
+    assert rows_of(plan).to_pydict() == {"_row_id": [101, 102, 103, 104]}
