@@ -32,7 +32,7 @@ COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
     "cli/commands.py": "the commands; program.py is the process around them",
-    "cli/following.py": "where the steps of a follower are stored",
+    "cli/output.py": "what people and programs are shown",
     "cli/target.py": "what a command is about: settings, client, table",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",

@@ -520,7 +520,7 @@ def follow_table(
     Example: delta-sharing follow demo.shop.orders --cursor c --available-now
     Example: delta-sharing follow demo.shop.orders --cursor c -o d --available-now
     """
-    from delta_sharing_client.cli.following import store
+    from delta_sharing_client.cli import output
 
     is_number = starting_version is not None and starting_version.isdigit()
     steps = open_table(settings.profile, table).follow(
@@ -533,7 +533,7 @@ def follow_table(
         filter=filter_,
     )
     for changes in steps:
-        store(changes, None if to == "-" else Path(to), file_format, settings)
+        output.store_step(changes, None if to == "-" else Path(to), file_format, settings)
         changes.commit()
 
 

@@ -1,11 +1,13 @@
-"""Output of the commands: tables and trees for people, JSON for programs."""
+"""Output of the commands: tables and trees for people, JSON for programs, and the files of ``follow``."""
 
 from __future__ import annotations
 
 import datetime
 import io
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 import msgspec
@@ -14,11 +16,14 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from delta_sharing_client.outputs.file_formats import compact_json
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.outputs.file_formats import FileFormat, compact_json
 from delta_sharing_client.redact import printable
 
 if TYPE_CHECKING:
+    from delta_sharing_client.cli.program import Settings
     from delta_sharing_client.delta.data_types import DataType
+    from delta_sharing_client.follow.steps import FollowedChanges
     from delta_sharing_client.protocol.messages import TemporaryCredentials
     from delta_sharing_client.replica import Replica
     from delta_sharing_client.table import SharedTable
@@ -30,6 +35,9 @@ _LONGEST_CELL = 40
 _GAP = 2
 _Columns = list[tuple[str, list[Text]]]
 _PIPE_WIDTH = 100_000
+# Enough characters of a cursor's id to distinguish the files of two cursors.
+_ID = 8
+_STEP_FILE = re.compile(r"\d{8,}-(?:snapshot|changes)-\d+-\d+-([0-9a-f]{8})\.\w+")
 
 
 def print_json(value: object) -> None:
@@ -266,3 +274,71 @@ def storage_facts(credentials: TemporaryCredentials, show_secrets: bool) -> dict
         keys = {} if given is None else msgspec.structs.asdict(given)
         facts.update({name: value if show_secrets else "***" for name, value in keys.items()})
     return facts
+
+
+# === Steps of follow ===
+
+
+def store_step(
+    changes: FollowedChanges, folder: Path | None, file_format: FileFormat | None, settings: Settings
+) -> None:
+    """Write a step into ``folder``, or to stdout if ``None``, and report it; a repeated step replaces its file.
+
+    Raises
+    ------
+    UsageError
+        The folder cannot be written, or has a file of another cursor under this name.
+    DeltaSharingError
+        As ``Read.to_reader``; no file is written then.
+    """
+    # Files of every format; most commands write none.
+    from delta_sharing_client.outputs.files import write_file, write_stream
+
+    if folder is None and file_format not in (None, FileFormat.JSONL):
+        raise UsageError(
+            f"Changes on stdout are JSON lines; for {file_format.value} give a directory, as in --to changes."
+        )
+    with changes.to_reader() as reader:
+        if folder is None:
+            rows, where = write_stream(reader, reader.schema, sys.stdout.buffer, FileFormat.JSONL), "stdout"
+            sys.stdout.buffer.flush()
+        else:
+            target = _step_file(changes, folder, file_format or FileFormat.PARQUET)
+            rows = write_file(reader, reader.schema, target, file_format or FileFormat.PARQUET, lasting=True)
+            where = str(target)
+    facts = {
+        "number": changes.number,
+        "startVersion": changes.start_version,
+        "endVersion": changes.end_version,
+        "isSnapshot": changes.is_snapshot,
+        "isRepeat": changes.is_repeat,
+        "rows": rows,
+        "file": None if folder is None else where,
+    }
+    if settings.as_json and folder is not None:
+        print_json(facts)
+        sys.stdout.flush()
+        return
+    versions = f"version {changes.start_version}"
+    if changes.end_version > changes.start_version:
+        versions = f"versions {changes.start_version} to {changes.end_version}"
+    what = "snapshot of" if changes.is_snapshot else "changes of"
+    again = ", which came before and were not committed" if changes.is_repeat else ""
+    print_note(f"{rows} rows of the {what} {versions} written to {where}{again}")
+
+
+def _step_file(changes: FollowedChanges, folder: Path, file_format: FileFormat) -> Path:
+    kind = "snapshot" if changes.is_snapshot else "changes"
+    ours = changes.id[:_ID]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [_STEP_FILE.fullmatch(entry.name) for entry in folder.iterdir()]
+    except OSError as error:
+        raise UsageError(f"Cannot write into '{folder}': {error.strerror}. Choose another directory.") from None
+    if any(found is not None and found[1] != ours for found in written):
+        raise UsageError(
+            f"The directory '{folder}' has the changes of another cursor already. Choose another one, or delete what "
+            "is there."
+        )
+    name = f"{changes.number:08d}-{kind}-{changes.start_version}-{changes.end_version}-{ours}"
+    return folder / f"{name}.{file_format.value}"
