@@ -84,7 +84,7 @@ class DeletionVector:
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
         """Return a mask of the rows ``[start, start + length)`` that are not deleted, ``None`` if none is deleted."""
         stop = start + length
-        if length <= 0 or not self._bitmap or not self._bitmap.range_cardinality(start, stop):
+        if not self._bitmap.range_cardinality(start, stop):
             return None
         mask = np.ones(length, dtype=bool)
         inside = self._bitmap & pyroaring.BitMap64(range(start, stop))
@@ -94,7 +94,7 @@ class DeletionVector:
 
     def count_in(self, start: int, length: int) -> int:
         """Return the number of deleted rows in ``[start, start + length)``."""
-        return int(self._bitmap.range_cardinality(start, start + length)) if length > 0 else 0
+        return int(self._bitmap.range_cardinality(start, start + length))
 
     def __sub__(self, other: DeletionVector) -> DeletionVector:
         """Return the positions that are deleted here but not in ``other``."""

@@ -130,21 +130,21 @@ def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action
     "Requirements for Writers"). So the result is undefined if two actions set the protocol or the metadata, add one
     path, remove one path, or add and remove one logical file. Raises ``ProtocolError`` for such a pair.
     """
-    added: dict[str, FileKey] = {}
-    removed: dict[str, FileKey] = {}
+    paths: set[tuple[type, str]] = set()
+    files: set[tuple[str, FileKey]] = set()
     single: set[type] = set()
     for action in actions:
         kind = type(action)
         if isinstance(action, (AddFile, RemoveFile)):
             path = canonical_path(action.path)
-            own, other = (added, removed) if kind is AddFile else (removed, added)
             key = path if action.deletion_vector is None else logical_file_key(action)
-            if path in own or other.get(path) == key:
+            if (kind, path) in paths or (path, key) in files:
                 raise ProtocolError(
                     f"'{source}' must have at most one action for each file, found two for "
                     f"{action.path.partition('?')[0][:200]!r}."
                 )
-            own[path] = key
+            paths.add((kind, path))
+            files.add((path, key))
         elif kind is Protocol or kind is Metadata:
             if kind in single:
                 name = "protocol" if kind is Protocol else "metaData"

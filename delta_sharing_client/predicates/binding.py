@@ -275,9 +275,9 @@ def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
 def _solved(bound: Expression) -> Expression:
     """Rewrite each test of a year or date as a test of its argument, which statistics and servers support."""
     match bound:
-        case Comparison(op=op, left=Call(name=name, arguments=(operand,)), right=Literal(value=value)) if (
-            value is not None and not isinstance(operand, Literal) and _kind(operand) in _DATES
-        ):
+        case Comparison(
+            op=op, left=Call(name=name, arguments=((Column() | Call()) as operand,)), right=Literal(value=value)
+        ) if value is not None and _kind(operand) in _DATES:
             interval = functions.ROWS[name].interval
             return bound if interval is None else _within(op, operand, *interval(value))
         case In(child=Call(arguments=(Column(),)) as child, values=values) if functions.ROWS[child.name].interval:

@@ -415,7 +415,7 @@ def _cast(value: Value, target: exp.DataType) -> Value:
 
 
 def _to_integer(value: Value, name: str) -> int:
-    digits = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    digits = str(value).strip() if isinstance(value, (str, int)) else ""
     if not re.fullmatch(r"[+-]?\d{1,20}", digits, re.ASCII):
         raise UsageError(f"{value!r} is not an integer constant.")
     bound = 1 << (_INTEGER_BITS[name] - 1)

@@ -151,7 +151,7 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
             rest = decoder.unconsumed_tail
             if decoder.eof:
                 rest, decoder, ended = decoder.unused_data, None, True
-            elif not rest and len(piece) < _INFLATED_BYTES:
+            elif not piece:
                 break
     if decoder is not None:
         raise Transient(

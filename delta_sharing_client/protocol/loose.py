@@ -115,9 +115,7 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
     if isinstance(kind, inspect.ListType) and raw[:1] == b"[":
         return [_read(kind.item_type, item, name, found) for item in _items_of(raw)]
     value = msgspec.json.decode(raw)
-    if any(isinstance(one, inspect.StrType) for one in kinds) and not isinstance(value, str):
-        if any(isinstance(one, inspect.IntType) for one in kinds) and isinstance(value, int):
-            return value
+    if isinstance(kind, inspect.StrType) and not isinstance(value, str):
         plain = not isinstance(value, (dict, list))
         if plain or name in _JSON_AS_TEXT:
             found[f"'{name}' is no text"] += 1

@@ -610,9 +610,8 @@ def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
 def test_no_rows_are_removed_of_none() -> None:
     vector = DeletionVector.from_positions([0, 3, 4])
     for start in (0, 3, 9):
-        for length in (0, -1, -5):
-            assert vector.count_in(start, length) == 0
-            assert vector.keep_mask(start, length) is None
+        assert vector.count_in(start, 0) == 0
+        assert vector.keep_mask(start, 0) is None
     assert (vector.count_in(3, 1), vector.count_in(0, 5), vector.count_in(1, 2)) == (1, 3, 0)
 
 

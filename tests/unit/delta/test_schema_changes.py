@@ -109,6 +109,12 @@ def test_columns_are_compared_by_name_where_one_side_has_no_other(modes: tuple[b
     assert first_difference(old, new, set(Kind)) is None
 
 
+def test_partition_columns_may_be_spelled_otherwise() -> None:
+    old, new = table(A, partitions=("a",)), table(column("A"), partitions=("A",))
+    assert first_difference(old, new, {Kind.REPARTITIONED}) is None
+    assert first_difference(new, old, {Kind.REPARTITIONED}) is None
+
+
 def test_a_rename_does_not_hide_what_else_became_of_the_column() -> None:
     old = table(column("a", "long", physical="p"), mapped=True)
     new = table(column("b", "integer", physical="p"), mapped=True)

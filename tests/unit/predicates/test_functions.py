@@ -751,7 +751,7 @@ def test_a_range_is_as_narrow_as_its_bounds_allow(operand: str, lower: int, uppe
 
 
 def test_a_range_without_one_end_is_open_there() -> None:
-    known = {"i8": ColumnBounds(None, 3, 0, 9), "i32": ColumnBounds(2, 5, 0, 9)}
+    known = {"i8": ColumnBounds(None, 3, 0, 9), "i32": ColumnBounds(2, 5, 0, 9), "text": ColumnBounds("a", "b", 0, 9)}
 
     class Wide:
         def bounds(self, path: tuple[str, ...]) -> ColumnBounds:
@@ -765,9 +765,10 @@ def test_a_range_without_one_end_is_open_there() -> None:
         "i8 * i32 > 99",
         "i32 - i8 < -1",
         "i32 - i8 > 99",
+        "i32 + length(text) > 99",
     )
     found = [_may_match(bind(parse_filter(text), SCHEMA), Wide()) for text in texts]
-    assert found == [False, True, False, True, True, False, True]
+    assert found == [False, True, False, True, True, False, True, True]
 
 
 @meets(matching=2)
@@ -786,9 +787,47 @@ def test_a_matching_row_is_never_skipped(expression: Expression, found: list[dic
 def test_decimals_keep_every_digit_whatever_the_context() -> None:
     with decimal.localcontext() as context:
         context.prec = 3
-        assert evaluate(
-            bind(parse_filter("small * 1.0000000001 = 12.5000000012500"), SCHEMA), {"small": Decimal("12.5")}
-        )
+        bound = bind(parse_filter("small * 1.0000000001 = 12.5000000012500"), SCHEMA)
+        assert evaluate(bound, {"small": Decimal("12.5")})
+        assert _may_match(bound, Exactly({"small": Decimal("12.5")}))
+
+
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_integers_reach_both_ends_of_their_type(width: int) -> None:
+    last, kind = (1 << (width - 1)) - 1, getattr(pa, f"int{width}")()
+    assert functions.apply("+", [last - 1, 1], kind, "shown") == last
+    assert functions.apply("-", [-last, 1], kind, "shown") == -last - 1
+    for values in ([last, 1], [-last - 1, -1]):
+        with pytest.raises(DataError, match="shown"):
+            functions.apply("+", values, kind, "shown")
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind", "constants"),
+    [
+        ("timestamp", pa.array([1001, -1, None]).cast(pa.timestamp("ns", "UTC")), pa.timestamp("us", "UTC"), []),
+        ("timestamp", pa.array([1001, -1, None]).cast(pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC"), []),
+        ("timestamp", pa.array(["2024-02-29 10:00:00.5", None]), pa.timestamp("us", "UTC"), []),
+        ("timestamp", pa.array([5, -1, None]), pa.timestamp("us", "UTC"), []),
+        ("timestamp", pa.array([5, -1, None], pa.int32()).cast(pa.date32()), pa.timestamp("us", "UTC"), []),
+        ("+", pa.array([7, -1, None]).cast(pa.timestamp("ns")), pa.timestamp("ns"), [Interval(-3, "MICROSECOND")]),
+        ("+", pa.array([7, -1, None]).cast(pa.timestamp("us")), pa.timestamp("us"), [Interval(2, "DAY")]),
+        ("+", pa.array([7, -1], pa.int32()).cast(pa.date32()), pa.date32(), [Interval(2, "DAY")]),
+        ("+", pa.array([7], pa.int32()).cast(pa.date32()), pa.timestamp("us", "UTC"), [Interval(2, "MICROSECOND")]),
+        ("decimal", pa.array([Decimal("1.25"), Decimal("-1.25"), Decimal("1.24"), None]), pa.decimal128(5, 1), [5, 1]),
+        ("decimal", pa.array([Decimal("1.5"), None]), pa.decimal128(5, 2), [5, 2]),
+        ("decimal", pa.array([3, -4, None]), pa.decimal128(5, 2), [5, 2]),
+        ("decimal", pa.array([True, False]), pa.decimal128(5, 2), [5, 2]),
+    ],
+    ids=str,
+)
+def test_values_are_computed_together_and_as_each_alone(
+    name: str, array: pa.Array, kind: pa.DataType, constants: list[Any]
+) -> None:
+    kernel = functions.ROWS[name].kernel
+    assert kernel is not None
+    found = functions.from_arrow(kernel(array, kind, *constants).cast(kind))
+    assert found == [functions.apply(name, [value, *constants], kind, "shown") for value in functions.from_arrow(array)]
 
 
 def test_nan_and_infinity_flow_through_arithmetic() -> None:

@@ -256,6 +256,10 @@ def test_operators_of_columns_read_as_they_are_written(condition, text):
     assert parse_filter(text) == built
 
 
+def test_values_of_a_list_are_those_of_filters():
+    assert str(col("a").is_in([datetime.date(2024, 1, 1), None])) == "a IN (DATE '2024-01-01', NULL)"
+
+
 def test_what_is_no_condition_is_refused():
     with pytest.raises(UsageError, match=r"cast to one of .*found 'blob'"):
         col("a").cast("blob")

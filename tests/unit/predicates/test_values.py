@@ -18,6 +18,7 @@ from delta_sharing_client.predicates.values import (
     Moment,
     Zone,
     as_double,
+    decimal_of,
     format_date,
     format_value,
     normalise,
@@ -236,6 +237,10 @@ def test_order_is_that_of_spark(left, right, expected):
 def test_different_families_do_not_compare(left, right):
     with pytest.raises(UsageError, match="cannot compare"):
         order(left, right)
+
+
+def test_zero_is_a_decimal_whatever_its_exponent():
+    assert decimal_of("0E+50", 5, 2) == decimal_of("0E-50", 5, 2) == 0
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -472,7 +472,7 @@ def test_forbidden_and_unauthenticated_are_auth_errors(server, rest, wire):
     with pytest.raises(AuthError, match="new profile file") as caught:
         rest.list_shares()
     assert caught.value.status == 401
-    with pytest.raises(AuthError, match="not yours") as caught:
+    with pytest.raises(AuthError, match=r"not yours.*ask the data provider") as caught:
         rest.list_shares()
     assert (caught.value.status, caught.value.error_code) == (403, "Y")
     assert len(server.seen) == 2

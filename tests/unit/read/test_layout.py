@@ -16,6 +16,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, PartialChunk
 from delta_sharing_client.plan.changes import plan_changes
@@ -83,6 +84,18 @@ def test_a_partition_column_may_be_told_in_another_case(stored: str, told: str) 
     assert {name: value.as_py() for name, value in shape.constants(task).items()} == {stored: 1}
     # That the file has no column 'more' is nothing strange.
     shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
+
+
+def test_only_columns_that_are_one_of_the_file_have_pages() -> None:
+    lists = pa.list_(pa.int64())
+    table = Table(Storage(), metadata(pa.schema([*SCHEMA, ("more", pa.int64()), ("l", lists)]), ["p", "q"]))
+    table.add(INSIDE.append_column("l", pa.array([[1], None], lists)), partition_values={"p": "1", "q": "x"})
+    wanted = (col("p") == 5) | (col("id") == 7) | (col("more") == 3) | col("l").is_null()
+    plan = table.plan(filter=wanted)
+    footer, _ = open_file(pa.py_buffer(table.storage.files["part-0.parquet"]))
+    bounds = lay_out(Shape(plan.context), next(iter(plan.tasks)), footer, footer.arrow).bounds
+    assert bounds is not None
+    assert bounds.leaves.keys() == {("id",)}
 
 
 def test_several_values_are_refused(storage: Storage) -> None:

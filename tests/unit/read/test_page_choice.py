@@ -245,6 +245,29 @@ def test_a_dictionary_with_a_checksum_is_read_whole(
     assert asked == [expected]
 
 
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_what_the_filter_leaves_of_other_columns_is_counted(is_indexed: bool) -> None:
+    file = indexed(col("b") > 3)
+    layout = file.layout
+    for group in (0, 1) if is_indexed else ():
+        layout = page_plan.with_index(layout, group, file.data.blocks[0].data.slice)
+    gains, index_gains = page_plan.Ratio(1 << 20, 0), page_plan.Ratio(1 << 20, 0)
+    found, kept, skipped = page_plan.narrow(layout, (0, 1), {0: ((0, 15),), 1: ()}, (1,), gains, index_gains)
+    lengths = [layout.chunks.get(group, 0).length for group in (0, 1)]
+    assert kept == (0,)
+    if is_indexed:
+        assert (found.pages[0].rows, found.pages[0].chunks.keys()) == (((0, 15),), {0})
+        saved = sum(lengths) - found.pages[0].chunks[0].size
+        # Of 50 pages the two with these rows are read, which is all that was a page before.
+        assert skipped == (48, saved)
+    else:
+        saved = lengths[1]
+        assert (found.pages, skipped) == ({}, (0, saved))
+    seen = (1 << 20) + sum(lengths)
+    assert gains.expected(seen) == saved
+    assert index_gains.expected(1 << 20) == (saved if is_indexed else 0)
+
+
 def test_dictionaries_are_read_whole_where_pages_are_known() -> None:
     file = indexed(None)
     layout = file.layout
