@@ -243,7 +243,8 @@ def attach(
 
     In DuckDB a share becomes an in-memory database with views: ``share.schema.table``. Each query reads again, and only
     the bytes that its columns and filters need. The schema of each table costs one request, many at a time. A table
-    that cannot be read fails when it is queried, with the reason.
+    that cannot be read fails when it is queried, with the reason. DuckDB's ``streaming_buffer_size`` becomes 1 MB on
+    this connection, if it has the default of DuckDB 2, so that ``fetchmany`` reads little ahead.
 
     In a classic Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with
     push-down, ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand.

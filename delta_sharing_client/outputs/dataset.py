@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 131_072
 # The number of concurrent schema requests.
 _AT_ONCE = 16
+_BUFFER = "streaming_buffer_size"
 
 
 class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
@@ -297,9 +298,13 @@ def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) ->
 def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
     """Create a view ``share.schema.table`` for each of ``reads``: shares are in-memory databases.
 
-    A table that cannot be read gets a view too, whose queries fail with the reason.
+    A table that cannot be read gets a view too, whose queries fail with the reason. The connection buffers 1 MB of a
+    result that is fetched in parts, unless it has a setting for that.
     """
     hear_interrupts()
+    # DuckDB 2 fills 10 MiB before it returns the first row; DuckDB 1 has this size.
+    if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
+        connection.execute(f"SET {_BUFFER} = '1MB'")
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attach") as pool:
         found = list(pool.map(_dataset_or_reason, reads.values()))
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()

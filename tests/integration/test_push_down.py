@@ -243,6 +243,17 @@ def test_attached_shares_are_databases(
         ds.attach(connection, server.profile_path, share="nope")
 
 
+@pytest.mark.parametrize("own", [None, "3MiB"])
+def test_results_in_parts_read_little_ahead_unless_the_connection_says_otherwise(
+    server: Any, connection: duckdb.DuckDBPyConnection, own: str | None
+) -> None:
+    if own:
+        connection.execute(f"SET streaming_buffer_size = '{own}'")
+    ds.attach(connection, server.profile_path)
+    buffered = connection.execute("SELECT current_setting('streaming_buffer_size')").fetchone()
+    assert buffered == (("3.0 MiB",) if own else ("976.5 KiB",))
+
+
 @pytest.mark.parametrize("wire", ["parquet", "delta"])
 def test_explain_tells_what_the_server_left_out(table: ds.SharedTable, wire: str) -> None:
     scan = table.scan(filter=f"id < {2 * ROWS}", response_format=wire)
