@@ -38,6 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "moved": "my.share?sig=planted",
             "away": "http://example.com/x?sig=planted",
             "around": "around",
+            "there": "gone",
         }.get(name)
         if location:
             self.send_header("Location", location)
@@ -98,6 +99,9 @@ def test_redirects_are_followed_and_judged(start: Any) -> None:
     with pytest.raises(ProfileError, match="redirects more than 5 times"):
         Profile.load(f"{base}/around")
     assert server.asked[-1] == "/around"
+    # Its status is none of a redirect.
+    assert Profile.load(f"{base}/there").endpoint == "https://h/api"
+    assert server.asked[-1] == "/there"
 
 
 def test_proxy_of_the_options_is_used(start: Any) -> None:

@@ -232,6 +232,20 @@ def test_temporary_credentials_of_no_cloud_are_an_error(server, rest, wire, tabl
         rest.temporary_table_credentials(table)
 
 
+@pytest.mark.parametrize("location", ["s3://b/t", "file:///b/t"])
+def test_temporary_credentials_are_of_one_cloud_or_of_none_for_a_directory(server, rest, wire, table, location):
+    clouds = {"azureUserDelegationSas": {"sasToken": "planted"}, "gcpOauthToken": {"oauthToken": "planted"}}
+    if location.startswith("file"):
+        server.on("POST", f"{T}/temporary-table-credentials", wire.as_json({"credentials": {"location": location}}))
+        assert rest.temporary_table_credentials(table).location == location
+        del clouds["gcpOauthToken"]
+    answer = wire.as_json({"credentials": {"location": location, **clouds}})
+    server.on("POST", f"{T}/temporary-table-credentials", answer)
+
+    with pytest.raises(ProtocolError, match=f"credentials of exactly one cloud, found those of {len(clouds)}"):
+        rest.temporary_table_credentials(table)
+
+
 # --- every request ---
 
 

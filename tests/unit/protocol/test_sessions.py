@@ -253,7 +253,7 @@ def test_lines_have_a_length_together(monkeypatch: pytest.MonkeyPatch) -> None:
                 lines.readline(6)
     lines = sessions._Lines(source(b"12345678\r\n" + b"abc"))
     lines.readline()
-    assert lines.read() == b"abc"
+    assert lines.read(None) == b"abc"
     assert lines.readline() == b""
 
 

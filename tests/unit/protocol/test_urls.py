@@ -118,6 +118,15 @@ def test_expired_token_falls_back_to_the_version(server, rest, table, signing, w
     assert server.seen[2].body == {"version": 7}
 
 
+def test_a_refusal_that_is_not_about_the_token_is_passed_on(server, rest, table, signing, wire):
+    server.on("POST", QUERY, signing("a", token="r"), wire.error(409, "X"), signing("a"))
+    urls, files = read(rest, table)
+
+    with pytest.raises(RequestError):
+        urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
+    assert len(server.seen) == 2
+
+
 @pytest.mark.parametrize("refusal", [400, 403])
 def test_without_history_the_latest_snapshot_serves_while_it_is_the_same(server, rest, table, signing, wire, refusal):
     no_history = wire.error(refusal, "X", "history is not shared")

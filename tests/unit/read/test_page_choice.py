@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.parquet import pages as page_index
-from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.parquet.pages import PageMismatch
+from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.read import pages as page_plan
 from tests.unit.read.opened import File
@@ -243,6 +245,68 @@ def test_a_dictionary_with_a_checksum_is_read_whole(
     monkeypatch.setattr(page_plan, "group_pages", lambda *a, short: asked.append(short) or group_pages(*a, short=short))
     page_plan.cut(layout, 0, 0, 10, short=short)
     assert asked == [expected]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows", "pages"),
+    [(col("b") == 7, ((0, 10),), 98), ((col("b") == 7) & (col("a") == 300), None, 100), (col("b") >= 0, (), 0)],
+    ids=str,
+)
+def test_pages_without_a_match_are_left_out_and_counted(wanted: Expression, rows: Any, pages: int) -> None:
+    file = indexed(wanted, row_group_size=500)
+    layout = dataclasses.replace(file.layout, groups=(0,))
+    whole = layout.compressed_size((0,))
+    gains = page_plan.Ratio(1 << 20, 0)
+    predicate = file.decoder.shape.context.predicate
+    assert predicate is not None
+    read = file.data.blocks[0].data.slice
+    found, skipped = page_plan.with_pages(layout, {0: []}, predicate, read, gains)
+    saved = whole
+    if rows is None:
+        assert (found.groups, found.groups_skipped) == ((), layout.groups_skipped + 1)
+    else:
+        assert (found.groups, found.groups_skipped) == ((0,), layout.groups_skipped)
+        assert {group: item.rows for group, item in found.pages.items()} == ({0: rows} if rows else {})
+        saved -= found.compressed_size((0,))
+    assert skipped == (pages, saved)
+    assert gains.expected((1 << 20) + whole) == saved
+    assert found.index[0]().keys() == {0, 1}
+
+
+def test_what_is_put_together_needs_no_block_of_its_own() -> None:
+    file = indexed(None)
+    data = file.data.blocks[0].data
+    layout = page_plan.cut(page_plan.with_index(file.layout, 0, data.slice), 0, 0, 10)
+    first, second = (layout.chunks.get(0, leaf) for leaf in (0, 1))
+    layout = dataclasses.replace(layout, pages={0: GroupPages(((0, 10),), {0: layout.pages[0].chunks[0]})})
+    edges = [first.start, second.start, second.start + second.length, file.data.size]
+    blocks = [Block(start, data.slice(start, stop - start)) for start, stop in itertools.pairwise(edges)]
+    needed, replaced = page_plan.rebuild(layout, (0,), blocks, data.slice)
+    assert needed == [blocks[1]]
+    assert replaced.keys() == {(first.start, first.length)}
+    assert page_plan.rebuild(layout, (1,), blocks, data.slice) == (blocks, {})
+
+
+def test_row_groups_are_read_whole_where_their_pages_are_not_what_was_told() -> None:
+    file = indexed(None)
+    layout = file.layout
+    for group in (0, 1):
+        layout = page_plan.with_index(layout, group, file.data.blocks[0].data.slice)
+    piece = page_plan.cut(page_plan.cut(layout, 0, 0, 10), 1, 20, 30)
+    found = page_plan.without_pages(piece, (0,))
+    assert (found.index, found.pages) == ({}, {0: GroupPages(((0, 10),), {}), 1: piece.pages[1]})
+    assert page_plan.without_pages(layout, (0, 1)).pages == {}
+
+
+def test_chunks_that_share_bytes_are_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = [ByteRange(20, 30), ByteRange(0, 10), ByteRange(10, 20)]
+    assert page_plan._disjoint(spans)
+    assert page_plan._disjoint([])
+    assert not page_plan._disjoint([*spans, ByteRange(29, 31)])
+    file = indexed(None)
+    layout = page_plan.with_index(file.layout, 0, file.data.blocks[0].data.slice)
+    monkeypatch.setattr(page_plan, "_disjoint", lambda ranges: False)
+    assert page_plan.cut(layout, 0, 0, 10).pages == {0: GroupPages(((0, 10),), {})}
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])

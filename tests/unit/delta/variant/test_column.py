@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.variant import column as variant_column
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python
 from delta_sharing_client.delta.variant.encoding import MAX_DEPTH
 from delta_sharing_client.errors import DataError
@@ -126,6 +127,16 @@ def test_every_primitive_type_becomes_text_and_python(value, shown, python):
     assert found == python
     assert type(found) is type(python)
     json.loads(shown)
+
+
+def test_a_column_of_text_has_a_greatest_length(monkeypatch):
+    values = column([(primitive(1), EMPTY), None, (primitive(2), EMPTY)])
+    assert variant_to_json(values).to_pylist() == ["true", None, "false"]
+    monkeypatch.setattr(variant_column, "_LONGEST_COLUMN", 9)
+    assert variant_to_json(values).null_count == 1
+    monkeypatch.setattr(variant_column, "_LONGEST_COLUMN", 8)
+    with pytest.raises(DataError, match="below 2 GiB"):
+        variant_to_json(values)
 
 
 def test_nan_is_a_string_in_json_and_a_float_in_python():
