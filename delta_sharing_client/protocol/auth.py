@@ -159,7 +159,6 @@ class _SharedToken:
         self.token = token
         self.way: int | None = None  # if there are several ways to authenticate, the one that was accepted
         self._fetching = threading.Lock()
-        self._failures = 0
         self._failure: DeltaSharingError | None = None
 
     def get(self, fetch: Callable[[], _Token]) -> Secret:
@@ -168,7 +167,7 @@ class _SharedToken:
         One thread fetches. The others keep using a token that is about to expire; without one they wait and share the
         result, including a failure, so that only one thread waits for an endpoint that is down.
         """
-        token, failures = self.token, self._failures
+        token, before = self.token, self._failure
         if token is not None and time.time() < token.renew_at:
             return token.value
         usable = token is not None and time.time() < token.ends_at
@@ -177,7 +176,7 @@ class _SharedToken:
         try:
             if self.token is not token and self.token is not None:
                 return self.token.value
-            if self._failures != failures and self._failure is not None:
+            if self._failure is not None and self._failure is not before:
                 raise copy.copy(self._failure)
             return self._fetched(fetch, token if usable else None).value
         finally:
@@ -194,7 +193,6 @@ class _SharedToken:
             self.token = token = fetch()
         except DeltaSharingError as error:
             if usable is None:
-                self._failures += 1
                 self._failure = error
                 raise
             _log.warning("A token that is about to expire could not be renewed and is still used: %s", error)

@@ -264,7 +264,7 @@ class Aligner:
         def convert(array: pa.Array) -> pa.Array:
             if not pa.types.is_list(array.type):
                 array = array.cast(pa.list_(array.type.value_field))
-            if not target.contains_null and array.values.null_count and array.flatten().null_count:
+            if not target.contains_null and array.flatten().null_count:
                 raise DataError(f"Column {dotted(path)!r} has no null elements in the table, but the file holds some.")
             values = array.values if inner is None else inner(array.values)
             return pa.Array.from_buffers(
@@ -282,7 +282,7 @@ class Aligner:
 
         def convert(array: pa.Array) -> pa.Array:
             key_values, item_values = array.keys, array.items
-            if not target.value_contains_null and item_values.null_count and _items(array).null_count:
+            if not target.value_contains_null and _items(array).null_count:
                 raise DataError(f"Column {dotted(path)!r} has no null values in the table, but the file holds some.")
             if keys is not None:
                 key_values = keys(key_values)

@@ -146,7 +146,7 @@ class FileDecoder:
             if part.visible is not None:
                 self._report.add(rows_deleted=len(part.visible) - part.rows)
             batch = self._located(self._batch, part) if part.rows else None
-            if batch is not None and batch.num_rows:
+            if batch is not None:
                 yield batch
 
     def matching(

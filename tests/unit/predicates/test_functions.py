@@ -750,6 +750,15 @@ def test_a_range_is_as_narrow_as_its_bounds_allow(operand: str, lower: int, uppe
     assert [kept(f"{operand} IN ({lower - 1}, {value})") for value in (upper + 1, upper)] == [False, True]
 
 
+def test_a_range_of_decimals_has_exact_ends() -> None:
+    class Wide:
+        def bounds(self, path: tuple[str, ...]) -> ColumnBounds:
+            return ColumnBounds(Decimal("1.5"), Decimal("2.25"), 0, 9)
+
+    texts = ("small + 1 > 3.25", "small + 1 >= 3.25", "small + 1 IN (1, 2.49)", "small + 1 IN (1, 2.5)")
+    assert [_may_match(bind(parse_filter(text), SCHEMA), Wide()) for text in texts] == [False, True, False, True]
+
+
 def test_a_range_without_one_end_is_open_there() -> None:
     known = {"i8": ColumnBounds(None, 3, 0, 9), "i32": ColumnBounds(2, 5, 0, 9), "text": ColumnBounds("a", "b", 0, 9)}
 

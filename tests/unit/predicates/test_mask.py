@@ -447,3 +447,13 @@ def test_moments_that_no_row_can_hold_compare_with_all_of_them(zone, unit, text)
         for constant in (text, parse_moment(text + ("" if zone is None or " " not in text else "Z"))):
             expression = bind(Comparison(op, Column(("c",)), Literal(constant)), batch.schema)
             assert mask(expression, batch).to_pylist() == expected, (str(expression), op)
+
+
+def test_what_no_interpreter_knows_is_refused():
+    class Other(tree.Expression):
+        __match_args__ = ()
+
+    batch = pa.record_batch({"a": [1]})
+    for interpret in (lambda: mask(Other(), batch), lambda: evaluate(Other(), {}), lambda: compile_skipping(Other())):
+        with pytest.raises(TypeError, match=r"not a .*predicate"):
+            interpret()

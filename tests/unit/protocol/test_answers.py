@@ -199,6 +199,7 @@ def test_the_version_is_that_of_the_header_or_of_what_was_asked(
         (["dir"], True, "directory access only"),
         (["dir"], False, None),
         (["Volume"], True, "shared as 'volume', not as files"),
+        (["zip", "Volume"], True, "shared as 'volume', 'zip', not as files"),
         (["volume"], False, None),
     ],
 )

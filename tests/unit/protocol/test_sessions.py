@@ -251,6 +251,10 @@ def test_lines_have_a_length_together(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             with pytest.raises(http.client.LineTooLong):
                 lines.readline(6)
+    # All of them are as long as they may be.
+    lines = sessions._Lines(source(2 * (b"abc" + b"12345678\r\n")))
+    for read in (lines.read, lines.read1):
+        assert (read(3), lines.readline()) == (b"abc", b"12345678\r\n")
     lines = sessions._Lines(source(b"12345678\r\n" + b"abc"))
     lines.readline()
     assert lines.read(None) == b"abc"

@@ -230,6 +230,11 @@ def test_the_constants_of_a_first_small_batch_are_few() -> None:
     assert larger.buffers()[2].address == largest.buffers()[2].address
 
 
+def test_rows_that_all_match_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode._Columns, "filtered", None)
+    assert [batch.num_rows for batch in File(numbers(100), wanted=col("n") >= 0).batches()] == [100]
+
+
 def test_a_filter_of_constants_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[object] = []
     mask = decode.predicate_mask
