@@ -142,7 +142,6 @@ def _escape(node: exp.Expression) -> Expression:
 
 
 def _starts_with(node: exp.Expression) -> Expression:
-    _only(node, "this", "expression")
     return StartsWith(
         _computed(_part(node, "this")), _text(_part(node, "expression"), "The second argument of startswith")
     )

@@ -256,6 +256,11 @@ def test_operators_of_columns_read_as_they_are_written(condition, text):
     assert parse_filter(text) == built
 
 
+def test_the_time_of_a_read_stands_for_now_and_its_day_for_today():
+    found = tree.fixed(parse_filter("a < now() OR b < current_date()"), Moment(86_400 * 10**9 + 1500_000, Zone.UTC))
+    assert str(found) == "a < TIMESTAMP '1970-01-02 00:00:00.001500Z' OR b < DATE '1970-01-02'"
+
+
 def test_values_of_a_list_are_those_of_filters():
     assert str(col("a").is_in([datetime.date(2024, 1, 1), None])) == "a IN (DATE '2024-01-01', NULL)"
 

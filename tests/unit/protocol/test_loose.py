@@ -156,6 +156,12 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
     assert "'partitionColumns' is null" in said
 
 
+def test_a_loose_answer_about_a_share_is_said_too(server, rest, wire, caplog):
+    server.on("GET", "/shares/b", wire.as_json({"share": {"name": "b", "id": 5}}))
+    assert rest.get_share("b").id == "5"
+    assert "'id' is no text" in caplog.text
+
+
 def test_a_loose_answer_about_a_table_is_said_too(server, rest, table, wire, caplog):
     server.on("GET", "/shares/s/schemas/d/tables/t/metadata", wire.ndjson(*wire.delta_head(wrapper={"numFiles": "2"})))
     assert table_metadata(rest, table).num_files == 2

@@ -14,6 +14,7 @@ import urllib3
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
+    DeletionVectorDescriptor,
     RemoveFile,
     SharedFile,
     VersionedMetadata,
@@ -539,6 +540,18 @@ def test_files_without_an_id_are_known_by_their_path():
     seen.begin_again()
     assert (len(seen._hashes), seen._names) == (2, [])
     assert seen.take(files) == files[2:]
+
+
+def test_changes_of_one_file_and_version_differ_by_their_vectors():
+    vectors = [
+        None,
+        *(DeletionVectorDescriptor("p", "https://x/dv", 4, rows, offset) for rows, offset in ((1, 1), (2, 1), (1, 9))),
+    ]
+    changes = [SharedFile(AddFile(path="https://x/f", deletion_vector=item), "f", version=1) for item in vectors]
+    seen = pages._Changes()
+    assert seen.take(changes[:1]) == changes[:1]
+    seen.begin_again()
+    assert seen.take(changes) == changes[1:]
 
 
 @pytest.mark.parametrize("other", [{"path": "https://storage.test/other.parquet"}, {"size": 6}])

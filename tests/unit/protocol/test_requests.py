@@ -62,11 +62,17 @@ def test_query_that_contradicts_itself_is_refused(fields, named):
         ({"starting_version": -1}, "starting_version"),
         ({"starting_timestamp": "soon"}, "starting_timestamp"),
         ({"starting_version": 1, "max_files": True}, "max_files"),
+        ({"starting_version": 1, "max_files": 0}, "max_files"),
     ],
 )
 def test_change_query_that_contradicts_itself_is_refused(fields, named):
     with pytest.raises(UsageError, match=rf"(?<!\w){named}(?!\w)"):
         ChangesQuery(**fields)
+
+
+def test_a_page_has_at_least_one_file():
+    assert ChangesQuery(starting_version=0, max_files=1).params(None, ())["maxFiles"] == "1"
+    assert QueryRequest(max_files=1).body(None, ())["maxFiles"] == 1
 
 
 def test_refresh_token_is_not_shown():

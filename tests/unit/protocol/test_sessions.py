@@ -9,8 +9,10 @@ import socket
 import threading
 import time
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
+import requests
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
@@ -20,7 +22,7 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt, Watch, sending
-from delta_sharing_client.retry import Deadline
+from delta_sharing_client.retry import Deadline, Transient
 from tests.unit.raw_server import SOON, Raw, pause
 
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
@@ -180,6 +182,23 @@ def test_a_response_of_many_small_chunks_is_no_endless_head(
     padding = b"3\r\n   \r\n" * 100
     raw.answers = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + last + padding + b"0\r\n\r\n"]
     assert shares(client) == ["whole"]
+
+
+def test_a_request_of_its_own_is_not_redirected_and_not_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def request(self: object, method: str, url: str, **how: Any) -> None:
+        asked.update(how)
+        raise requests.exceptions.ConnectionError
+
+    monkeypatch.setattr(sessions.Session, "request", request)
+    options = ReadOptions(connect_timeout=3, read_timeout=4)
+    with pytest.raises(Transient):
+        sessions.exchange(
+            "POST", "https://h/", options, "Asking", Deadline(None), limit=9, headers={"X": "y"}, form={"a": "b"}
+        )
+    assert (asked["allow_redirects"], asked["stream"]) == (False, True)
+    assert (asked["timeout"], asked["data"], asked["headers"]["X"]) == ((3, 4), {"a": "b"}, "y")
 
 
 # === The bytes of one response ===

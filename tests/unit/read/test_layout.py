@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from delta_sharing_client.delta.actions import AddFile, SharedFile
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, SharedFile
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError
@@ -177,6 +177,25 @@ def test_what_a_change_is_bounds_every_row_of_its_file() -> None:
         ("_commit_timestamp",): ColumnBounds(5_000_000, 5_000_000, 0, 1),
         ("_change_type",): ColumnBounds("insert", "insert", 0, 1),
     }
+
+
+@pytest.mark.parametrize(("kind", "by_row"), [(AddFile, False), (AddCdcFile, True)])
+def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bool) -> None:
+    file = SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5)
+    request = ChangesRequest(starting_version=0, filter=col("_change_type") != "delete")
+    plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
+    [task] = plan.tasks
+    assert Shape(plan.context).filters_rows(task) is by_row
+
+
+def test_a_partition_value_that_is_none_is_refused_with_its_column() -> None:
+    table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
+    table.add(INSIDE, partition_values={"p": "many", "q": "x"})
+    plan = table.plan(filter=col("p") == 5)
+    shape, [task] = Shape(plan.context), plan.tasks
+    for ask in (shape.constants, shape.constant_bounds):
+        with pytest.raises(DataError, match="Found 'many' in column 'p'"):
+            ask(task)
 
 
 # === Rows and bytes ===
