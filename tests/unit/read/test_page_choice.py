@@ -91,6 +91,13 @@ def test_a_piece_ends_with_a_page_of_each_column() -> None:
     assert in_pieces(2000)[0][1] == pytest.approx(2 * several[0][1], abs=10)
 
 
+def test_the_first_piece_has_the_dictionaries() -> None:
+    # They are larger than the piece, so that it has a page; other pieces have many.
+    assert in_pieces(2000, use_dictionary=True)[0] == (0, 10)
+    assert in_pieces(2000, use_dictionary=True)[1][1] > 150
+    assert 500 < in_pieces(20_000, use_dictionary=True)[0][1] < 1000
+
+
 def test_half_of_a_row_group_is_a_piece() -> None:
     assert in_pieces(1, write_batch_size=500) == [(0, 500), (500, 1000)]
     # The first 900 rows are most of it.
@@ -165,6 +172,26 @@ def test_rows_may_match_where_all_pages_allow_it(wanted: Expression, rows: Any) 
     predicate = file.decoder.shape.context.predicate
     assert predicate is not None
     assert page_plan.matching_rows(predicate, layout.bounds, 0, index) == rows
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "wanted", "rows"),
+    [
+        (5, 5, col("a") == 6, ()),
+        (5, 5, col("a") == 5, ((0, 10),)),
+        (5, 6, col("a") == 6, ((0, 10),)),
+        # The bounds of a damaged page say nothing.
+        (6, 5, col("a") == 900, ((0, 10),)),
+    ],
+)
+def test_a_page_may_match_within_its_bounds(lower: int, upper: int, wanted: Expression, rows: Any) -> None:
+    file = File(pa.table({"a": range(1000)}), whole=False, wanted=wanted, **{**PAGED, "use_dictionary": False})
+    bounds, predicate = file.layout.bounds, file.decoder.shape.context.predicate
+    assert bounds is not None
+    assert predicate is not None
+    first = page_index.PageValues((lower, upper), 0)
+    index = {0: page_plan.IndexedColumn(page_index.Pages((0, 1), (0, 10)), [first])}
+    assert page_plan.matching_rows(predicate, bounds, 0, index) == rows
 
 
 def _span(item: ByteRange) -> tuple[int, int]:
