@@ -474,7 +474,7 @@ def _integer_grid(data_type: pa.DataType) -> _Grid:
 
 def _decimal_grid(data_type: pa.DataType) -> _Grid:
     high = 10**data_type.precision - 1
-    scale = int(data_type.scale)
+    scale: int = data_type.scale
 
     def at(index: int) -> Value:
         return decimal.Decimal(index).scaleb(-scale, _WIDE)

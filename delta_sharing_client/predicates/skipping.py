@@ -365,7 +365,7 @@ def _ordered(op: Op, limit: Any) -> _Leaf:
     if op is Op.EQ:
         return lambda b: (b.lower is None or b.lower <= limit) and (b.upper is None or b.upper >= limit)
     if op is Op.NE:
-        return lambda b: b.lower is None or b.upper is None or b.lower != limit or b.upper != limit
+        return lambda b: b.lower != limit or b.upper != limit
     if op is Op.LT:
         return lambda b: b.lower is None or b.lower < limit
     if op is Op.LE:
@@ -414,7 +414,7 @@ def _not_in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
     if kind_of(column.type) is Kind.FLOATING:
         return _possible
     unwanted = frozenset(_comparable(item.value) for item in values)
-    return lambda b: b.lower is None or b.upper is None or b.lower != b.upper or b.lower not in unwanted
+    return lambda b: b.lower != b.upper or b.lower not in unwanted
 
 
 def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Leaf:

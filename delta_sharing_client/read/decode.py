@@ -404,8 +404,8 @@ def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages
         if longest is not None:
             return longest
         first = next(_texts(data, group, leaf), None)
-        if first is not None and len(first.dictionary):
-            return int(pc.max(pc.binary_length(first.dictionary)).as_py())
+        if first is not None:
+            return int(pc.max(pc.binary_length(first.dictionary)).as_py() or chunk.uncompressed)
     return chunk.uncompressed
 
 
@@ -469,7 +469,7 @@ def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> I
             constants = shape.constants(task)
             left = rows if rows and _matches_constants(shape, constants) else 0
         except DeltaSharingError as error:
-            error.file_id = error.file_id or task.file_id
+            error.file_id = task.file_id
             raise
         while left:
             taken = min(left, room)

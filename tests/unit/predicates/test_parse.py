@@ -177,6 +177,7 @@ def test_string_literals_are_those_of_spark(literal, value):
         ("a = 300Y", "does not fit TINYINT"),
         ("a = CAST('x' AS INT)", "not an integer constant"),
         ("a = CAST('x' AS DOUBLE)", "not a floating point constant"),
+        ("a = CAST(TRUE AS DOUBLE)", "True is not a floating point constant"),
         ("a = CAST('1234.5' AS DECIMAL(5, 2))", r"finds '1234.5', which is not a valid decimal\(5, 2\)"),
         ("a = CAST('1' AS ARRAY<INT>)", "not supported"),
         ("a = CAST('1' AS BINARY)", "not supported"),

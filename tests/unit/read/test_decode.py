@@ -119,6 +119,12 @@ def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.
     assert {rows for rows, _, _ in asked} == {max(1, most // 4 // size) if is_delta else 4096}
 
 
+def test_batches_that_are_large_anyway_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "_text_lengths", None)
+    file = File(pa.table({"t": [str(row % 5) * 100 for row in range(ROWS)]}))
+    assert file.rows(4 * 104 * 5000) == 5000
+
+
 def test_nulls_have_no_text() -> None:
     # 4 bytes a row are too many for one batch, and all right for a fourth.
     assert File(pa.table({"t": pa.nulls(ROWS, pa.string())})).rows(100_000) == ROWS // 4
