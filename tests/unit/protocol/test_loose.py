@@ -6,6 +6,7 @@ import json
 import logging
 import re
 
+import msgspec
 import pytest
 
 from delta_sharing_client.cli import main
@@ -154,6 +155,12 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
     assert "'size' is not an integer (2 times)" in said
     assert "'id' is no text (2 times)" in said
     assert "'partitionColumns' is null" in said
+
+
+def test_a_null_that_was_not_expected_is_called_so():
+    assert problem_of(msgspec.ValidationError("Expected `str | null`, got `null` - at `$.a`")) == (
+        "expected text, found null in 'a'"
+    )
 
 
 def test_a_loose_answer_about_a_share_is_said_too(server, rest, wire, caplog):

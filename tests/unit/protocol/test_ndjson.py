@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
 from delta_sharing_client.protocol.body import split_blocks
 from delta_sharing_client.protocol.lines import Line
@@ -100,6 +102,17 @@ def test_lines_of_files_are_decoded_at_once_unless_one_may_be_an_error():
     assert [line.file.id for line in wire_lines._decoded_at_once(text)] == ["a", "b"]
     for code in (b"errorCode", b"error_code"):
         assert wire_lines._decoded_at_once(text + b'\n{"%s":"X"}' % code) is None
+
+
+@pytest.mark.parametrize(("names", "is_refused"), [(3, False), (4, True)])
+def test_a_schema_has_so_many_fields(monkeypatch, names, is_refused):
+    monkeypatch.setattr(wire_lines, "MAX_COLUMNS", 3)
+    line = wire_lines.MetadataLine(delta_metadata=Metadata("i", '"name"' * names))
+    if is_refused:
+        with pytest.raises(ProtocolError, match="at most 3 columns and fields, found 4"):
+            wire_lines.read_metadata(line, ResponseFormat.DELTA, "t")
+    else:
+        assert wire_lines.read_metadata(line, ResponseFormat.DELTA, "t").id == "i"
 
 
 @pytest.mark.parametrize("between", [b",", b",5,", b""])

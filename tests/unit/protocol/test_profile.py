@@ -321,6 +321,12 @@ def test_a_function_gives_a_secret_and_pickles_by_its_name():
         SecretCall(lambda: 5).reveal()
 
 
+@pytest.mark.parametrize(("value", "found"), [(5, "a int"), (" ", "blank"), ([], "a list")])
+def test_a_field_that_is_no_text_is_refused_by_its_type(value, found):
+    with pytest.raises(ProfileError, match=f"'endpoint' of the profile .* is {found}; expected text"):
+        Profile.load({**V1, "endpoint": value})
+
+
 def test_secret_file_is_read_anew_each_time_and_what_is_wrong_with_it_said(tmp_path):
     path = tmp_path / "token"
     for text in ("first\n", " second "):

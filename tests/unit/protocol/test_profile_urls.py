@@ -147,7 +147,7 @@ def test_nobody_at_that_port(start: Any) -> None:
         Profile.load(url)
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss"])
+@pytest.mark.parametrize("scheme", ["s3", "S3", "gs", "abfss"])
 def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = store.MemoryStore()
     obstore.put(memory, "my.share", json.dumps(PROFILE).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +14,11 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import Block
 from delta_sharing_client.parquet.chunks import Chunks
+from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.read.bounds import typed_bounds
-from delta_sharing_client.read.decode import ParquetBytes, Selection
+from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection
 from tests.unit.read.opened import File
 
 ROWS = 10_000
@@ -253,6 +255,15 @@ def test_a_filter_of_constants_is_evaluated_once(monkeypatch: pytest.MonkeyPatch
     file = File(numbers(2500), partition={"p": "a"}, wanted=col("p") == "a")
     assert sum(batch.num_rows for batch in file.batches()) == 2500
     assert evaluated == [1]
+
+
+def test_wanted_rows_are_those_of_any_batch() -> None:
+    file = File(numbers(2500), batch_rows=1000)
+    wanted = GroupPages(((3, 5), (1200, 1203), (2400, 2401)), {})
+    layout = dataclasses.replace(file.layout, pages={0: wanted})
+    decoder = FileDecoder(file.decoder.shape, file.decoder.task, layout, Selection(None, None), file.report)
+    batches = decoder.batches(file.data, (0,), threads=False)
+    assert [row for batch in batches for row in batch["n"].to_pylist()] == [3, 4, 1200, 1201, 1202, 2400]
 
 
 def test_removed_rows_are_counted_and_not_returned() -> None:
