@@ -246,8 +246,9 @@ def attach(
     that cannot be read fails when it is queried, with the reason. DuckDB's ``streaming_buffer_size`` becomes 1 MB on
     this connection, if it has the default of DuckDB 2, so that ``fetchmany`` reads little ahead.
 
-    In a classic Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with
-    push-down, ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand.
+    In a Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with push-down,
+    ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand. In Spark Connect this
+    needs ``add_spark_jar`` before.
 
     Parameters
     ----------
@@ -263,7 +264,8 @@ def attach(
     DeltaSharingError
         The profile, the sign-in or the network.
     UsageError
-        An argument that is not for this engine, or a Spark session without push-down.
+        An argument that is not for this engine, a Spark session without push-down, or one of Spark Connect without
+        the jar.
 
     Examples
     --------

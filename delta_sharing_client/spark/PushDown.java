@@ -76,6 +76,10 @@ public class PushDown implements TableProvider, DataSourceRegister {
   }
 
   public StructType inferSchema(CaseInsensitiveStringMap given) {
+    if (given.containsKey("attach")) {
+      told = ShareCatalog.attach(given.get("attach"), new HashMap(given.asCaseSensitiveMap()));
+      return told.schema();
+    }
     CaseInsensitiveStringMap options = Python.options(given);
     if (!Python.pushes(options)) {
       return Python.source(options).inferSchema(options);
@@ -119,12 +123,20 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
 
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
-    profile.putAll(options.asCaseSensitiveMap());
+    profile = options.asCaseSensitiveMap();
   }
 
-  /** Take the options of the Python source that name the profile; they do not pass through Spark's settings. */
-  public void use(Map profile) {
-    this.profile = profile;
+  /**
+   * Let the catalog of the session use the options {@code profile}, which so do not pass through Spark's settings, and
+   * return an empty table. Spark Connect has no other way to the catalog than a read.
+   */
+  static SharedTable attach(String name, Map profile) {
+    profile.keySet().removeAll(Arrays.asList(new String[] {"attach", "path"}));
+    org.apache.spark.sql.classic.SparkSession session =
+        (org.apache.spark.sql.classic.SparkSession) SparkSession.active();
+    // Not by a cast to this class: after another jar is added, Spark Connect loads the classes anew.
+    session.sessionState().catalogManager().catalog(name).initialize(name, new CaseInsensitiveStringMap(profile));
+    return new SharedTable(new StructType(), new HashMap(), name);
   }
 
   public String name() {

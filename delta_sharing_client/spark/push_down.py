@@ -218,17 +218,18 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
             "These credentials cannot be passed to a Spark catalog: they are signed, have an audience, or come from "
             "a file or a function. Load the tables one by one with load_as_spark."
         )
+    if not _is_classic(session) and not _has_jar(session):
+        raise UsageError("A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach.")
     if not works(session):
         raise UsageError(
-            "A catalog needs a classic session of PySpark 4.0 or newer in which push-down works, and this one is none; "
-            "the log says why. Load the tables one by one with load_as_spark."
+            "A catalog needs a session of PySpark 4.0 or newer in which push-down works, and this one is none; the log "
+            "says why. Load the tables one by one with load_as_spark."
         )
     session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
-    with classes(session):
-        # Spark loads it here, with the class loader of this thread, and keeps it for the session.
-        state: Any = session._jsparkSession.sessionState()
-        catalog = state.catalogManager().catalog(name)
-    catalog.use({key: str(value) for key, value in given.items() if value is not None})
+    options = {key: str(value) for key, value in given.items() if value is not None}
+    with classes(session) as reader:
+        # Spark loads the catalog here, with the class loader of this thread, and keeps it for the session.
+        reader.options(**options).option("attach", name).load().schema  # noqa: B018
 
 
 # === The self-check ===

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import zipfile
 from typing import Any
 
 import pytest
@@ -44,13 +45,25 @@ SCRIPT = """
         query = query.trigger(availableNow=True).start()
         print("ended", query.awaitTermination(100))
         print("stream", sorted(row.id for row in spark.table("m").collect()))
+        profile, name = url.split("#")
+        try:
+            ds.attach(spark, profile)
+        except ds.UsageError as error:
+            print("refused", error)
         ds.add_spark_jar(spark, jar)
         spark.sql(f"CREATE TEMPORARY VIEW w USING deltaSharing OPTIONS (path '{url}')")
         frames = [spark.read.format("deltaSharing").load(url), ds.load_as_spark(url, spark=spark), spark.table("w")]
         frames = [frame.where("id > 1") for frame in frames]
         print("pushed", ["PushedFilters: [" in frame._explain_string() for frame in frames])
         print("narrowed", [[row.id for row in frame.collect()] for frame in frames])
-        profile, name = url.split("#")
+        for number in range(2):  # again: with classes that Spark loads anew
+            ds.attach(spark, profile, name="far")
+            spark.addArtifact(sys.argv[5])
+        query = spark.sql(f"SELECT id FROM far.{name} VERSION AS OF 1 WHERE id > 1")
+        print("attached", "PushedFilters: [" in query._explain_string(), sorted(row.id for row in query.collect()))
+        tables = spark.sql("SHOW TABLES IN far." + name.rpartition(".")[0])
+        print("listed", "t" in [row.tableName for row in tables.collect()])
+        print("settings", {row.key: row.value for row in spark.sql("SET").collect() if "far" in row.key})
         spark.conf.set("spark.delta.sharing.profile", profile)
         named = [spark.read.format("deltaSharing").load(name), ds.load_as_spark(name, spark=spark)]
         print("named", [frame.count() for frame in named])
@@ -63,10 +76,13 @@ def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp
     """In a process of its own, which has no JVM."""
     changed_table(lake.root / "t")
     ds.write_spark_jar(tmp_path / "spark.jar")
+    with zipfile.ZipFile(tmp_path / "other.jar", "w") as other:
+        other.writestr("other.txt", "")
     script = tmp_path / "connect.py"
     script.write_text(textwrap.dedent(SCRIPT))
     run = subprocess.run(
-        [sys.executable, str(script), connect_url, lake.url("t"), str(tmp_path / "c"), str(tmp_path / "spark.jar")],
+        [sys.executable, str(script), connect_url, lake.url("t")]
+        + [str(tmp_path / name) for name in ("c", "spark.jar", "other.jar")],
         capture_output=True,
         text=True,
         timeout=250,
@@ -82,6 +98,10 @@ def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp
     assert lines["stream"] == "[1, 2, 3, 30]"
     assert lines["pushed"] == "[True, True, True]"
     assert lines["narrowed"] == "[[30], [30], [30]]"
+    assert lines["refused"] == "A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach."
+    assert lines["attached"] == "True [2, 3]"
+    assert lines["listed"] == "True"
+    assert lines["settings"] == "{'spark.sql.catalog.far': 'delta_sharing_client.spark.ShareCatalog'}"
     assert lines["named"] == "[2, 2]"
     token = lake.server.profile["bearerToken"]
     assert token not in run.stdout + run.stderr
