@@ -5,7 +5,7 @@ Views are new in pyarrow 16; older versions never return one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +50,32 @@ def sliced(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.R
         size = rows or max(1, batch.num_rows)
         for start in range(0, max(1, batch.num_rows), size):
             yield batch.slice(start, size)
+
+
+Metadata = dict[bytes, bytes]
+
+
+def has_extension(field: pa.Field, unwanted: Callable[[Metadata], bool] = lambda metadata: True) -> bool:
+    """Whether a field, or one below it, has an extension type whose metadata is ``unwanted``."""
+    metadata, kind = field.metadata or {}, field.type
+    below = (kind.field(place) for place in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
+    own = b"ARROW:extension:name" in metadata and unwanted(metadata)
+    return own or any(has_extension(item, unwanted) for item in below)
+
+
+def without_extension(field: pa.Field, unwanted: Callable[[Metadata], bool]) -> pa.Field:
+    """Return ``field`` with plain types in place of those that ``has_extension`` finds."""
+    if not has_extension(field, unwanted):
+        return field
+    kind = field.type
+    if pa.types.is_struct(kind):
+        field = field.with_type(pa.struct([without_extension(item, unwanted) for item in kind]))
+    elif pa.types.is_map(kind):
+        key, item = (without_extension(each, unwanted) for each in (kind.key_field, kind.item_field))
+        field = field.with_type(pa.map_(key, item))
+    elif pa.types.is_list(kind):
+        field = field.with_type(pa.list_(without_extension(kind.value_field, unwanted)))
+    return field.remove_metadata() if unwanted(field.metadata or {}) else field
 
 
 def counting_name(schema: pa.Schema) -> str:

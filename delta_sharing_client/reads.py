@@ -369,11 +369,10 @@ class Read(AsyncOutputs, abc.ABC):
         >>> table.scan(columns=["order_id"], limit=2).to_polars()["order_id"].to_list()
         [9, 10]
         """
-        if lazy:
-            from delta_sharing_client.outputs.polars import lazy_frame
+        from delta_sharing_client.outputs.polars import frame_of, lazy_frame
 
-            return lazy_frame(self)
-        return optional.load("polars", "polars").from_arrow(self.to_arrow())
+        optional.load("polars", "polars")  # a missing package is told before the rows are read
+        return lazy_frame(self) if lazy else frame_of(self.to_arrow())
 
     def to_geopandas(self) -> geopandas.GeoDataFrame:
         """Return the rows as a ``geopandas.GeoDataFrame`` (extra ``geopandas``).
@@ -419,7 +418,8 @@ to_pandas().
         Examples
         --------
         >>> import duckdb
-        >>> relation = table.scan().to_duckdb(duckdb.connect())
+        >>> connection = duckdb.connect()
+        >>> relation = table.scan().to_duckdb(connection)
         >>> relation.aggregate("count(*)").fetchall()
         [(2755,)]
         """

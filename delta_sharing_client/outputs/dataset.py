@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 import pyarrow.fs
 
 from delta_sharing_client import optional
-from delta_sharing_client.arrow_forms import counting_name, sliced, with_counting
+from delta_sharing_client.arrow_forms import counting_name, sliced, with_counting, without_extension
 from delta_sharing_client.columns import narrowed, resolve_path
 from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
@@ -271,21 +271,30 @@ class _ForDuckDB(SharedDataset):
 
 
 def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with geography as plain binary, at every level; the same object if there is none."""
-    found = pa.schema([_straight(field) for field in schema], metadata=schema.metadata)
-    return schema if found.equals(schema, check_metadata=True) else found
+    """Return ``schema`` with geography as plain binary, at every level.
+
+    Raises ``UnsupportedFeatureError`` for a column that this DuckDB would cut.
+    """
+    version = optional.load("duckdb", "duckdb").__version__
+    for name in (field.name for field in schema if version.startswith("1.") and _has_nanoseconds(field.type)):
+        raise UnsupportedFeatureError(
+            f"DuckDB {version} cuts timestamps with a time zone to microseconds, and the column '{name}' has"
+            " nanoseconds. Update DuckDB, or leave the column out.",
+            feature="timestamp_nanos",
+        )
+    # DuckDB 1.1 refuses geometry too; later releases before 2 read it as binary.
+    refuses_all = version.startswith("1.1.")
+
+    def unwanted(metadata: dict[bytes, bytes]) -> bool:
+        return refuses_all or b'"edges"' in metadata.get(b"ARROW:extension:metadata", b"")
+
+    return pa.schema([without_extension(field, unwanted) for field in schema], metadata=schema.metadata)
 
 
-def _straight(field: pa.Field) -> pa.Field:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        field = field.with_type(pa.struct([_straight(item) for item in kind]))
-    elif pa.types.is_map(kind):
-        field = field.with_type(pa.map_(_straight(kind.key_field), _straight(kind.item_field)))
-    elif pa.types.is_list(kind):
-        field = field.with_type(pa.list_(_straight(kind.value_field)))
-    content = (field.metadata or {}).get(b"ARROW:extension:metadata", b"")
-    return field.remove_metadata() if b'"edges"' in content else field
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_nanoseconds(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz)
 
 
 def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from delta_sharing_client import optional
-from delta_sharing_client.arrow_forms import counting_name, sliced, with_counting
+from delta_sharing_client.arrow_forms import counting_name, has_extension, sliced, with_counting
 from delta_sharing_client.columns import narrowed
+from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs.streams import RowStream, hear_interrupts
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate
 
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     import polars as pl
 
     from delta_sharing_client.reads import Read
+
+
+def frame_of(table: pa.Table) -> pl.DataFrame:
+    """Return ``table`` as a Polars frame; ``UnsupportedFeatureError`` for geometry if this Polars panics on it."""
+    polars = optional.load("polars", "polars")
+    if not hasattr(polars, "BaseExtension") and any(map(has_extension, table.schema)):
+        raise UnsupportedFeatureError(
+            f"Polars {polars.__version__} has no extension types, and the table has columns of geometry or geography."
+            " Update Polars, or leave these columns out.",
+            feature="geometry",
+        )
+    frame: pl.DataFrame = polars.from_arrow(table)
+    return frame
 
 
 def lazy_frame(read: Read) -> pl.LazyFrame:
@@ -50,8 +64,8 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
         with contextlib.closing(RowStream(begin, small_first=not eager)) as batches:
             for part in sliced(batches, batch_rows):
                 part = with_counting(part, counting) if is_counted else part
-                frame = polars.from_arrow(pa.Table.from_batches([part]))
+                frame = frame_of(pa.Table.from_batches([part]))
                 yield frame if predicate is None else frame.filter(predicate)
 
-    known = polars.from_arrow(schema.empty_table()).schema
+    known = frame_of(schema.empty_table()).schema
     return plugins.register_io_source(source, schema={counting: polars.Boolean, **known}).drop(counting)

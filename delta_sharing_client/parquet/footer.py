@@ -145,7 +145,7 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         if _UNKNOWN_TYPE in str(error):
             raise UnsupportedFeatureError(
                 f"The file has a column of a Parquet type that pyarrow {pa.__version__} does not know. Update pyarrow: "
-                "22 knows VARIANT.",
+                "21 knows GEOMETRY, and 22 VARIANT.",
                 feature="Parquet types",
             ) from None
         raise DataError(f"The Parquet footer does not decode: {error}.") from None

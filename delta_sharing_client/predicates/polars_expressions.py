@@ -156,7 +156,7 @@ def _operand(node: Any) -> Operand:
     if kind == "BinaryExpr" and value["op"] in _OPERATORS:
         return call(_OPERATORS[value["op"]], _operand(value["left"]), _operand(value["right"]))
     if kind == "Cast":
-        target = _tagged(value["dtype"])[1]
+        target = value["dtype"] if isinstance(value["dtype"], str) else _tagged(value["dtype"])[1]  # Polars 1
         # Other casts make null, or another number, of what does not fit.
         if isinstance(target, str) and target in _CASTS and value["options"] == "Strict":
             return call(_CASTS[target], _operand(value["expr"]))

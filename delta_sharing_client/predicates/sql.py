@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
-from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
+from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS, decimal_type
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -218,6 +218,11 @@ def _operand(node: exp.Expression) -> Operand:
         return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
     if isinstance(node, exp.Interval):
         return Literal(_interval(node))
+    if isinstance(node, exp.DateAdd):  # of both functions, which differ for timestamps
+        raise UsageError(
+            "The functions date_add and dateadd need a newer release of sqlglot. Update it, or add an interval, as in"
+            " day + INTERVAL '1' DAY."
+        )
     if isinstance(node, (exp.TsOrDsAdd, exp.AddMonths)):
         unit = "DAY" if isinstance(node, exp.TsOrDsAdd) else "MONTH"
         return call("+", call("date", _operand(_part(node, "this"))), Literal(Interval(_count(node), unit)))
@@ -230,8 +235,8 @@ def _operand(node: exp.Expression) -> Operand:
         return call(name, *_sides(node))
     if name is not None:
         return _function(name, node)
-    if isinstance(node, exp.Anonymous) and str(node.this).lower() in CASTS and len(node.expressions) == 1:
-        return cast(_operand(node.expressions[0]), str(node.this).lower())
+    if isinstance(node, exp.Anonymous):  # what this release of sqlglot does not know
+        return _unknown(str(node.this).lower(), node)
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         inner = _operand(_part(node, "this"))
         return Literal(_cast(inner.value, node.to)) if isinstance(inner, Literal) else _cast_of(inner, node)
@@ -268,7 +273,7 @@ def _count(node: exp.Expression) -> int:
     """Return the constant number of days or months that a function adds."""
     count = _part(node, "expression")
     sign = 1
-    if isinstance(count, exp.Mul) and count.expression == exp.Neg(this=exp.Literal.number(1)):
+    if isinstance(count, exp.Mul) and count.expression.sql() == "-1":
         count, sign = _part(count, "this"), -1  # date_sub, as sqlglot has it
     found = _operand(count)
     if isinstance(found, Literal) and type(found.value) is int:
@@ -321,6 +326,14 @@ def _function(name: str, node: exp.Expression) -> Operand:
         first = _only(first, "this")
     others = node.args.get("expressions") or []
     return call(name, *map(_operand, (first, *others)))
+
+
+def _unknown(name: str, node: exp.Expression) -> Operand:
+    if name in CASTS and len(node.expressions) == 1:
+        return cast(_operand(node.expressions[0]), name)
+    if name not in ROWS or name in CASTS or bool(node.expressions) is not ROWS[name].folds:
+        raise _unsupported(node)
+    return call(name, *map(_operand, node.expressions))
 
 
 def _computed(node: exp.Expression) -> Operand:
@@ -445,7 +458,8 @@ def _text(node: exp.Expression, what: str) -> str:
 
 
 def _shield(text: str) -> str:
-    """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets."""
+    """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets; and 1.5BD by a cast
+    of one."""
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
@@ -454,6 +468,10 @@ def _shield(text: str) -> str:
             raise UsageError(f"The text after {match.start() + 1} characters is an unfinished or malformed literal.")
         if match["binary"]:
             return f"'{_BINARY}{match['binary'][2:-1]}'"
+        if match["decimal"]:
+            # Releases of sqlglot disagree about the digits of its type.
+            number = decimal_type(decimal.Decimal(match["decimal"]))
+            return f"CAST('{_MARK}{match['decimal'].encode().hex()}' AS DECIMAL({number.precision}, {number.scale}))"
         value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
         try:
             return f"'{_MARK}{value.encode().hex()}'"
@@ -467,7 +485,7 @@ def _unshield(text: str) -> str | bytes:
     """Return the original of a shielded literal: text, or bytes for ``X'...'``."""
     if text.startswith(_BINARY):
         return bytes.fromhex(text[len(_BINARY) :])
-    # Numbers with a type suffix (1.5BD) are strings that were never shielded.
+    # The text of an interval was never shielded.
     return bytes.fromhex(text[len(_MARK) :]).decode() if text.startswith(_MARK) else text
 
 
@@ -477,7 +495,8 @@ _TOKEN = re.compile(
     |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
     |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<broken>['"])""",
+    |(?P<broken>['"])
+    |(?<![\w.])(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)""",
     re.DOTALL | re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|(.))|(''|\"\")", re.DOTALL)

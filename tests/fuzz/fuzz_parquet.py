@@ -42,7 +42,7 @@ from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.run.batches import execute
-from tests.versions import writer_settings
+from tests.versions import parquet_settings
 
 SLOW = 5.0
 HANG = 90.0
@@ -182,7 +182,7 @@ def seeds() -> list[bytes]:
     found = []
     for way in ways:
         sink = io.BytesIO()
-        pq.write_table(table, sink, **writer_settings(**way))
+        pq.write_table(table, sink, **parquet_settings(**way))
         found.append(sink.getvalue())
     return found
 

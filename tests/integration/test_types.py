@@ -15,8 +15,10 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -24,7 +26,10 @@ import delta_sharing_client as ds
 import mock_server
 from tests.integration.kinds import BIG, KINDS, UTC, Kind
 from tests.regressions.hand_made import HandMadeTable
-from tests.versions import PANDAS, TIME_UNIT
+from tests.versions import PANDAS, TAKES_VIEWS, TIME_UNIT
+
+pytestmark = pytest.mark.filterwarnings("ignore:Discarding nonzero nanoseconds:UserWarning")
+OLD_DUCKDB = duckdb.__version__.startswith("1.")
 
 CASES = ("ordinary", "empty", "nulls", "missing")
 BACKENDS = (None, "numpy_nullable", "pyarrow")
@@ -88,7 +93,8 @@ def test_every_arrow_output_gives_the_same_table(shared: ds.SharedTable, case: s
     streamed = [pa.table(scan), scan.to_reader().read_all(), pa.Table.from_batches(scan.to_batches(), scan.schema)]
 
     for table in streamed:
-        assert table.schema.equals(found.schema, check_metadata=True)
+        # The C interface of an old pyarrow loses what is said of the values of maps.
+        assert table.schema.equals(found.schema, check_metadata=TAKES_VIEWS)
         assert repr(table.to_pydict()) == repr(found.to_pydict())
 
 
@@ -102,6 +108,7 @@ def test_pandas_dtypes_are_those_of_the_documentation_and_values_exact(
     if (
         PANDAS < 2
         and kind.delta.startswith(("timestamp", "interval day"))
+        and not _is_nanos(kind)
         and case == "ordinary"
         and backend != "pyarrow"
     ):
@@ -133,6 +140,10 @@ def test_pandas_dtypes_are_those_of_the_documentation_and_values_exact(
 def test_polars_dtypes_are_those_of_the_documentation_and_values_exact(
     shared: ds.SharedTable, kind: Kind, case: str
 ) -> None:
+    if kind.delta.startswith("geo") and not hasattr(pl, "BaseExtension"):
+        with pytest.raises(ds.UnsupportedFeatureError, match="Update Polars"):
+            _scan(shared, case).to_polars()
+        return
     frame = _scan(shared, case).to_polars()
     expected = _expected(kind, case)
 
@@ -152,15 +163,21 @@ def test_polars_dtypes_are_those_of_the_documentation_and_values_exact(
 def test_duckdb_types_are_those_of_the_documentation_and_values_exact(
     shared: ds.SharedTable, kind: Kind, case: str
 ) -> None:
+    if OLD_DUCKDB and kind.delta == "timestamp_nanos":
+        with pytest.raises(ds.UnsupportedFeatureError, match="Update DuckDB"):
+            _scan(shared, case).to_duckdb()
+        return
     relation = _scan(shared, case).to_duckdb()
     gc.collect()
     expected = _expected(kind, case)
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
 
     # Before version 2, DuckDB has no type without values and says INTEGER.
-    void = {"INTEGER": "NULL"} if kind.arrow == pa.null() else {}
+    older = {"INTEGER": "NULL"} if kind.arrow == pa.null() else {}
+    # And no geometry.
+    older |= {"BLOB": "GEOMETRY"} if OLD_DUCKDB and kind.delta.startswith("geometry") else {}
     found = {types[name].replace('"', "") for name in _own_columns(kind)}
-    assert {void.get(name, name) for name in found} == {_cell(kind, "DuckDB")}
+    assert {older.get(name, name) for name in found} == {_cell(kind, "DuckDB")}
     own = _own_columns(kind)
     # A relation can be read again.
     for name in (*own, own[0]):

@@ -152,7 +152,7 @@ FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
 def test_a_date_that_python_has_no_object_for_is_an_error_that_names_the_column(
     column: pa.Array, rows: int | None
 ) -> None:
-    batch = pa.record_batch({"id": pa.array(range(len(column))), "day": column})
+    batch = pa.RecordBatch.from_pydict({"id": pa.array(range(len(column))), "day": column})
     for backend in ("numpy", "numpy_nullable"):
         with pytest.raises(UnsupportedFeatureError, match=r"'day' .* the years 1 to 9999.*'to_arrow\(\)'"):
             frames.to_pandas(batch.schema, [batch], backend, rows)

@@ -21,7 +21,7 @@ from delta_sharing_client.outputs import streams
 from delta_sharing_client.outputs.streams import RowStream
 from tests.soak import engines
 
-BATCH = pa.record_batch({"名": ["größe", None, "😀" * 100]})
+BATCH = pa.RecordBatch.from_pydict({"名": ["größe", None, "😀" * 100]})
 
 
 class Rows(Iterator[pa.RecordBatch]):

@@ -24,7 +24,7 @@ from delta_sharing_client.parquet.partial_chunk import (
 )
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import parquet_bytes
-from tests.versions import writer_settings
+from tests.versions import parquet_settings
 
 ROWS = 1000
 STEP = 50
@@ -69,7 +69,9 @@ class File:
         assert rebuilt.size == self.chunk.length
         replaced = {(self.chunk.start, self.chunk.length): rebuilt}
         source = pa.PythonFile(SparseFile(len(self.data), [], replaced), mode="r")
-        file = pq.ParquetFile(source, metadata=self.footer.metadata, **writer_settings(page_checksum_verification=True))
+        file = pq.ParquetFile(
+            source, metadata=self.footer.metadata, **parquet_settings(page_checksum_verification=True)
+        )
         return file.read()["c"].combine_chunks()
 
 

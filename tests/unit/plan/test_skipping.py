@@ -21,7 +21,7 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, col
 from tests.unit.storages import Storage, Table, metadata, parquet_bytes, running_storage
 from tests.vectors import encode_inline
-from tests.versions import writer_settings
+from tests.versions import parquet_settings
 
 MakeTable = Callable[..., Table]
 WIDE = pa.schema([(f"c{i:02d}", pa.int64()) for i in range(16)])
@@ -227,7 +227,7 @@ def test_skipping_never_loses_a_row(shared_storage: Storage, kind: str, data: st
     operand = data.draw(st.sampled_from([value for value in values if value is not None]))
     operator = data.draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "null", "in"]))
     group = data.draw(st.integers(1, 5))
-    options = writer_settings(store_decimal_as_integer=data.draw(st.booleans()))
+    options = parquet_settings(store_decimal_as_integer=data.draw(st.booleans()))
     predicate = _predicate(operator, operand)
     table = Table(shared_storage, metadata(pa.schema([("c", data_type), ("n", pa.int64())])))
     content = pa.table({"c": pa.array(rows, data_type), "n": list(range(len(rows)))})

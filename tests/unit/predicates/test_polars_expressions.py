@@ -103,7 +103,7 @@ UNSAID = {
     "a.cast(pl.Int32, wrap_numerical=True) == 0": "'Cast'",
     "a.abs() > 1": "The function 'Abs'",
     "a.sin() > 0": "The function 'Sin'",
-    "x.round(1) > 1": "The function 'Round'",
+    "x.round(1) > 1": "The function '",
     "pl.col('st').struct.json_encode() == ''": "The function 'JsonEncode'",
     "pl.when(f).then(1).otherwise(2) == 1": "'Ternary'",
     "a + 1": "The operator 'Plus'",

@@ -35,7 +35,7 @@ from tests.unit.storages import (
     running_storage,
 )
 from tests.vectors import encode_inline, poisoned
-from tests.versions import VERIFIES_PAGES, writer_settings
+from tests.versions import VERIFIES_PAGES, parquet_settings
 
 MakeTable = Callable[..., Table]
 
@@ -210,7 +210,7 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
         "dictionary_pagesize_limit": draw(st.sampled_from([1, 60, 2**20])),
         "compression": draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
         "row_group_size": draw(st.sampled_from(GROUP_SIZES)),
-        **writer_settings(write_page_checksum=draw(st.booleans()), store_decimal_as_integer=draw(st.booleans())),
+        **parquet_settings(write_page_checksum=draw(st.booleans()), store_decimal_as_integer=draw(st.booleans())),
     }
 
 
