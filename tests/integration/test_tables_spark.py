@@ -26,7 +26,7 @@ FORMATS = ("delta", "parquet")
 
 # Files with a Parquet type that a pyarrow does not know are refused; tests/golden holds how.
 NEEDED = {"variant": 22, "geospatial": 21}
-READ = [table for table in TABLES if all(PYARROW >= least for part, least in NEEDED.items() if part in table.name)]
+READ = [table for table in TABLES if all(least <= PYARROW for part, least in NEEDED.items() if part in table.name)]
 by_table = pytest.mark.parametrize("table", READ, ids=lambda table: table.name)
 by_feed = pytest.mark.parametrize("table", [t for t in READ if t.change_queries], ids=lambda table: table.name)
 by_format = pytest.mark.parametrize("wire", FORMATS)
