@@ -484,6 +484,7 @@ class SharedScan implements Scan, SupportsReportStatistics {
   final Predicate[] predicates;
   final int limit;
   final Scan plain;
+  boolean follows = false;
 
   SharedScan(SharedScanBuilder asked) {
     table = asked.table;
@@ -518,6 +519,7 @@ class SharedScan implements Scan, SupportsReportStatistics {
   }
 
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    follows = true;
     return plain.toMicroBatchStream(checkpoint);
   }
 
@@ -533,9 +535,12 @@ class SharedScan implements Scan, SupportsReportStatistics {
     return plain.columnarSupportMode();
   }
 
-  /** Rows and bytes of the files that are left: they are listed for it, once for the query and its statistics. */
+  /**
+   * Rows and bytes of the files that are left: they are listed for it, once for the query and its statistics. Those of
+   * a micro-batch are unknown, and options of a stream may be none of a batch.
+   */
   public Statistics estimateStatistics() {
-    return ((SharedBatch) toBatch()).size();
+    return follows ? new Size(-1, -1) : ((SharedBatch) toBatch()).size();
   }
 }
 

@@ -7,7 +7,19 @@ import signal
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, engines, faults, follow, listing, positions, spark_kills, spark_large, streams, urls
+from tests.soak import (
+    early_ends,
+    engines,
+    faults,
+    follow,
+    listing,
+    positions,
+    spark_cluster,
+    spark_kills,
+    spark_large,
+    streams,
+    urls,
+)
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
@@ -17,6 +29,7 @@ SOAKS: dict[str, ModuleType] = {
     "follow": follow,
     "listing": listing,
     "positions": positions,
+    "spark-cluster": spark_cluster,
     "spark-kills": spark_kills,
     "spark-large": spark_large,
     "streams": streams,

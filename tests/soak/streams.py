@@ -116,13 +116,13 @@ def _tell(what: str, began: float) -> None:
 
 
 @contextlib.contextmanager
-def session(folder: Path, **settings: str) -> Iterator[Any]:
+def session(folder: Path, master: str = "local[2]", **settings: str) -> Iterator[Any]:
     """Make a session as the tests have it, without the zipped PySpark, which each Python worker would compile."""
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_HOME"] = str(make_spark_home(folder / "spark"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    builder: Any = SparkSession.builder.master("local[2]").appName("soak")
+    builder: Any = SparkSession.builder.master(master).appName("soak")
     for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)
     spark = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()

@@ -150,10 +150,12 @@ def test_settings_of_the_jvm_connector_reach_the_read(added: Any, lake: Any, url
 
 
 def test_a_stream_and_errors(added: Any, lake: Any, url: str, tmp_path: pathlib.Path) -> None:
-    stream = added.readStream.format("deltaSharing").load(url).writeStream.format("memory").queryName("jar_s")
-    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-    assert ids(added.table("jar_s")) == [i * 10 + j for i in range(4) for j in range(3)]
+    frame = added.readStream.format("deltaSharing").option("startingVersion", 3).load(url)
+    for name, rest in (("jar_s", frame), ("jar_j", frame.join(added.range(100), "id"))):
+        stream = rest.writeStream.format("memory").queryName(name)
+        query = stream.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        assert ids(added.table(name)) == [20, 21, 22, 30, 31, 32]
     with pytest.raises(Exception, match=r"^Reading the metadata of share\.schema\.none failed"):
         added.read.format("deltaSharing").load(lake.url("none"))
     with pytest.raises(Exception, match="Did you mean 'versionAsOf'"):
