@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
-from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS, decimal_type
+from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS, constant_type
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -470,7 +470,7 @@ def _shield(text: str) -> str:
             return f"'{_BINARY}{match['binary'][2:-1]}'"
         if match["decimal"]:
             # Releases of sqlglot disagree about the digits of its type.
-            number = decimal_type(decimal.Decimal(match["decimal"]))
+            number = constant_type(decimal.Decimal(match["decimal"]))
             return f"CAST('{_MARK}{match['decimal'].encode().hex()}' AS DECIMAL({number.precision}, {number.scale}))"
         value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
         try:
@@ -496,7 +496,7 @@ _TOKEN = re.compile(
     |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     |(?P<broken>['"])
-    |(?<![\w.])(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)""",
+    |(?<![\w.])(?P<decimal>(?>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?>[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)""",
     re.DOTALL | re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|(.))|(''|\"\")", re.DOTALL)

@@ -457,7 +457,7 @@ def test_what_no_interpreter_knows_is_refused():
     class Other(tree.Expression):
         __match_args__ = ()
 
-    batch = pa.record_batch({"a": [1]})
+    batch = pa.RecordBatch.from_pydict({"a": [1]})
     for interpret in (lambda: mask(Other(), batch), lambda: evaluate(Other(), {}), lambda: compile_skipping(Other())):
         with pytest.raises(TypeError, match=r"not a .*predicate"):
             interpret()
