@@ -1,4 +1,5 @@
-"""A job of ``spark-submit``: the package as a zip of ``--py-files``, and the profile of its environment.
+"""A job of ``spark-submit``: the package as a zip of ``--py-files`` or as a source path, and the profile of its
+environment.
 
 One job for all of this: a JVM takes longer to start than most tests.
 """
@@ -20,6 +21,7 @@ import pytest
 
 import mock_server
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
+from tests.effort import sample
 from tests.spark.conftest import SETTINGS
 from tests.spark.streams import ID, changed_table
 from tests.tables import TableWriter, rows_of
@@ -49,8 +51,10 @@ JOB = """
     print("executor", one.map(lambda _: __import__("delta_sharing_client").__file__).first())
     print("named", spark.read.format("deltaSharing").load("share.schema.t").count())
     from delta_sharing_client.spark.datasource import DeltaSharingSource
-    spark.dataSource.register(DeltaSharingSource)
-    print("registered", spark.read.format("deltaSharing").load("share.schema.t").count())
+    class Registered(DeltaSharingSource):
+        name = classmethod(lambda _: "registered")  # PySpark 4.0 takes no name twice
+    spark.dataSource.register(Registered)
+    print("registered", spark.read.format("registered").load("share.schema.t").count())
     spark.stop()
 """
 
@@ -77,8 +81,9 @@ def other_profile(tmp_path: pathlib.Path) -> Iterator[str]:
         yield str(server.profile_path)
 
 
-def test_a_job_with_the_package_as_a_zip(
-    bare_python: str, lake: Any, other_profile: str, tmp_path: pathlib.Path
+@pytest.mark.parametrize("is_zip", sample([True, False], 2))
+def test_a_job_with_the_package_as_a_zip_or_a_source_path(
+    bare_python: str, lake: Any, other_profile: str, tmp_path: pathlib.Path, is_zip: bool
 ) -> None:
     """A data source that PySpark finds sees the environment that Spark was started with, one that is registered
     ``spark.executorEnv``."""
@@ -89,22 +94,23 @@ def test_a_job_with_the_package_as_a_zip(
     command = [f"{pathlib.Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[1]"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
-    place = tmp_path / "package.zip"
+    place = tmp_path / "package.zip" if is_zip else ROOT
     # Spark looks for data sources in a worker of the driver that does not have the files of --py-files.
     environment |= {"PYTHONPATH": str(place), "PYSPARK_PYTHON": bare_python, "PYSPARK_DRIVER_PYTHON": bare_python}
     environment["DELTA_SHARING_PROFILE"] = lake.url("t").split("#")[0]
-    with zipfile.ZipFile(place, "w") as package:
-        for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
-            package.write(file, file.relative_to(ROOT))
-    command += ["--py-files", str(place)]
+    if is_zip:
+        with zipfile.ZipFile(place, "w") as package:
+            for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
+                package.write(file, file.relative_to(ROOT))
+        command += ["--py-files", str(place)]
     command += [str(tmp_path / "job.py"), lake.url("t")]
     run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = dict(line.split(" ", 1) for line in run.stdout.splitlines() if " " in line)
     assert lines.get("loaded") == "[30]", run.stderr[-3000:]
     assert lines["metadata"] == "no"
     assert lines["format"] == "2"
-    assert "package.zip" in lines["from"]
-    assert "package.zip" in lines["executor"]
+    for line in ("from", "executor"):
+        assert ("package.zip/" if is_zip else f"{ROOT}/delta_sharing_client/") in lines[line]
     assert lines["pushed"] == "True"
     assert lines["named"] == "2"
     assert lines["registered"] == "5"
