@@ -82,8 +82,11 @@ def scans(frame: Any) -> Iterator[Any]:
 def pushed(frame: Any) -> Pushed | None:
     """Return what the one scan of ``frame`` is told; ``None`` where Spark saw that there is nothing to read."""
     scan = next(scans(frame), None)
-    if scan is None:
-        return None
+    return None if scan is None else pushed_by(scan)
+
+
+def pushed_by(scan: Any) -> Pushed:
+    """Return what ``scan`` is told."""
     method = scan.getClass().getDeclaredMethod("pushed", None)
     method.setAccessible(True)
     return Pushed.parse("pushed", method.invoke(scan, None))
