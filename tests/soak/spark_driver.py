@@ -92,6 +92,7 @@ def by_hand(stream: dict[str, Any]) -> None:
             ]
             check_again(str(out), last, rows)
             _write(out / f"{last}.json", rows)
+            hold(str(out))
             _write(commits / str(last), {})
             planner.commit(end)
     except Exception as error:
@@ -122,7 +123,7 @@ def sink(out: str) -> Any:
 
     def write(frame: Any, batch: int) -> None:
         # Spark Connect sends this function to its server, which has this package.
-        from tests.soak.spark_driver import check_again
+        from tests.soak.spark_driver import check_again, hold
 
         rows = [(row["id"], row.asDict().get("_change_type", "insert")) for row in frame.collect()]
         check_again(out, batch, rows)
@@ -130,8 +131,16 @@ def sink(out: str) -> Any:
         with open(part, "w") as file:
             json.dump(rows, file)
         os.replace(part, os.path.join(out, f"{batch}.json"))
+        hold(out)
 
     return write
+
+
+def hold(out: str) -> None:
+    """Wait for as long as the soak keeps batches from their commits, and leave a mark that one waits."""
+    while (Path(out) / "hold").exists():
+        (Path(out) / "held").touch()
+        time.sleep(0.05)
 
 
 def check_again(out: str, batch: int, rows: list[tuple[int, str]]) -> None:

@@ -1,8 +1,9 @@
 """Real kills of Spark drivers in the middle of streams: restarted until they are through, they lose and double no row.
 
-Each driver has the streams of some modes and is killed with SIGKILL, its Python workers with it, at a random moment;
-the tables grow meanwhile. One mode's server goes away for a minute in one of the lives, and that stream must outlast
-it. A batch that reaches its sink twice must hold the same rows both times. Then the streams run to the end of their
+Each driver has the streams of some modes and is killed with SIGKILL, its Python workers with it, at a random moment or
+after its sinks wrote a batch and before Spark commits it; the tables grow meanwhile. One mode's server goes away for a
+minute in one of the lives, and that stream must outlast it. A batch that reaches its sink twice must hold the same rows
+both times, and those that were not committed must come again. Then the streams run to the end of their
 tables, and the rows in their sinks are compared with those written. Needs PySpark 4.2 or newer and a JDK.
 """
 
@@ -38,6 +39,7 @@ HELP = "kill the drivers of Spark streams, and compare the rows"
 _START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
+_HELD = 0.4  # of the lives end between a sink and its commit
 # Streams must not come to the end of their tables before the end of the soak, nor stay far behind it.
 _COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 600, 1500
 Row = tuple[int, str]
@@ -214,6 +216,8 @@ class _Soak:
         self._grower.start()
         self.counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
         self.wrong: list[str] = []
+        # Batches that a sink has and that were not committed: each has to come again.
+        self._held: dict[str, set[int]] = collections.defaultdict(set)
 
     def run(self) -> None:
         began, drivers = time.monotonic(), itertools.cycle(self._drivers())
@@ -265,6 +269,9 @@ class _Soak:
 
     def _life(self, names: list[str]) -> None:
         before = {name: self._batches(name) for name in names}
+        if self._chance.random() < _HELD:
+            self._held_life(names)
+            return
         # Some die while their streams begin.
         begun = self._chance.choice([1, len(names), len(names), len(names)])
         with self._driver(names) as driver:
@@ -275,12 +282,37 @@ class _Soak:
             if "outage" in names and not self.counts["outage"]["outages"] and self._batches("outage"):
                 self._outlast(driver)
             time.sleep(self._chance.random() * (0.5 if self._arguments.by_hand else 3))
-            ended = [f"{name}: {self._failure(name)}" for name in names if self._failure(name)]
-            if driver.poll() is not None or ended:
-                self.wrong.append(f"streams ended by themselves: {ended}")
-                return
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
+            self._kill(driver, names)
+        self._note_life(names, before)
+
+    def _held_life(self, names: list[str]) -> None:
+        """Kill a driver all of whose sinks have written a batch that Spark has not committed."""
+        before = {name: self._batches(name) for name in names}
+        marks = [(self._places[name] / "out" / "hold", self._places[name] / "out" / "held") for name in names]
+        for hold, _ in marks:
+            hold.touch()
+        with self._driver(names) as driver:
+            wait_until(lambda: all(held.exists() for _, held in marks) or driver.poll() is not None, _START_SECONDS)
+            self._kill(driver, names)
+        for name, (hold, held) in zip(names, marks, strict=True):
+            hold.unlink()
+            if held.exists():
+                held.unlink()
+                last = max(self._log(name, "offsets"))
+                if last in self._log(name, "commits"):
+                    self.wrong.append(f"{name}: batch {last} was committed before its sink was done")
+                self._held[name].add(last)
+                self.counts[name]["held before the commit"] += 1
+        self._note_life(names, before)
+
+    def _kill(self, driver: subprocess.Popen[bytes], names: list[str]) -> None:
+        ended = [f"{name}: {self._failure(name)}" for name in names if self._failure(name)]
+        if driver.poll() is not None or ended:
+            self.wrong.append(f"streams ended by themselves: {ended}")
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+
+    def _note_life(self, names: list[str], before: Mapping[str, int]) -> None:
         for name in names:
             counts, offsets, commits = self.counts[name], self._log(name, "offsets"), self._log(name, "commits")
             counts["kills"] += 1
@@ -307,7 +339,7 @@ class _Soak:
 
     def _last_life(self, names: list[str]) -> None:
         with self._driver(names, last=True) as driver:
-            if wait_until(lambda: not any(map(self._missing, names)) or driver.poll() is not None, _END_SECONDS):
+            if wait_until(lambda: self._is_over(driver, names), _END_SECONDS):
                 time.sleep(5)  # what comes twice may come late
         for name in names:
             if self._failure(name):
@@ -317,10 +349,16 @@ class _Soak:
                 continue
             self._compare(name)
 
+    def _is_over(self, driver: subprocess.Popen[bytes], names: list[str]) -> bool:
+        return not any(map(self._missing, names)) or driver.poll() is not None or any(map(self._failure, names))
+
     def _compare(self, name: str) -> None:
         found, expected, due = self._rows(name), self._expected(name), self._expected(name, committed=True)
         self.counts[name]["rows"] = sum(found.values())
-        self.counts[name]["batches that came twice, the same"] = len(list((self._places[name] / "out").glob("*.again")))
+        again = {int(path.stem) for path in (self._places[name] / "out").glob("*.again")}
+        self.counts[name]["batches that came twice, the same"] = len(again)
+        if self._held[name] - again:
+            self.wrong.append(f"{name}: batches {sorted(self._held[name] - again)} did not come again")
         if due != expected:
             self.wrong.append(f"{name}: not at the end of its table after {_END_SECONDS:.0f} s; compared up to there")
         for what, rows in (("lost", due - found), ("doubled or strange", found - expected)):
