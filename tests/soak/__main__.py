@@ -17,6 +17,7 @@ from tests.soak import (
     spark_cluster,
     spark_kills,
     spark_large,
+    spark_merge,
     streams,
     urls,
 )
@@ -32,6 +33,7 @@ SOAKS: dict[str, ModuleType] = {
     "spark-cluster": spark_cluster,
     "spark-kills": spark_kills,
     "spark-large": spark_large,
+    "spark-merge": spark_merge,
     "streams": streams,
     "urls": urls,
 }

@@ -412,7 +412,7 @@ def replayed(site: Site, **options: object) -> None:
 def upserted(site: Site) -> None:
     """A change feed merged into another table by its key, in a sink that dies after it wrote: equal to the source."""
     table = site.write(ID_VALUE, properties=FEED)
-    live = _Keyed(table)
+    live = Keyed(table)
     live.insert({i: f"v{i}" for i in range(6)})
     target = site.folder / "target"
     dying = {0, 1}
@@ -443,7 +443,7 @@ def upserted(site: Site) -> None:
 ID_VALUE = pa.schema([("id", pa.int64()), ("value", pa.string())])
 
 
-class _Keyed:
+class Keyed:
     """A table of keys and values with a change feed, and what it holds."""
 
     def __init__(self, table: TableWriter) -> None:
