@@ -1,6 +1,6 @@
 """Random queries of Spark SQL over two tables, and the rows of these: joins, sets, groups, windows, subqueries, limits.
 
-``python -m tests.spark.plans [NUMBER]`` runs so many (300 by default): see ``test_plans``.
+``python -m tests.spark.plans [NUMBER [SEED]]`` runs so many (300 by default): see ``test_plans``.
 
 Every relation has the columns ``id, k, p, d, t``, so that any two can be combined, and every result is determined:
 what is limited is ordered by all columns, or counted. Names in braces stand for relations.
@@ -58,7 +58,7 @@ def rows(number: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def plans(number: int, seed: int = 4) -> list[Plan]:
+def plans(number: int, seed: int) -> list[Plan]:
     """Return so many plans; the first ones of a greater number are the same."""
     draw = random.Random(seed)
     return [Plan(_relation(draw, 1, kept=False), draw.random() < 0.5, _relation(draw, 3)) for _ in range(number)]
@@ -161,5 +161,5 @@ if __name__ == "__main__":
 
     import pytest
 
-    os.environ["PLANS"] = sys.argv[1] if len(sys.argv) > 1 else "300"
+    os.environ["PLANS"], os.environ["PLANS_SEED"] = [*sys.argv[1:], *["300", "4"][len(sys.argv) - 1 :]]
     sys.exit(pytest.main(["-n", "0", "-q", "-s", "tests/spark/test_plans.py", "--timeout", "7200"]))

@@ -20,7 +20,7 @@ from tests.tables import TableWriter
 
 pytestmark = pytest.mark.spark
 
-NUMBER = int(os.environ.get("PLANS", 300 if ALL else 5))
+NUMBER, SEED = int(os.environ.get("PLANS", 300 if ALL else 5)), int(os.environ.get("PLANS_SEED", 4))
 WAYS = ("pushed", "plain", "local")
 Rows = Counter[tuple[str, ...]]
 
@@ -51,7 +51,7 @@ def views(spark: Any, lake: Any) -> Iterator[None]:
 @pytest.mark.timeout(7200)
 def test_plans_have_the_same_rows_with_push_down_and_without(spark: Any, views: None) -> None:
     counts: Counter[str] = Counter()
-    for number, plan in enumerate(plans(NUMBER)):
+    for number, plan in enumerate(plans(NUMBER, SEED)):
         found = {way: _run(spark, plan, way, counts) for way in WAYS}
         counts["rows"] += found["local"].total()
         counts["with rows"] += bool(found["local"])
