@@ -52,10 +52,7 @@ def sliced(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.R
             yield batch.slice(start, size)
 
 
-Metadata = dict[bytes, bytes]
-
-
-def has_extension(field: pa.Field, unwanted: Callable[[Metadata], bool] = lambda metadata: True) -> bool:
+def has_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], bool] = lambda metadata: True) -> bool:
     """Whether a field, or one below it, has an extension type whose metadata is ``unwanted``."""
     metadata, kind = field.metadata or {}, field.type
     below = (kind.field(place) for place in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
@@ -63,10 +60,11 @@ def has_extension(field: pa.Field, unwanted: Callable[[Metadata], bool] = lambda
     return own or any(has_extension(item, unwanted) for item in below)
 
 
-def without_extension(field: pa.Field, unwanted: Callable[[Metadata], bool]) -> pa.Field:
-    """Return ``field`` with plain types in place of those that ``has_extension`` finds."""
-    if not has_extension(field, unwanted):
-        return field
+def without_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], bool]) -> pa.Field:
+    """Return ``field`` with plain types in place of those that ``has_extension`` finds.
+
+    Lists of every kind become plain ones, so call it for fields that have such a type only.
+    """
     kind = field.type
     if pa.types.is_struct(kind):
         field = field.with_type(pa.struct([without_extension(item, unwanted) for item in kind]))

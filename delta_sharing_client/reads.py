@@ -459,7 +459,8 @@ to_pandas().
         --------
         >>> table.scan(columns=["order_id", "country"], limit=1).to_csv("orders.csv")
         1
-        >>> print(open("orders.csv").read().strip())
+        >>> with open("orders.csv") as file:
+        ...     print(file.read().strip())
         "order_id","country"
         9,"US"
         """
@@ -492,7 +493,8 @@ to_pandas().
         --------
         >>> table.scan(columns=["order_id", "country"], limit=1).to_jsonl("orders.jsonl")
         1
-        >>> print(open("orders.jsonl").read().strip())
+        >>> with open("orders.jsonl") as file:
+        ...     print(file.read().strip())
         {"order_id":9,"country":"US"}
         """
         return self._to_file(path, FileFormat.JSONL)

@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 import pyarrow.fs
 
 from delta_sharing_client import optional
-from delta_sharing_client.arrow_forms import counting_name, sliced, with_counting, without_extension
+from delta_sharing_client.arrow_forms import counting_name, has_extension, sliced, with_counting, without_extension
 from delta_sharing_client.columns import narrowed, resolve_path
 from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
@@ -276,9 +276,10 @@ def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
     Raises ``UnsupportedFeatureError`` for a column that this DuckDB would cut.
     """
     version = optional.load("duckdb", "duckdb").__version__
-    for name in (field.name for field in schema if version.startswith("1.") and _has_nanoseconds(field.type)):
+    cut = next((field.name for field in schema if _has_nanoseconds(field.type)), None)
+    if cut is not None and version.startswith("1."):
         raise UnsupportedFeatureError(
-            f"DuckDB {version} cuts timestamps with a time zone to microseconds, and the column '{name}' has"
+            f"DuckDB {version} cuts timestamps with a time zone to microseconds, and the column '{cut}' has"
             " nanoseconds. Update DuckDB, or leave the column out.",
             feature="timestamp_nanos",
         )
@@ -288,7 +289,8 @@ def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
     def unwanted(metadata: dict[bytes, bytes]) -> bool:
         return refuses_all or b'"edges"' in metadata.get(b"ARROW:extension:metadata", b"")
 
-    return pa.schema([without_extension(field, unwanted) for field in schema], metadata=schema.metadata)
+    known = (without_extension(field, unwanted) if has_extension(field, unwanted) else field for field in schema)
+    return pa.schema(known, metadata=schema.metadata)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

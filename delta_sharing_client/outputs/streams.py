@@ -185,11 +185,19 @@ def hear_interrupts() -> None:
 def _listen(ear: socket.socket) -> None:
     global _interrupted
     while numbers := ear.recv(64):
-        # A program with its own handler decides itself what to end.
-        if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if signal.SIGINT in numbers and _ends_the_call(signal.getsignal(signal.SIGINT)):
             _interrupted = time.monotonic(), _main_place()
             for stream in _all_streams():
                 stream.interrupt()
+
+
+def _ends_the_call(handler: object) -> bool:
+    """Whether a handler of SIGINT raises ``KeyboardInterrupt``: Python's does, and that of a Spark session.
+
+    A program with its own handler decides itself what to end.
+    """
+    module = getattr(handler, "__module__", None) or ""
+    return handler is signal.default_int_handler or module.partition(".")[0] == "pyspark"
 
 
 def _is_interrupted() -> bool:

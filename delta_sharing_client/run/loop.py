@@ -114,14 +114,15 @@ def prepared() -> Iterator[None]:
 
     The loop is there after the block. A fork or the end of the interpreter must not happen during an import.
     """
-    making = None if _current is not None else threading.Thread(target=current, name="delta-sharing-prepare")
-    if making is not None:
-        making.start()
+    if _current is not None:
+        yield
+        return
+    making = threading.Thread(target=current, name="delta-sharing-prepare")
+    making.start()
     try:
         yield
     finally:
-        if making is not None:
-            making.join()
+        making.join()
 
 
 def _after_fork() -> None:

@@ -166,7 +166,7 @@ def test_rows_are_counted_from_the_log(table: ds.SharedTable, fetched: Fetched) 
     assert table.scan(limit=5).count() == 5
 
 
-@pytest.mark.skipif(duckdb.__version__.startswith("1.1."), reason="this DuckDB asks for a column to count by")
+@pytest.mark.skipif(duckdb.__version__.startswith("1.1."), reason="DuckDB 1.1 asks for a column to count by")
 def test_engines_count_rows_without_their_data(
     server: Any, table: ds.SharedTable, connection: duckdb.DuckDBPyConnection, fetched: Fetched
 ) -> None:

@@ -353,6 +353,8 @@ def _forked(case: Case) -> float:
     batches = case.scan.to_batches()
     _take(batches, case.chance.randrange(1, 6))
     time.sleep(case.moment())
+    # The timer of ``_one`` belongs to a thread, which a child does not have.
+    faulthandler.register(signal.SIGUSR1)
     child = os.fork()
     if not child:
         code = 1
@@ -415,6 +417,9 @@ def _exit_code(child: int) -> int:
     deadline = time.monotonic() + _HANGS_SECONDS / 2
     while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
+            # It prints where it is.
+            os.kill(child, signal.SIGUSR1)
+            time.sleep(2)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise AssertionError("the process hangs")

@@ -161,5 +161,6 @@ if __name__ == "__main__":
 
     import pytest
 
-    os.environ["PLANS"], os.environ["PLANS_SEED"] = [*sys.argv[1:], *["300", "4"][len(sys.argv) - 1 :]]
+    os.environ["PLANS"] = sys.argv[1] if len(sys.argv) > 1 else "300"
+    os.environ["PLANS_SEED"] = sys.argv[2] if len(sys.argv) > 2 else "4"
     sys.exit(pytest.main(["-n", "0", "-q", "-s", "tests/spark/test_plans.py", "--timeout", "7200"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import signal
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.outputs import streams
 from mock_server import catalog
 from tests.tables import TableWriter, rows_of
 
@@ -504,6 +506,12 @@ def test_an_error_is_one_sentence_without_a_traceback(spark: Any, lake: Any, tab
         assert "Traceback" not in text
         assert "delta_sharing_client/" not in text
         assert text.index("delta_sharing_client.errors.") < 200
+
+
+def test_ctrl_c_beside_a_session_ends_the_reads_of_engines(spark: Any) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    assert handler is not signal.default_int_handler
+    assert streams._ends_the_call(handler)
 
 
 def test_the_loader_looks_before_it_hands_over(spark: Any, lake: Any, table: TableWriter, tmp_path: Any) -> None:

@@ -46,7 +46,10 @@ class Rows(Iterator[pa.RecordBatch]):
 
 @pytest.fixture(autouse=True)
 def deaf() -> Iterator[None]:
+    # A Spark session of another test has changed it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
+    signal.signal(signal.SIGINT, before)
     signal.set_wakeup_fd(-1)
 
 
@@ -68,7 +71,16 @@ def test_a_closed_stream_gives_no_more() -> None:
         next(stream)
 
 
-def test_ctrl_c_ends_what_the_main_thread_waits_for() -> None:
+def of_a_session(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+of_a_session.__module__ = "pyspark.core.context"
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, of_a_session])
+def test_ctrl_c_ends_what_the_main_thread_waits_for(handler: Any) -> None:
+    signal.signal(signal.SIGINT, handler)
     streams.hear_interrupts()
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
@@ -78,7 +90,7 @@ def test_ctrl_c_ends_what_the_main_thread_waits_for() -> None:
         with pytest.raises(KeyboardInterrupt):
             _press()
         with pytest.raises(UsageError, match="It was closed"):
-            found.result(1)
+            found.result(5)
 
 
 def _press() -> None:
@@ -106,7 +118,7 @@ def test_ctrl_c_ends_the_beginning_of_a_read_too() -> None:
         with pytest.raises(KeyboardInterrupt):
             _press()
         with pytest.raises(UsageError, match="interrupted"):
-            found.result(1)
+            found.result(5)
         over.set()
 
 

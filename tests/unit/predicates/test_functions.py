@@ -877,7 +877,7 @@ def test_intervals_are_added_as_duckdb_adds_them(seconds: int, count: int, unit:
     assert (found.days * 86_400_000_000 if isinstance(found, Day) else found.nanoseconds // 1000) == expected
 
 
-@pytest.mark.skipif(duckdb.__version__.startswith("1.1."), reason="this DuckDB rounds halves in another way")
+@pytest.mark.skipif(duckdb.__version__.startswith("1.1."), reason="DuckDB 1.1 rounds halves in another way")
 @meets(fits=20, fails=5, rounded=10)
 @settings(max_examples=examples(300), deadline=None)
 @given(st.integers(-(10**9), 10**9), st.integers(0, 6), st.integers(1, 9), st.integers(0, 6))
