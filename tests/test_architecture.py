@@ -33,7 +33,6 @@ COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py
 NOUNS_WITH_ONE_READER = {
     "cli/commands.py": "the commands; program.py is the process around them",
     "cli/output.py": "what people and programs are shown",
-    "cli/target.py": "what a command is about: settings, client, table",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",

@@ -3,6 +3,7 @@
 What a command needs is imported when it runs: ``--help`` and completion answer at once, ``ls`` needs no pyarrow.
 """
 
+import datetime
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 import delta_sharing_client
-from delta_sharing_client.cli.program import JsonOption, ProfileOption, Program, Settings, VerboseOption
-from delta_sharing_client.cli.target import (
+from delta_sharing_client.cli.program import (
+    JsonOption,
+    ProfileOption,
+    Program,
+    Settings,
+    VerboseOption,
     names_of_schemas,
     names_of_shares,
     names_of_tables,
     open_client,
     open_table,
-    retention,
     run_sql,
     share_and_schema,
 )
@@ -573,7 +577,7 @@ def copy(
             columns=_split(columns),
             version=version,
             timestamp=timestamp,
-            retention=retention(keep_days),
+            retention=_retention(keep_days),
             repair=repair,
         )
         if done.version != shown:
@@ -659,6 +663,14 @@ def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str]
     from delta_sharing_client.cli import output
 
     output.print_json(list(items)) if settings.as_json else output.print_items(items, columns)
+
+
+def _retention(days: float) -> datetime.timedelta:
+    """Return ``days`` as a duration; ``UsageError`` if it is too long."""
+    try:
+        return datetime.timedelta(days=days)
+    except (OverflowError, ValueError):
+        raise UsageError(f"The option --keep-days must be a number of days such as 7, found {days}.") from None
 
 
 def _split(columns: Sequence[str] | None) -> list[str] | None:

@@ -17,7 +17,7 @@ import typer.main
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.output import type_text
-from delta_sharing_client.cli.target import names_of_schemas, names_of_shares, names_of_tables
+from delta_sharing_client.cli.program import names_of_schemas, names_of_shares, names_of_tables
 from delta_sharing_client.delta.schema import parse_schema
 
 
