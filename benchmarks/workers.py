@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def ours(job: dict) -> int:
@@ -156,35 +156,32 @@ def polars(job: dict) -> int:
     return len(frame.collect().to_pandas())
 
 
-def spark(job: dict, local_files: bool) -> int:
-    """Plain PySpark: our source, or Spark's Parquet reader with the same files on the local disk (the limit)."""
-    from pyspark.sql import SparkSession
+class _SparkQuery(NamedTuple):
+    """``SELECT values WHERE condition``, and its columns; without values, all rows go to a sink that drops them."""
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.memory", "4g")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    values: tuple[str, ...] = ()
+    condition: str = "true"
+    columns: str = ""
 
-    def frame(**options: str):
-        if local_files:
-            return (
-                session.read.option("recursiveFileLookup", "true")
-                .option("pathGlobFilter", "*.parquet")
-                .parquet(job["directory"])
-            )
-        return session.read.format("deltaSharing").options(**options).load(f"{job['profile']}#{job['table']}")
+
+_SPARK_QUERIES = {
+    "spark-scan": _SparkQuery(),
+    "spark-many": _SparkQuery(),
+    "spark-sum": _SparkQuery(("count(long_0)", "sum(CAST(long_0 AS DOUBLE))"), columns="long_0"),
+    "spark-count": _SparkQuery(("count(1)",), "city = 'Lima'", "city"),
+    "spark-wide": _SparkQuery(("count(a)", "sum(a)"), "b >= 1900000", "a, b"),
+}
+
+
+def spark(job: dict) -> int:
+    """One query with push-down, with our options, without both, of local files (the limit), or by the JVM connector."""
+    session, query = _spark_session(job), _SPARK_QUERIES[job["action"]]
 
     def run() -> int:
-        action = job["action"]
-        if action == "spark-sum":
-            return frame(columns="long_0").selectExpr("count(long_0)", "sum(CAST(long_0 AS DOUBLE))").collect()[0][0]
-        if action == "spark-count":
-            return frame(filter="city = 'Lima'", columns="city").where("city = 'Lima'").count()
-        frame().write.format("noop").mode("overwrite").save()
+        frame = _spark_frame(session, job, query).where(query.condition)
+        if query.values:
+            return frame.selectExpr(*query.values).collect()[0][0]
+        frame.write.format("noop").mode("overwrite").save()
         return 0
 
     run()  # starts the workers of the JVM and of Python, which every Spark program does once
@@ -195,40 +192,30 @@ def spark(job: dict, local_files: bool) -> int:
     return rows
 
 
-def spark_wide(job: dict) -> int:
-    """One query of 2 of 50 columns: with pushdown, with options, without both, of local files, by the JVM connector."""
+def _spark_session(job: dict) -> Any:
     from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.memory", "4g")
+    if job["contender"] == "spark-jvm":
+        builder = builder.config("spark.jars", os.environ["DELTA_SHARING_JVM_CONNECTOR"])
+        builder = builder.config("spark.delta.sharing.network.never.use.https", "true")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _spark_frame(session: Any, job: dict, query: _SparkQuery) -> Any:
     import delta_sharing_client as ds
 
     who, url = job["contender"], f"{job['profile']}#{job['table']}"
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    if who == "spark-jvm":
-        builder = builder.config("spark.jars", os.environ["DELTA_SHARING_JVM_CONNECTOR"])
-        builder = builder.config("spark.delta.sharing.network.never.use.https", "true")
-    session = builder.config("spark.driver.memory", "4g").getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    condition = "b >= 1900000"
-
-    def run() -> int:
-        if who == "spark-pushed":
-            frame = ds.load_as_spark(url, spark=session)
-        elif who == "spark-local":
-            frame = session.read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.parquet")
-            frame = frame.parquet(job["directory"])
-        elif who == "spark-options":
-            options = {"columns": "a, b", "filter": condition}
-            frame = session.read.format("deltaSharing").options(**options).load(url)
-        else:
-            frame = session.read.format("deltaSharing").load(url)
-        return frame.where(condition).selectExpr("count(a)", "sum(a)").collect()[0][0]
-
-    run()
-    start_clock()
-    rows = run()
-    _started["seconds"] = time.perf_counter() - _started["at"]
-    session.stop()
-    return rows
+    if who == "spark-ours":
+        return ds.load_as_spark(url, spark=session)
+    if who == "spark-local":
+        files = session.read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.parquet")
+        return files.parquet(job["directory"])
+    options = {"columns": query.columns, "filter": query.condition} if who == "spark-options" else {}
+    return session.read.format("deltaSharing").options(**options).load(url)
 
 
 STARTS = {
@@ -278,9 +265,7 @@ WORKERS = {
     "local": local,
     "memory": memory,
     "polars": polars,
-    "spark-ours": lambda job: spark(job, False),
-    "spark-local": lambda job: spark_wide(job) if job["action"] == "spark-wide" else spark(job, True),
-    **dict.fromkeys(("spark-pushed", "spark-options", "spark-plain", "spark-jvm"), spark_wide),
+    **dict.fromkeys(("spark-ours", "spark-options", "spark-plain", "spark-local", "spark-jvm"), spark),
 }
 
 _started: dict[str, Any] = {"at": 0.0, "processor": 0.0, "peak": 0, "calls": 0, "stages": {}, "frame": 0}
