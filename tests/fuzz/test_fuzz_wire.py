@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,8 +75,9 @@ def test_the_files_that_are_damaged_are_valid_in_every_way_of_reading() -> None:
 
 
 def test_a_process_that_dies_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_parquet.sys, "executable", "false")
-    monkeypatch.setattr(fuzz_parquet.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
-    monkeypatch.setattr(fuzz_parquet.time, "monotonic", iter((0.0, 0.0, 9.0)).__next__)
+    # Only what this module sees: other threads look at the clock too.
+    monkeypatch.setattr(fuzz_parquet, "sys", SimpleNamespace(executable="false"))
+    monkeypatch.setattr(fuzz_parquet, "tempfile", SimpleNamespace(mkdtemp=lambda prefix: str(tmp_path)))
+    monkeypatch.setattr(fuzz_parquet, "time", SimpleNamespace(monotonic=iter((0.0, 0.0, 9.0)).__next__))
 
     assert fuzz_parquet.supervise(2, 1, lambda line: None) == 1

@@ -111,7 +111,7 @@ def test_version_of_golden_table_reads_from_its_directory(served: Served, name: 
 
 
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
-@pytest.mark.parametrize("name", sample(IN_S3, 2))
+@pytest.mark.parametrize("name", sample(IN_S3, 4))
 def test_golden_table_in_s3_is_the_same_both_ways(in_s3: Served, name: str) -> None:
     table = in_s3.table(name)
     by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -268,7 +269,7 @@ class Unused:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(watch.time, "monotonic", found)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=found))
     return found
 
 

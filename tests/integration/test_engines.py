@@ -185,7 +185,7 @@ def test_ibis_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
     ]
 
 
-def test_ray(scan: ds.Scan) -> None:
+def test_ray(scan: ds.Scan, odd: ds.SharedTable) -> None:
     pytest.importorskip("ray", reason="bash .ci/engines runs this with Ray")
     import ray
     import ray.data
@@ -194,5 +194,10 @@ def test_ray(scan: ds.Scan) -> None:
     try:
         dataset = run("Ray", ray=ray, scan=scan, read_part=read_part)["dataset"]
         assert sorted(row["id"] for row in dataset.take_all()) == list(range(1, 40))
+        dataset = run("Ray", ray=ray, scan=odd.scan(), read_part=read_part)["dataset"]
+        chosen = dataset.filter(lambda row: row["страна"] == ODD_PARTITIONS[1])
+        expected = sorted(odd.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+        assert sorted(dataset.take_all(), key=lambda row: row["id"]) == expected
+        assert sorted(row["名"] for row in chosen.take_all()) == sorted(ODD_TEXTS)
     finally:
         ray.shutdown()

@@ -27,7 +27,8 @@ VALUES = {
     "throttle": "1",
     "page-size": "1",
     "async-pending": "1",
-    "slow": "4",
+    # Far beyond read_timeout: under load the reader's thread may wait seconds for its turn.
+    "slow": "9",
     "429-retry-after": "0",
     "error-body": "1000000",
 }

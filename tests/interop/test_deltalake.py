@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-from tests.effort import with_last
+from tests.effort import sample, with_last
 from tests.golden import corpus
 from tests.interop.rebuilt import rebuild_feed, rebuild_snapshot
 from tests.interop.served_tables import ServedTables, change_queries, names, serving
@@ -48,7 +48,6 @@ WRONG_FEEDS = {"spark.change-feed-vectors": "takes no difference of the deletion
 RAW_VARIANTS = ds.ReadOptions(variant_as=ds.VariantAs.STRUCT)
 
 pytestmark = pytest.mark.skipif(not TAKES_VIEWS, reason="deltalake gives views, which this pyarrow does not take")
-by_table = pytest.mark.parametrize("name", names())
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedTables]:
         yield served
 
 
-@by_table
+@pytest.mark.parametrize("name", sample(names(), 2))
 def test_local_copy_brought_up_to_date_version_by_version_has_the_same_rows(
     served: ServedTables, name: str, tmp_path: pathlib.Path
 ) -> None:
@@ -74,7 +73,7 @@ def test_local_copy_brought_up_to_date_version_by_version_has_the_same_rows(
         assert_same_rows(f"{name} before", tmp_path, earlier.local_version, rows)
 
 
-@by_table
+@pytest.mark.parametrize("name", sample(names(), 2, 1))
 def test_rebuilt_log_over_local_files_has_the_same_rows(
     served: ServedTables, name: str, tmp_path: pathlib.Path
 ) -> None:

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -158,7 +159,7 @@ def test_such_a_process_is_waited_for_once_and_not_for_every_block(
 ) -> None:
     cache.put("f", block(0, 50), 200, V1)
     pauses: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
     with FileLock(tmp_path / "cache" / ".lock", "Taken."):
         cache.put("g", block(0, 50), 200, V1)

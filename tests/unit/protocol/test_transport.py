@@ -7,6 +7,7 @@ import os
 import pickle
 import socket
 import types
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -239,7 +240,7 @@ def test_a_response_may_list_as_many_files_as_the_limit(server, rest, table, wir
     ("expires", "is_old"), [(None, False), (160_000, True), (160_001, False), (100_000, True), (0, True)]
 )
 def test_a_url_is_old_a_minute_before_it_expires(monkeypatch, expires, is_old):
-    monkeypatch.setattr(protocol_urls.time, "time", lambda: 100.0)
+    monkeypatch.setattr(protocol_urls, "time", SimpleNamespace(time=lambda: 100.0))
     assert protocol_urls._Url("https://x/a", expires).is_old() is is_old
 
 
