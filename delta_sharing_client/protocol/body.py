@@ -70,7 +70,7 @@ def body_chunks(
 
 
 def start_of_body(response: requests.Response, limit: int) -> bytes:
-    """Return the first ``limit`` bytes of an error's body, or as many as arrive."""
+    """Return the first ``limit`` bytes of an error's body, up to a whole word, or as many as arrive."""
     body = b""
     try:
         for chunk in body_chunks(response, "Reading an error"):
@@ -79,7 +79,8 @@ def start_of_body(response: requests.Response, limit: int) -> bytes:
                 break
     except (Transient, DeltaSharingError):
         pass  # the status is enough; the text is optional
-    return body[:limit]
+    # A part of a secret would not be masked.
+    return body if len(body) <= limit else body[:limit].rpartition(b" ")[0]
 
 
 def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:
