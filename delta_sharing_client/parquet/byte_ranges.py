@@ -16,8 +16,11 @@ from delta_sharing_client.errors import DataError
 GAP = 64 * 1024
 # At most this share of the needed bytes may be downloaded unnecessarily, to save requests ...
 WASTE_SHARE = 0.05
-# ... or this much, if that is more.
+# ... or this much, if that is more ...
 WASTE_FLOOR = 8 * 1024
+# ... or this much for each gap, which is less than the headers of a request. Some writers leave a hundred bytes between
+# column chunks.
+WASTE_EACH = 512
 
 
 class ByteRange(NamedTuple):
@@ -45,17 +48,23 @@ def merge(ranges: Iterable[ByteRange]) -> list[ByteRange]:
 
 
 def coalesce(
-    ranges: Iterable[ByteRange], *, gap: int = GAP, waste_share: float = WASTE_SHARE, waste_floor: int = WASTE_FLOOR
+    ranges: Iterable[ByteRange],
+    *,
+    gap: int = GAP,
+    waste_share: float = WASTE_SHARE,
+    waste_floor: int = WASTE_FLOOR,
+    waste_each: int = WASTE_EACH,
 ) -> list[ByteRange]:
     """Return ranges that cover ``ranges`` with fewer requests.
 
     The smallest gaps are closed first, none wider than ``gap``, as long as the unnecessary bytes stay below
-    ``waste_share`` of the needed ones (or below ``waste_floor``).
+    ``waste_share`` of the needed ones (or below ``waste_floor``, or below ``waste_each`` for each gap).
     """
     needed = merge(ranges)
     if len(needed) < 2:
         return needed
-    budget = max(waste_floor, waste_share * sum(item.length for item in needed))
+    share = waste_share * sum(item.length for item in needed)
+    budget = max(waste_floor, share, waste_each * (len(needed) - 1))
     closed: set[int] = set()
     gaps = sorted((right.start - left.stop, index) for index, (left, right) in enumerate(itertools.pairwise(needed)))
     for width, index in gaps:

@@ -31,22 +31,26 @@ def test_merged_ranges_are_the_union_sorted_and_apart(ranges: list[ByteRange]) -
 
 
 @meets(closed=6, apart=15)
-@given(RANGES, st.integers(0, 400), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 200))
+@given(RANGES, st.integers(0, 400), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 200), st.integers(0, 50))
 def test_coalesced_ranges_cover_all_within_the_waste_allowed(
-    ranges: list[ByteRange], gap: int, share: float, floor: int
+    ranges: list[ByteRange], gap: int, share: float, floor: int, each: int
 ) -> None:
-    found = coalesce(ranges, gap=gap, waste_share=share, waste_floor=floor)
+    found = coalesce(ranges, gap=gap, waste_share=share, waste_floor=floor, waste_each=each)
     needed = covered(ranges)
     met("closed", len(found) < len(merge(ranges)))
     met("apart", len(found) > 1)
     assert needed <= covered(found)
-    assert len(covered(found)) - len(needed) <= max(floor, share * len(needed))
+    allowed = max(floor, share * len(needed), each * (len(merge(ranges)) - 1))
+    assert len(covered(found)) - len(needed) <= allowed
     assert len(found) <= len(merge(ranges))
 
 
 def test_narrow_gaps_are_closed_before_wide_ones() -> None:
     ranges = [ByteRange(0, 100), ByteRange(130, 200), ByteRange(205, 300)]
-    assert coalesce(ranges, gap=50, waste_share=0.0, waste_floor=10) == [ByteRange(0, 100), ByteRange(130, 300)]
+    assert coalesce(ranges, gap=50, waste_share=0.0, waste_floor=10, waste_each=0) == [
+        ByteRange(0, 100),
+        ByteRange(130, 300),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +66,12 @@ def test_narrow_gaps_are_closed_before_wide_ones() -> None:
         ({"gap": 30, "waste_floor": 0, "waste_share": 0.174}, [30]),
         ({"gap": 30, "waste_floor": 5, "waste_share": 0.02}, [30]),
         ({"gap": 0, "waste_floor": 100, "waste_share": 1.0}, [30, 5]),
+        ({"gap": 30, "waste_floor": 0, "waste_share": 0.0, "waste_each": 17}, [30]),
+        ({"gap": 30, "waste_floor": 0, "waste_share": 0.0, "waste_each": 18}, []),
     ],
 )
 def test_gaps_are_closed_up_to_each_limit(limits: dict[str, float], gaps: list[int]) -> None:
-    found = coalesce([ByteRange(10, 110), ByteRange(140, 200), ByteRange(205, 245)], **limits)
+    found = coalesce([ByteRange(10, 110), ByteRange(140, 200), ByteRange(205, 245)], **{"waste_each": 0, **limits})
     assert [right.start - left.stop for left, right in itertools.pairwise(found)] == gaps
     assert (found[0].start, found[-1].stop) == (10, 245)
 
