@@ -193,11 +193,11 @@ class Lines:
         Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated one,
         and an error that the server reports in one.
         """
-        # The first lines show whether this is a valid response at all, so they are decoded one by one.
-        decoded = _decoded_at_once(block.text) if self._is_answer and SHORTCUTS.lines_at_once else None
+        decoded = _decoded_at_once(block.text) if SHORTCUTS.lines_at_once else None
         if decoded is None:
             return self._one_by_one(block)
         self._count += len(decoded)
+        self._is_answer = self._is_answer or any(line != NOTHING for line in decoded)
         return iter(decoded)
 
     def _one_by_one(self, block: Block) -> Iterator[Line]:

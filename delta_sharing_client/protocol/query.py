@@ -80,7 +80,6 @@ class QueryRequest:
         check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
         if self.timestamp is not None:
             object.__setattr__(self, "timestamp", to_instant(self.timestamp, "timestamp"))
-        check_one_of(version=self.version, timestamp=self.timestamp, starting_version=self.starting_version)
         check_one_of(
             refresh_token=self.refresh_token,
             version=self.version,

@@ -183,6 +183,19 @@ def test_a_501_of_a_later_page_and_of_a_poll_is_tried_again(server, rest, table,
     assert len(sleeps) >= 2
 
 
+def test_the_first_url_to_expire_counts_over_all_pages(server, rest, table, wire):
+    pages = (("1", {"expirationTimestamp": 50}), ("2", {}), ("3", {"expirationTimestamp": 40}), ("", {}))
+    replies = []
+    for token, fields in pages:
+        page = (*wire.parquet_head(), wire.parquet_file(f"f{token}", **fields))
+        replies.append(wire.ndjson(*page, {"endStreamAction": {"nextPageToken": token}}))
+    server.on("POST", QUERY, *replies)
+
+    answer = query_table(rest, table)
+    assert len(list(answer.actions)) == 4
+    assert answer.min_url_expiration == 40
+
+
 def test_a_table_that_an_old_server_does_not_have_is_not_found(server, rest, table, wire):
     server.on("POST", QUERY, wire.error(501, "NOT_IMPLEMENTED"), wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no t"))
 

@@ -330,6 +330,14 @@ def test_expired_token_is_an_error_before_any_request(server):
     assert server.seen == []
 
 
+def test_a_token_that_expires_later_is_sent(server, wire):
+    fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "planted"}
+    server.on("GET", "/shares", wire.as_json({}))
+
+    assert RestClient(Profile.load({**fields, "expirationTime": "2221-11-12T00:12:29.0Z"})).list_shares() == []
+    assert server.seen[0].headers["authorization"] == "Bearer planted"
+
+
 def test_client_pickles_without_connections_and_works_again(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({}))
     rest.list_shares()
@@ -652,6 +660,15 @@ def test_advice_names_the_nearest(given, advice):
     assert _nearest(given, ["Sales", "sales_2024", "sales_2023_old", "x"], "none") == advice
 
 
+def test_the_nearest_share_is_found_in_any_case(server, rest, wire):
+    given, found = TableName("SALES-24", "s", "t"), {"name": "t", "schema": "s", "share": "Sales"}
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": "X-24"}, {"name": "Sales"}]}))
+    server.on("GET", "/shares/Sales/all-tables", wire.as_json({"items": [found]}))
+    server.on("GET", "/shares/SALES-24/schemas/s/tables/t/version", wire.error(404, "RESOURCE_DOES_NOT_EXIST"))
+    with pytest.raises(NotFoundError, match=r"Did you mean 'Sales\.s\.t'\?"), rest.about(given):
+        rest.table_version(given)
+
+
 def test_a_redirect_from_https_to_http_is_refused_and_others_are_not(rest, monkeypatch):
     transport = rest.operation()
     request = Request(method="GET", path=("shares",), doing="Listing the shares")
@@ -714,6 +731,14 @@ def test_total_timeout_holds_for_tries_and_their_waits(server, profile, wire):
     server.on("GET", "/shares", wire.error(503, "X"))
     with pytest.raises(RequestError):
         RestClient(profile, ReadOptions(total_timeout=0.3, max_attempts=50)).list_shares()
+    assert len(server.seen) < 10
+
+
+def test_total_timeout_holds_for_one_request_that_is_no_part_of_an_operation(server, profile, wire):
+    server.on("GET", "/shares", wire.error(503, "X"))
+    transport = RestClient(profile, ReadOptions(total_timeout=0.3, max_attempts=50))
+    with pytest.raises(RequestError):
+        transport.fetch(Request(method="GET", path=("shares",), doing="Listing the shares"))
     assert len(server.seen) < 10
 
 

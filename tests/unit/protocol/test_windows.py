@@ -10,6 +10,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -23,8 +25,10 @@ import mock_server
 from benchmarks.long_listing import FIRST_COMMIT, ROWS
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile
+from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
+from delta_sharing_client.protocol.query import ChangesQuery
 from delta_sharing_client.protocol.rest import RestClient
 from mock_server.wire import Change
 from tests.quota import meets, met
@@ -343,6 +347,15 @@ def test_closing_ends_a_window_that_waits_for_its_server(
         next(batches)
     released.set()
     nothing_is_left(server)
+
+
+def test_windows_that_are_broken_off_send_no_more_requests(server: Any, rest: RestClient, table: Any) -> None:
+    end: Any = SimpleNamespace(response_format=ResponseFormat.DELTA)
+    feed = windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])
+    feed.break_off()
+    with pytest.raises(CancelledError):
+        next(feed.windows())
+    assert not server.seen
 
 
 @pytest.mark.parametrize("begun", [False, True])
