@@ -4,6 +4,7 @@ The body of an error becomes an exception (protocol: 4xx and 5xx responses have 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import re
 import zlib
@@ -21,7 +22,7 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.network import content_codings
 from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.protocol.watch import library_errors, network_failure
-from delta_sharing_client.redact import scrub
+from delta_sharing_client.redact import MASK, scrub
 from delta_sharing_client.retry import Transient
 
 if TYPE_CHECKING:
@@ -69,18 +70,25 @@ def body_chunks(
         yield chunk
 
 
-def start_of_body(response: requests.Response, limit: int) -> bytes:
-    """Return the first ``limit`` bytes of an error's body, up to a whole word, or as many as arrive."""
+def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str]) -> bytes:
+    """Return the first ``limit`` bytes of an error's body, or as many as arrive, with ``secrets`` masked if it is cut.
+
+    Of a secret that is cut, the beginning is left out.
+    """
     body = b""
     try:
         for chunk in body_chunks(response, "Reading an error"):
             body += chunk
             if len(body) >= limit:
                 break
+        else:
+            return body
     except (Transient, DeltaSharingError):
         pass  # the status is enough; the text is optional
-    # A part of a secret would not be masked.
-    return body if len(body) <= limit else body[:limit].rpartition(b" ")[0]
+    known = [secret.encode() for secret in secrets if secret]
+    body = functools.reduce(lambda text, secret: text.replace(secret, MASK.encode()), known, body[:limit])
+    ends = (secret[:length] for secret in known for length in range(len(secret)))
+    return body.removesuffix(max(filter(body.endswith, ends), key=len, default=b""))
 
 
 def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -292,7 +292,7 @@ class Transport:
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
         challenge = response.headers.get("WWW-Authenticate")
-        body = start_of_body(response, _MAX_ERROR_BYTES)
+        body = start_of_body(response, _MAX_ERROR_BYTES, self.secrets())
         refusal = Refusal.read(response.status_code, body, self.secrets(), challenge)
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
         if is_retried(response.status_code, negotiates=request.negotiates):

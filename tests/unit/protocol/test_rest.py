@@ -100,12 +100,15 @@ def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
         "auxiliaryLocations": ["s3://c/t"],
         "accessModes": ["url", "dir"],
     }
-    server.on("GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [item, {"name": "u"}]}))
+    server.on(
+        "GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [item, {"name": "u"}, {**item, "share": "A"}]})
+    )
 
     assert rest.list_schemas("a") == [Schema("d", "A"), Schema("e", "a")]
-    first, second = rest.list_tables("a", "d")
+    first, second, third = rest.list_tables("a", "d")
     assert first == Table("t", "a", "d", "2", "1", "T", "s3://b/t", ("s3://c/t",), ("url", "dir"))
     assert second == Table("u", "a", "d")
+    assert third.share == "A"
     assert first.full_name == TableName("a", "d", "t")
 
 
@@ -527,6 +530,18 @@ def test_endless_error_page_is_read_up_to_a_bound(server, rest, wire):
     with pytest.raises(RequestError) as caught:
         rest.list_shares()
     assert len(caught.value.server_message) == 16_384
+
+
+@pytest.mark.parametrize("length", [1, 5, -1, None])
+@pytest.mark.parametrize("is_endless", [True, False])
+def test_no_beginning_of_a_secret_is_shown_where_an_error_is_cut(server, rest, wire, length, is_endless):
+    shown = f"no {wire.token} {wire.token[:length]}"
+    padded = shown.rjust(64 * 1024).encode() if is_endless else shown.encode()
+    server.on("GET", "/shares", wire.Reply(400, padded + b"more", framing="cut-length", cut=len(padded)))
+
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert caught.value.server_message == ("no *** ***" if length is None else "no ***")
 
 
 # === What a request carries ===
