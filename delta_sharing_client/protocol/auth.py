@@ -340,8 +340,7 @@ def _grants(given: Credentials) -> list[tuple[dict[str, str], _Form]]:
     if isinstance(given, PrivateKeyJwt):
         assertion = _signed(given)
         return [({}, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion})]
-    if not isinstance(given, ClientCredentials):
-        raise ProfileError(f"Credentials of the kind {type(given).__name__} cannot fetch a token.")
+    assert isinstance(given, ClientCredentials), f"credentials of the kind {type(given).__name__} fetch no token"
     named = (("scope", given.scope), ("audience", given.audience), ("resource", given.resource))
     form: _Form = {"grant_type": "client_credentials"}
     form.update((name, value) for name, value in named if value)

@@ -139,7 +139,7 @@ def _struct(kind: inspect.StructType, raw: bytes, found: collections.Counter[str
         if name not in given:
             continue
         value = _read(field.type, given[name], name, found)
-        if value is None and not takes_null and not field.required:
+        if value is None and not takes_null:
             found[f"'{name}' is null"] += 1
             continue
         values[name] = value

@@ -87,7 +87,7 @@ class ParquetBytes:
         if not self.replaced and [(block.start, block.stop) for block in self.blocks] == [(0, self.size)]:
             source = pa.BufferReader(self.blocks[0].data)
         else:
-            source = pa.PythonFile(SparseFile(self.size, self.blocks, self.replaced), mode="r")
+            source = pa.PythonFile(SparseFile(self.size, self.blocks, self.replaced))
         return open_reader(source, self.metadata, read_dictionary)
 
     def chunk(self, chunk: Chunk) -> memoryview:
@@ -176,7 +176,7 @@ class FileDecoder:
             while position < stop and (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
                 for first, end in self.layout.stretches(group, position, position + rows):
-                    part = raw if end - first == rows else _part(raw, first - position, end - first)
+                    part = _part(raw, first - position, end - first)
                     yield self._located(self._visible, group, part, first, end - first)
                 position += rows
             if position < stop or position > self.layout.row_starts[group + 1]:
@@ -362,7 +362,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     suspects: dict[int, ChunkPages] = {}
     for leaf in layout.leaves:
         chunk, column = layout.chunks.get(group, leaf), schema.column(leaf)
-        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
+        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, column.length))
         is_suspect = chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound
         if not is_suspect and chunk.uncompressed <= most:
             continue
@@ -443,8 +443,8 @@ def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch |
     Nested columns are always copied: what is below a slice of one still has the elements of the other rows, and a
     conversion would fail for a value in a row that does not exist.
     """
-    if raw is None:
-        return None
+    if raw is None or raw.num_rows == rows:
+        return raw
     if 2 * rows > raw.num_rows and not any(map(pa.types.is_nested, raw.schema.types)):
         return raw.slice(start, rows)
     return raw.take(pa.array(np.arange(start, start + rows)))
@@ -494,6 +494,5 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: list[tuple[dict[str, 
         return rows_without_columns(sum(rows for _, rows in held))
     arrays = []
     for column in columns:
-        parts = [pa.repeat(constants[column.name], rows) for constants, rows in held]
-        arrays.append(parts[0] if len(parts) == 1 else pa.concat_arrays(parts))
+        arrays.append(pa.concat_arrays([pa.repeat(constants[column.name], rows) for constants, rows in held]))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))

@@ -286,8 +286,17 @@ def test_what_a_file_does_not_say_is_unknown() -> None:
         ),
         (PARQUET, delta(), "a parquet response gives each file a url"),
         (PARQUET, {"file": {"id": "f"}}, "a parquet response gives each file a url"),
-        (DELTA, {**delta(), "add": {"id": "f"}}, "expected exactly one of .*; found file, add"),
         (PARQUET, {**parquet(), **parquet("remove")}, "expected exactly one of .*; found file, remove"),
+        *(
+            (DELTA, {**delta(), **other}, f"expected exactly one of .*; found .*{key}")
+            for other in (
+                *(parquet(kind) for kind in ("add", "cdf", "remove")),
+                *HEADS[DELTA],
+                {"endStreamAction": {}},
+                {"queryStatus": {}},
+            )
+            for key in other
+        ),
         (DELTA, {"queryStatus": {}}, "queryStatus must be the only line"),
     ],
 )

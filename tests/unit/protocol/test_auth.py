@@ -128,6 +128,7 @@ def test_one_token_serves_many_requests_and_threads(server, oauth, wire):
         (3600, 3500, False),
         (3600, 3545, True),
         ("300", 200, False),
+        ("300", 265, False),
         ("300", 275, True),
         (None, 200, False),
         (0, 1, False),
@@ -196,7 +197,8 @@ def test_token_endpoint_that_gives_no_token_is_an_auth_error(server, oauth, wire
     with pytest.raises(AuthError, match=shown) as caught:
         oauth().list_shares()
     assert "planted" not in str(caught.value) + repr(vars(caught.value))
-    assert {seen.path for seen in server.seen} == {"/token"}
+    # Another way to send the secret is for a refusal of this one.
+    assert [seen.path for seen in server.seen] == ["/token"] * {400: 2, 401: 2, 503: 3}.get(status, 1)
 
 
 def test_token_endpoint_that_is_not_there_is_a_transport_error(server, oauth):

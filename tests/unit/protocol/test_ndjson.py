@@ -98,8 +98,8 @@ def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
 
 
 def test_lines_of_files_are_decoded_at_once_unless_one_may_be_an_error():
-    text = b'{"file":{"id":"a","url":"%s"}}\n{"file":{"id":"b"}}'
-    assert [line.file.id for line in wire_lines._decoded_at_once(text)] == ["a", "b"]
+    text = b'{"file":{"id":"a","url":"%s"}}\n{"file":{"id":"b"}}\n{"file":{"id":"c"}}'
+    assert [line.file.id for line in wire_lines._decoded_at_once(text)] == ["a", "b", "c"]
     for code in (b"errorCode", b"error_code"):
         assert wire_lines._decoded_at_once(text + b'\n{"%s":"X"}' % code) is None
 
@@ -119,6 +119,11 @@ def test_a_schema_has_so_many_fields(monkeypatch, names, is_refused):
 @pytest.mark.parametrize("halves", [(b'{"new":[1', b"2]}"), (b'{"new":[[1]', b"[2]]}"), (b'{"new":', b"3}")])
 def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):
     text = b"{}" + between + b"{}\n" + b"\n".join(halves)
+    assert wire_lines._decoded_at_once(text) is None
+
+
+@pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])
+def test_a_number_is_no_line(text):
     assert wire_lines._decoded_at_once(text) is None
 
 

@@ -201,6 +201,7 @@ def test_a_table_that_an_old_server_does_not_have_is_not_found(server, rest, tab
 
     with pytest.raises(NotFoundError, match="no t"):
         query_table(rest, table)
+    assert len(server.seen) == 2
 
 
 def test_capabilities_of_one_request_do_not_leak_into_the_next(server, rest, table, wire):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-from delta_sharing_client.delta.data_types import StructField
+from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
@@ -229,6 +229,28 @@ def test_what_is_the_tables_already_is_returned_as_it_is() -> None:
 def test_another_type_is_refused_by_its_path(found: pa.DataType, target: pa.DataType, path: str) -> None:
     with pytest.raises(DataError, match=f"Column '{path}' must have the table's type .* but the file has"):
         column_of(found, pa.field("c", target))
+
+
+@pytest.mark.parametrize(
+    ("names", "leaves"),
+    [
+        (["metadata", "value"], 2),
+        (["typed_value", "value", "metadata"], 3),
+        (["metadata", "typed_value"], 2),
+        (["metadata"], None),
+        (["value", "typed_value"], None),
+        (["metadata", "value", "more"], None),
+        (None, None),
+    ],
+)
+def test_a_variant_is_a_struct_of_its_parts(names: list[str] | None, leaves: int | None) -> None:
+    found = pa.binary() if names is None else pa.struct([(name, pa.binary()) for name in names])
+    files, field = aligner(pa.schema([("c", found)])), StructField("c", PrimitiveType("variant"))
+    if leaves is None:
+        with pytest.raises(DataError, match=r"Column 'c' must have the table's type .* but the file has"):
+            files.column(field)
+    else:
+        assert files.column(field).leaves == tuple(range(leaves))
 
 
 # === NOT NULL ===
@@ -514,7 +536,8 @@ def test_instants_of_the_julian_calendar_are_the_same_dates() -> None:
     assert [moment.date() for moment in found] == [FIRST, datetime.date(1970, 1, 1)]
     # Without a time zone Spark never uses it, and statistics in another calendar bound nothing.
     plain = pa.array([OLD * 86_400_000_000 + 172_800_000_000], pa.int64()).view(pa.timestamp("us"))
-    assert converted(plain, pa.timestamp("us"), JULIAN)[0].date() == FIRST
+    for keys in (JULIAN, {**JULIAN, b"org.apache.spark.legacyINT96": b""}):
+        assert converted(plain, pa.timestamp("us"), keys)[0].date() == FIRST
     files = aligner(pa.schema([("d", pa.date32()), ("n", pa.int64())], JULIAN))
     table = fields_of(pa.schema([("d", pa.date32()), ("n", pa.int64())]))
     assert files.leaf((table["d"],)) == (-1, pa.date32())

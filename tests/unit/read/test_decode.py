@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
@@ -266,6 +268,23 @@ def test_wanted_rows_are_those_of_any_batch() -> None:
     assert [row for batch in batches for row in batch["n"].to_pylist()] == [3, 4, 1200, 1201, 1202, 2400]
 
 
+@pytest.mark.parametrize(("last", "decoded"), [(5, [1000]), (1000, [1000]), (1001, [1000, 1000])])
+def test_nothing_is_decoded_behind_the_last_row_that_is_wanted(last: int, decoded: list[int]) -> None:
+    file = File(numbers(2500), batch_rows=1000)
+    layout = dataclasses.replace(file.layout, pages={0: GroupPages(((3, last),), {})})
+    decoder = FileDecoder(file.decoder.shape, file.decoder.task, layout, Selection(None, None), file.report)
+    [reader], found = file.data.opened, []
+
+    def batches(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+        for batch in pq.ParquetReader.iter_batches(reader, *arguments, **how):
+            found.append(batch.num_rows)
+            yield batch
+
+    file.data.opened[:] = [SimpleNamespace(iter_batches=batches)]
+    assert sum(batch.num_rows for batch in decoder.batches(file.data, (0,), threads=False)) == last - 3
+    assert found == decoded
+
+
 def test_removed_rows_are_counted_and_not_returned() -> None:
     file = File(numbers(2500), deleted=DeletionVector.from_positions([0, 999, 1000, *range(2000, 2500)]))
     rows = [row for batch in file.batches() for row in batch["n"].to_pylist()]
@@ -303,12 +322,17 @@ def test_an_open_file_is_used_once_and_not_for_dictionaries() -> None:
 @pytest.mark.parametrize(
     ("start", "rows", "is_slice"), [(0, 100, True), (10, 51, True), (10, 50, False), (99, 1, False)]
 )
-def test_a_small_part_of_a_batch_does_not_keep_all_of_it(start: int, rows: int, is_slice: bool) -> None:
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_small_part_of_a_batch_does_not_keep_all_of_it(
+    start: int, rows: int, is_slice: bool, is_nested: bool
+) -> None:
     [batch] = numbers(100).to_batches()
+    batch = batch.append_column("l", pa.array([[row] for row in range(100)])) if is_nested else batch
     part = decode._part(batch, start, rows)
     assert part is not None
     assert part["n"].to_pylist() == list(range(start, start + rows))
-    assert (part["n"].buffers()[1].address == batch["n"].buffers()[1].address) is is_slice
+    is_same = part["n"].buffers()[1].address == batch["n"].buffers()[1].address
+    assert is_same is (rows == 100 if is_nested else is_slice)
     assert decode._part(None, start, rows) is None
 
 

@@ -54,6 +54,7 @@ def test_what_is_not_told_is_null(table: Table, told: dict[str, Any], p: int | N
     assert table.read().to_pylist() == [{"id": 7, "p": p, "q": q}]
     assert table.read(columns=["p"]).to_pylist() == [{"p": p}]
     assert table.read(columns=["id"]).to_pylist() == [{"id": 7}]
+    assert table.read(columns=[], filter=col("id") == 7).num_rows == 1
     assert table.read(filter=col("p").is_null()).num_rows == (p is None)
     assert table.read(filter=col("p") == 1).num_rows == (p == 1)
     assert table.read(columns=["id"], filter=(col("p") == 1) | (col("q") == "x")).num_rows == (1 in (p, q == "x"))
@@ -184,6 +185,25 @@ def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bo
     file = SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5)
     request = ChangesRequest(starting_version=0, filter=col("_change_type") != "delete")
     plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
+    [task] = plan.tasks
+    assert Shape(plan.context).filters_rows(task) is by_row
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told", "by_row"),
+    [
+        (None, {"p": "1"}, False),
+        (col("p") == 1, {"p": "1"}, False),
+        (col("p") == 1, {}, True),
+        (col("id") == 7, {"p": "1"}, True),
+        ((col("p") == 1) & (col("id") == 7), {"p": "1"}, True),
+    ],
+    ids=str,
+)
+def test_a_filter_of_partition_values_is_the_same_for_every_row(wanted: Any, told: Any, by_row: bool) -> None:
+    table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
+    table.add(INSIDE, partition_values={"q": "x", **told})
+    plan = table.plan(filter=wanted)
     [task] = plan.tasks
     assert Shape(plan.context).filters_rows(task) is by_row
 
