@@ -295,13 +295,7 @@ def _as_decimals(a: _Array, b: _Array) -> tuple[_Array, _Array]:
     digits = [(t.precision, t.scale) if pa.types.is_decimal(t) else (20, 0) for t in (a.type, b.type)]
     scale = max(found[1] for found in digits)
     common = pa.decimal256(max(precision - own for precision, own in digits) + scale, scale)
-    return _widen(a, common), _widen(b, common)
-
-
-def _widen(array: _Array, common: pa.DataType) -> _Array:
-    if pa.types.is_integer(array.type):
-        array = array.cast(pa.decimal128(20, 0))
-    return array.cast(common)
+    return a.cast(common), b.cast(common)
 
 
 def _as_nanoseconds(array: _Array) -> _Array:

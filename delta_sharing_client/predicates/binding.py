@@ -117,7 +117,7 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
     value, kind = test.right.value, _kind(bound.left)
     if isinstance(value, Moment):
         return kind is (Kind.TIMESTAMP if value.zone is Zone.UTC else Kind.TIMESTAMP_NTZ)
-    return isinstance(value, _OWN.get(kind, ())) and isinstance(value, bool) == (kind is Kind.BOOLEAN)
+    return isinstance(value, _OWN.get(kind, ()))
 
 
 # The constants of a column's kind that need no rounding conversion.
@@ -437,7 +437,9 @@ def _search(grid: _Grid, found: Callable[[int], bool], value: Value) -> int:
     low, high = grid.low, grid.high + 1
     while low < high:
         middle = (low + high) // 2
-        if found(order(grid.value(middle), value) or 0):
+        ordering = order(grid.value(middle), value)
+        assert ordering is not None, "a constant that has a grid is not null"
+        if found(ordering):
             high = middle
         else:
             low = middle + 1

@@ -436,18 +436,14 @@ def _timestamps(array: _Array, data_type: pa.DataType) -> _Array:
     if kind is Kind.DATE:
         micros = pc.multiply_checked(array.cast(pa.int32()).cast(pa.int64()), MICROS_PER_DAY)
     elif kind is Kind.STRING:
-        plain = pc.all(pc.match_substring_regex(array, _PLAIN_TIMESTAMP), min_count=0).as_py() is not False
-        micros = array.cast(pa.timestamp("us")).cast(pa.int64()) if plain else None
+        micros = array.cast(pa.timestamp("us")).cast(pa.int64())
     elif kind is Kind.INTEGER:
         micros = pc.multiply_checked(array.cast(pa.int64()), MICROS_PER_SECOND)
     elif array.type.unit == "ns":
         micros = pa.array(_numbers(array.cast(pa.int64())) // 1000, mask=_nulls(array))
     else:
         micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    return None if micros is None else micros.cast(data_type)
-
-
-_PLAIN_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
+    return micros.cast(data_type)
 
 
 def _add_interval(array: _Array, data_type: pa.DataType, interval: Value) -> _Array:
@@ -468,7 +464,7 @@ def _decimals(array: _Array, data_type: pa.DataType, *_: Value) -> _Array:
         return array.cast(pa.int64()).cast(pa.decimal128(19, 0))
     if kind is not Kind.DECIMAL:
         return None
-    return pc.round(array, data_type.scale, "half_towards_infinity") if array.type.scale > data_type.scale else array
+    return pc.round(array, data_type.scale, "half_towards_infinity")
 
 
 def _booleans(array: _Array, _: pa.DataType) -> _Array:
@@ -483,7 +479,7 @@ def _parts(index: int) -> Callable[..., _Array]:
 
 
 def _numbers(array: _Array) -> Any:
-    return array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return array.fill_null(0).to_numpy().astype(np.int64)
 
 
 def _nulls(array: _Array) -> Any:

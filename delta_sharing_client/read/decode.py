@@ -201,7 +201,8 @@ class FileDecoder:
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match."""
-        if part.visible is not None and not part.rows:
+        if not part.rows:
+            assert part.visible is not None, "the range has rows"
             return part.visible
         self._settle()
         assert self._predicate is not None
@@ -248,7 +249,7 @@ class FileDecoder:
         if held is None or len(held) < rows:
             value = self._constants[column.name]
             size = max(rows, self._rows_per_batch if held is not None else rows)
-            held = pa.repeat(value, size) if value.is_valid else pa.nulls(size, column.arrow.type)
+            held = pa.repeat(value, size)
             self._repeated[column.name] = held
         return held if len(held) == rows else held.slice(0, rows)
 
@@ -326,7 +327,7 @@ class _Columns:
         return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
 
     def _materialized(self, file: FileColumn | None) -> pa.Array | None:
-        return None if file is None or not file.leaves else self._from_file(file)
+        return None if file is None else self._from_file(file)
 
 
 # === The number of rows of a batch ===

@@ -309,7 +309,7 @@ def _saved(found: GroupPages) -> SkippedPages:
 
 def _is_flat(layout: Layout, leaf: int) -> bool:
     """Whether each row has exactly one value, or null, in a Parquet column."""
-    return bool(layout.footer.metadata.schema.column(leaf).max_repetition_level == 0)
+    return not layout.footer.metadata.schema.column(leaf).max_repetition_level
 
 
 def _shapes(layout: Layout, leaves: Iterable[int]) -> dict[int, ColumnShape]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -204,8 +205,12 @@ def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> No
     file = File(pa.table({"t": ["x" * 1000] * ROWS}), use_dictionary=False, compression="zstd")
     with pytest.raises(
         DataError, match=r"A page of the column 't' unpacks to \d+ bytes, more than 'max_bytes_in_flight'"
-    ):
+    ) as caught:
         file.rows(500_000)
+    size = int(re.findall(r"\d+", caught.value.message)[0])
+    assert file.rows(size) > 1
+    with pytest.raises(DataError, match="unpacks"):
+        file.rows(size - 1)
 
 
 def test_rows_without_columns_are_as_many_as_wanted() -> None:
@@ -214,6 +219,16 @@ def test_rows_without_columns_are_as_many_as_wanted() -> None:
 
 
 # === Batches ===
+
+
+@pytest.mark.parametrize("rows", [999, 1001])
+def test_a_row_group_with_other_rows_than_its_footer_counts_is_refused(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    batch = pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})
+    monkeypatch.setattr(FileDecoder, "_raw", lambda *_: iter([(batch, rows)]))
+    with pytest.raises(DataError, match=f"should hold 1000 rows up to its end, but {rows} were found"):
+        File(numbers(1000)).batches()
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 1000, ROWS])

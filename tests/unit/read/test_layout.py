@@ -187,6 +187,25 @@ def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bo
     plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
     [task] = plan.tasks
     assert Shape(plan.context).filters_rows(task) is by_row
+    request = ChangesRequest(starting_version=0, columns=["_change_type"])
+    plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
+    assert Shape(plan.context).needs_file(task) is by_row
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        ({}, r"The change file has no column '_change_type', which says what became of each row\."),
+        ({"_change_type": pa.int64()}, "'_change_type' must have the table's type string, but the file has int64"),
+    ],
+)
+def test_a_change_file_says_what_became_of_each_row(kinds: dict[str, pa.DataType], reason: str) -> None:
+    file = SharedFile(AddCdcFile("https://h/f", size=9), "f", version=1, timestamp=5)
+    state = table_state(metadata(pa.schema({"id": pa.int64()})))
+    plan = plan_changes(state, [file], ChangesRequest(starting_version=0), fast_options())
+    [task] = plan.tasks
+    with pytest.raises(DataError, match=reason):
+        Shape(plan.context).alignment(pa.schema({"id": pa.int64(), **kinds}), task)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import hypothesis
-import hypothesis.strategies as st
+import hypothesis.strategies as stfrom unittest import mock
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -75,6 +76,33 @@ def test_a_needle_in_one_large_row_group_costs_its_pages(
     assert report.page_bytes_skipped > 0.95 * len(large_file)
     assert (report.row_groups, report.row_groups_skipped) == (1, 0)
     assert f", {report.pages_skipped} pages skipped;" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_old"),
+    [
+        ("parquet-cpp version 1.5.1", True),
+        ("parquet-cpp-arrow version 2.0.0", True),
+        ("parquet-cpp-arrow version 14.0.1", False),
+        ("parquet-mr version 1.10.1 (build a89df8f9)", False),
+        ("", False),
+    ],
+)
+def test_pages_of_writers_whose_pages_arrow_misreads_are_not_skipped(
+    make_table: MakeTable,
+    large: pa.Table,
+    large_file: bytes,
+    writer: str,
+    is_old: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Chunks, "created_by", writer)
+    table = make_table(SORTED)
+    table.add(large_file)
+    report = ScanReport()
+    with mock.patch.object(Chunks, "created_by", writer):
+        assert table.read(report, filter=col("c00") == 54_321).equals(large.slice(54_321, 1))
+    assert (report.pages_skipped == 0) is is_old
 
 
 def test_the_next_file_is_asked_for_with_its_page_index(
