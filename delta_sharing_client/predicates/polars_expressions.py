@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from delta_sharing_client import optional
 from delta_sharing_client.predicates.engines import Unsaid, UnsaidError, constant, constants, true_column, weaker
 from delta_sharing_client.predicates.functions import ROWS
 from delta_sharing_client.predicates.tree import (
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
 def to_tree(expression: pl.Expr) -> Expression:
     """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
-    import polars
-
+    polars = optional.load("polars", "polars")
     try:
         node = json.loads(expression.meta.serialize(format="json"))
     except (ValueError, polars.exceptions.PolarsError):
@@ -175,8 +175,7 @@ def _evaluated(node: Any) -> pl.Series:
     """Return a constant as Polars reads it."""
     if _tagged(node)[0] != "Literal":
         raise UnsaidError("A value that is computed")
-    import polars
-
+    polars = optional.load("polars", "polars")
     try:
         read = polars.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
     except polars.exceptions.PolarsError:

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import hypothesis
-import hypothesis.strategies as stfrom unittest import mock
-
+import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
