@@ -53,6 +53,13 @@ def _quoted(modes: Collection[str]) -> str:
     return ", ".join(f"'{mode}'" for mode in sorted(modes))
 
 
+def sooner(one: int | None, other: int | None) -> int | None:
+    """Return the earlier of two times; ``None`` is one that is not stated."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
 # The attributes of ``Line``, with their keys in JSON.
 _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)}
 
@@ -252,13 +259,13 @@ class Answer:
         for line in lines:
             self._number += 1
             file = line.file
-            if file is None and line == NOTHING:
-                # A client never needs unknown fields to read a response (protocol, "Protocol").
-                continue
-            if self.end is not None:
+            if self.end is not None and line != NOTHING:
                 raise self._malformed("endStreamAction must be the last line")
             several = line.add or line.cdf or line.remove or line.protocol or line.metadata or line.end or line.query
             if file is None or several is not None:
+                if line == NOTHING:
+                    # A client never needs unknown fields to read a response (protocol, "Protocol").
+                    continue
                 file = self._only_file(line)
                 if file is None:
                     other = self._other(line)
@@ -268,9 +275,7 @@ class Answer:
             action = read(line)
             if isinstance(action, str):
                 raise self._malformed(action)
-            expires = file.expiration_timestamp
-            if expires is not None and (self.min_expiration is None or expires < self.min_expiration):
-                self.min_expiration = expires
+            self.min_expiration = sooner(self.min_expiration, file.expiration_timestamp)
             if changes:
                 version = file.version
                 if head.is_view:
@@ -326,9 +331,7 @@ class Answer:
             error = self._subject.refused(end.error_message, status)
             raise Transient(error) if is_retried(status, negotiates=self._subject.negotiates) else error
         self.end = end
-        expires = end.min_url_expiration_timestamp
-        if expires is not None and (self.min_expiration is None or expires < self.min_expiration):
-            self.min_expiration = expires
+        self.min_expiration = sooner(self.min_expiration, end.min_url_expiration_timestamp)
 
     def _malformed(self, reason: str) -> ProtocolError:
         return self._subject.malformed(self._number, reason)

@@ -391,7 +391,7 @@ def _signed(given: PrivateKeyJwt) -> str:
 
 
 def _check_expiration(expires: dt.datetime | None) -> None:
-    if expires is not None and expires <= dt.datetime.now(dt.UTC):
+    if expires is not None and expires.timestamp() <= time.time():
         raise ProfileError(f"The bearer token of the profile expired at {expires.isoformat()}; {_ASK_FOR_NEW}.")
 
 

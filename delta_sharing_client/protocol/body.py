@@ -109,7 +109,7 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
         chunk = b""
         try:
             # Return available bytes instead of waiting for a full chunk, so that their lines can be processed.
-            chunk = response.raw.read1(_CHUNK_BYTES, decode_content=False)
+            chunk = response.raw.read1(_CHUNK_BYTES)
         except library_errors() as error:
             failure = network_failure(error, doing, table, receiving=True)
         # Raised here, because the library's error contains the URL.

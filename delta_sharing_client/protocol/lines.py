@@ -257,13 +257,12 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
     # The lines become one JSON list, with a number between them that no line contains. So no line can count as two, and
     # no two lines as one.
     joined = text.replace(b"\n", _SEPARATOR)
-    breaks = (len(joined) - len(text)) // (len(_SEPARATOR) - 1)
     try:
         found = _decode_list(b"[%b]" % joined)
     except MALFORMED:
         return None
     items, between = found[::2], found[1::2]
-    if between != [_BETWEEN] * breaks or set(map(type, items)) != {Line}:
+    if between != [_BETWEEN] * text.count(b"\n") or set(map(type, items)) != {Line}:
         return None
     lines = cast("list[Line]", items)
     # A line may be an error report, which is visible only in its bytes.
@@ -410,6 +409,6 @@ class FileReader:
             return _NO_VALUES
         # A million files have few different partitions: sharing dicts saves most of their memory. Actions are never
         # changed.
-        if len(self._known) >= _INTERNED:
+        if len(self._known) == _INTERNED:
             self._known.clear()
         return self._known.setdefault(tuple(values.items()), values)

@@ -25,7 +25,7 @@ from delta_sharing_client.delta.listed import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
 from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
-from delta_sharing_client.protocol.answers import Answer, AnswerRules, TableHead
+from delta_sharing_client.protocol.answers import Answer, AnswerRules, TableHead, sooner
 from delta_sharing_client.protocol.body import Refusal, split_blocks
 from delta_sharing_client.protocol.lines import (
     AnswerKind,
@@ -226,8 +226,7 @@ class Pages:
     def _note(self, end: EndStreamAction, expires: int | None) -> None:
         if end.refresh_token:
             self.refresh_token = end.refresh_token
-        if expires is not None and (self.min_url_expiration is None or expires < self.min_url_expiration):
-            self.min_url_expiration = expires
+        self.min_url_expiration = sooner(self.min_url_expiration, expires)
 
 
 class Page:

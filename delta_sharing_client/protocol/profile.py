@@ -39,6 +39,9 @@ _MAX_SECRET_BYTES = 1 << 20
 _MAX_PROFILE_BYTES = 1 << 20
 _CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
+# So many bytes tell what a file is that is no profile.
+_START = 200
+
 _log = logging.getLogger(__name__)
 
 
@@ -352,7 +355,8 @@ def _from_text(content: object, where: str) -> Profile:
 
 def _what_else(content: object) -> str | None:
     """Return what a file is that was taken for a profile, where that can be told."""
-    start = content[:200] if isinstance(content, (bytes, bytearray)) else str(content)[:200].encode("utf-8", "replace")
+    start = content if isinstance(content, (bytes, bytearray)) else str(content).encode("utf-8", "replace")
+    start = start[:_START]
     if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
         return "is empty"
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in start:

@@ -320,7 +320,7 @@ def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
     spelled = {name.lower(): name for name in names}
     if given.lower() in spelled:
         return None
-    close = difflib.get_close_matches(given.lower(), list(spelled), 1)
+    close = difflib.get_close_matches(given.lower(), list(spelled))
     return f"Did you mean '{spelled[close[0]]}'?" if close else otherwise
 
 

@@ -141,7 +141,7 @@ class Aligner:
         self._mode = mode
         self._variant_as = variant_as
         self._calendar = hybrid_calendar(schema.metadata)
-        if mode is ColumnMappingMode.ID and len(schema) and not any(FIELD_ID in (f.metadata or ()) for f in schema):
+        if mode is ColumnMappingMode.ID and schema.names and not any(FIELD_ID in (f.metadata or ()) for f in schema):
             raise DataError("The table maps columns by field id, but the file has no field ids.")
 
     @property
@@ -152,7 +152,7 @@ class Aligner:
         """Return the location of ``item`` (pruned to the needed parts) in the file."""
         arrow = output_type(item.type, self._variant_as)
         top = self._find(item, self._top, (item.name,))
-        if top < 0 or _is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
+        if top is None or _is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
             return FileColumn(item, arrow, -1, (), None)
         convert, leaves = self._align(item.type, self._top.nodes[top], self._top.starts[top], (item.name,), arrow)
         return FileColumn(item, arrow, top, tuple(leaves), convert)
@@ -167,7 +167,7 @@ class Aligner:
         place: tuple[int, ...] = ()
         for depth, item in enumerate(path):
             index = self._find(item, fields, tuple(step.name for step in path[: depth + 1]))
-            if index < 0:
+            if index is None:
                 return None
             start += fields.starts[index]
             node, place = fields.nodes[index], (*place, index)
@@ -179,7 +179,7 @@ class Aligner:
 
     # === Finding ===
 
-    def _find(self, item: StructField, fields: _Fields, path: ColumnPath) -> int:
+    def _find(self, item: StructField, fields: _Fields, path: ColumnPath) -> int | None:
         if self._mode is ColumnMappingMode.ID and item.field_id is not None:
             hits = fields.by_id.get(str(item.field_id).encode(), [])
         else:
@@ -187,7 +187,7 @@ class Aligner:
             hits = fields.by_name.get(name) or fields.by_folded_name.get(name.lower(), [])
         if len(hits) > 1:
             raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
-        return hits[0] if hits else -1
+        return hits[0] if hits else None
 
     def _below(self, place: tuple[int, ...], struct: Node) -> _Fields:
         """Return the fields of the struct at ``place``, cached."""
@@ -236,7 +236,7 @@ class Aligner:
         for item, arrow_field in zip(target.fields, arrow_fields, strict=True):
             child_path = (*path, item.name)
             index = self._find(item, fields, child_path)
-            if index < 0 or _is_void(item.type) or pa.types.is_null(fields.fields[index].type):
+            if index is None or _is_void(item.type) or pa.types.is_null(fields.fields[index].type):
                 sources.append((None, None))
                 continue
             field = fields.fields[index]
@@ -244,11 +244,10 @@ class Aligner:
             convert, below = self._align(item.type, fields.nodes[index], first, child_path, arrow_field.type)
             sources.append((field.name, convert))
             leaves += below
-        whole = len(fields.fields) == len(sources) and all(
-            convert is None and name == field.name == item.name
-            for (name, convert), field, item in zip(sources, fields.fields, arrow_fields, strict=True)
+        is_same = all(
+            convert is None and name == item.name for (name, convert), item in zip(sources, arrow_fields, strict=True)
         )
-        if whole and arrow.equals(found):
+        if is_same and arrow.equals(found):
             return None, leaves
         # If no wanted field exists, some column must still show which structs are null.
         return _struct_converter(sources, arrow_fields, path), leaves or [start]
@@ -301,7 +300,7 @@ class Aligner:
 
     def _variant(self, node: Node, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
         found = node.type
-        names = {found.field(i).name for i in range(found.num_fields)} if pa.types.is_struct(found) else set()
+        names = {field.name for field in found} if pa.types.is_struct(found) else set()
         if not {"metadata"} < names <= {"metadata", "value", "typed_value"}:
             raise mismatch(PrimitiveType("variant"), found, path)
         as_text = self._variant_as is not VariantAs.STRUCT
@@ -366,15 +365,14 @@ def _in_iso_calendar(
     if pa.types.is_date(found):
         return then(gregorian_dates, convert)
     # Spark never uses the other calendar for timestamps without a time zone.
-    is_instant = isinstance(target, PrimitiveType) and target.base == "timestamp"
-    return then(convert, calendar.instants) if is_instant else convert
+    return then(convert, calendar.instants) if target == PrimitiveType("timestamp") else convert
 
 
 def _struct_converter(
     sources: list[tuple[str | None, MaybeConvert]], fields: list[pa.Field], path: ColumnPath
 ) -> Convert:
     def convert(array: pa.Array) -> pa.Array:
-        mask = array.is_null() if array.null_count else None
+        mask = array.is_null()
         children: list[pa.Array] = []
         for (name, inner), field in zip(sources, fields, strict=True):
             if name is None:
@@ -382,18 +380,14 @@ def _struct_converter(
             else:
                 child = array.field(name)
                 child = child if inner is None else inner(child)
-            if not field.nullable and child.null_count:
-                absent = child.is_null()
-                if count_true(absent if mask is None else pc.and_not(absent, mask)):
-                    raise DataError(
-                        f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
-                        "in it."
-                    )
+            if not field.nullable and count_true(pc.and_not(child.is_null(), mask)):
+                raise DataError(
+                    f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls in it."
+                )
             children.append(child)
         if children:
             return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-        validity = None if mask is None else pc.invert(mask).buffers()[1]
-        return pa.Array.from_buffers(pa.struct([]), len(array), [validity], array.null_count)
+        return pa.Array.from_buffers(pa.struct([]), len(array), [pc.invert(mask).buffers()[1]], array.null_count)
 
     return convert
 
@@ -410,8 +404,7 @@ def _requires_values(arrow: pa.DataType) -> bool:
 
 
 def _is_list(found: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found))
+    return any(is_kind(found) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 def _is_void(target: DataType) -> bool:

@@ -7,6 +7,7 @@ them, so they are known for each batch before it is filtered.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,7 +41,7 @@ class Selection:
     """The visible rows of a file: not in ``without`` and, if given, in ``only``."""
 
     def __init__(self, without: DeletionVector | None, only: DeletionVector | None) -> None:
-        self._last = max((vector.last_position for vector in (without, only) if vector is not None), default=-1)
+        self._last = max((vector.last_position for vector in (without, only) if vector is not None), default=-math.inf)
         if only is not None and without is not None:
             only, without = only - without, None
         self._without = without
@@ -133,9 +134,7 @@ class FileDecoder:
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = shape.context.predicate
         # The predicate has the same result for every row of the file; it is not evaluated before the first row.
-        self._is_settled = self._predicate is None or not all(
-            column.name in self._constants for column in shape.context.filters
-        )
+        self._is_settled = not all(column.name in self._constants for column in shape.context.filters)
         self._rows_per_batch = shape.context.options.batch_rows
 
     def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
@@ -201,10 +200,6 @@ class FileDecoder:
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match."""
-        if not part.rows:
-            assert part.visible is not None, "the range has rows"
-            return part.visible
-        self._settle()
         assert self._predicate is not None
         found = predicate_mask(self._predicate, _Columns(self, part).filter_batch())
         return found if part.visible is None else pc.replace_with_mask(part.visible, part.visible, found)
@@ -249,9 +244,8 @@ class FileDecoder:
         if held is None or len(held) < rows:
             value = self._constants[column.name]
             size = max(rows, self._rows_per_batch if held is not None else rows)
-            held = pa.repeat(value, size)
-            self._repeated[column.name] = held
-        return held if len(held) == rows else held.slice(0, rows)
+            held = self._repeated[column.name] = pa.repeat(value, size)
+        return held.slice(0, rows)
 
 
 class _Columns:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import pickle
 import threading
 import time
+from types import SimpleNamespace
 
 import jwt
 import pytest
 
-from delta_sharing_client.errors import AuthError, TransportError
+from delta_sharing_client.errors import AuthError, ProfileError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.profile import Profile
@@ -73,6 +75,64 @@ def test_the_life_of_what_is_no_such_token_is_not_known(claims):
 )  # fmt: skip
 def test_a_lifetime_is_a_number_of_seconds(told, life):
     assert auth._seconds(told) == life
+
+
+@pytest.mark.parametrize(("expires", "is_over"), [(NOW - 1, True), (NOW, True), (NOW + 1, False), (None, False)])
+def test_a_token_is_over_at_its_end(monkeypatch, expires, is_over):
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    expires = None if expires is None else dt.datetime.fromtimestamp(expires, dt.UTC)
+    if is_over:
+        with pytest.raises(ProfileError, match="expired at 2023-11-14T22:13"):
+            auth._check_expiration(expires)
+    else:
+        auth._check_expiration(expires)
+
+
+def living(text, seconds=3600.0):
+    return auth._Token.living(text, time.time(), seconds)
+
+
+def test_a_failure_is_for_those_who_waited_for_it():
+    shared = auth._SharedToken()
+
+    def fail():
+        raise AuthError("no")
+
+    for _ in range(2):
+        with pytest.raises(AuthError, match="no"):
+            shared.get(fail)
+    assert shared.get(lambda: living("t1")).reveal() == "t1"
+
+
+@pytest.mark.parametrize("other", [None, "t2"])
+def test_what_another_thread_made_of_a_token_counts_after_the_wait_for_it(other):
+    shared = auth._SharedToken(living("t1", -1.0))
+
+    def acquire(*, blocking):
+        shared.token = None if other is None else living(other)
+        return blocking
+
+    shared._fetching = SimpleNamespace(acquire=acquire, release=lambda: None)
+    assert shared.get(lambda: living("t3")).reveal() == (other or "t3")
+
+
+@pytest.mark.parametrize(("refused", "is_dropped"), [("Bearer t1", True), ("Bearer t2", False), (None, False)])
+def test_only_the_token_that_was_refused_is_dropped(refused, is_dropped):
+    shared = auth._SharedToken(living("t1"))
+    shared.drop(refused)
+    assert (shared.token is None) is is_dropped
+    auth._SharedToken().drop(refused)
+
+
+def test_a_forked_process_has_the_tokens_and_locks_that_are_free(oauth):
+    credentials = oauth().profile.credentials
+    shared = auth._shared_token(credentials)
+    shared.token = living("t1")
+    with auth._tokens_lock, shared._fetching:
+        auth._after_fork()
+        assert auth._shared_token(credentials).get(None).reveal() == "t1"
+        auth._shared_token(credentials).token = None
+        assert auth._shared_token(credentials).get(lambda: living("t2")).reveal() == "t2"
 
 
 def grants(wire, *tokens, **fields):
@@ -179,7 +239,11 @@ def test_token_endpoint_that_is_busy_is_tried_again(server, oauth, wire):
     [
         (401, b'{"error": "invalid_client", "error_description": "planted-secret is wrong"}', "invalid_client"),
         (400, b"plain words", "plain words"),
+        (403, b"", "403"),
         (404, b'{"access_token": "a"}', "404"),
+        (300, b'{"access_token": "a"}', "300"),
+        (300, b"plain words", "plain words"),
+        (200, b'{"error": "invalid_scope", "error_description": "not you"}', "invalid_scope: not you"),
         (200, b"{}", "no 'access_token'"),
         (200, b"planted words", "no 'access_token'"),
         (200, b"<html><title>Sign in</title>", "a page of HTML with the title 'Sign in'"),
@@ -198,7 +262,7 @@ def test_token_endpoint_that_gives_no_token_is_an_auth_error(server, oauth, wire
         oauth().list_shares()
     assert "planted" not in str(caught.value) + repr(vars(caught.value))
     # Another way to send the secret is for a refusal of this one.
-    assert [seen.path for seen in server.seen] == ["/token"] * {400: 2, 401: 2, 503: 3}.get(status, 1)
+    assert [seen.path for seen in server.seen] == ["/token"] * {400: 2, 401: 2, 403: 2, 503: 3}.get(status, 1)
 
 
 def test_token_endpoint_that_is_not_there_is_a_transport_error(server, oauth):

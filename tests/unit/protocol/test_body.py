@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
@@ -9,7 +10,7 @@ import zlib
 
 import pytest
 
-from delta_sharing_client.errors import ProtocolError, TransportError
+from delta_sharing_client.errors import AuthError, NotFoundError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.protocol import body
 from delta_sharing_client.protocol.query import query_table
 
@@ -21,6 +22,12 @@ def raw_deflate(data):
     return packer.compress(data) + packer.flush()
 
 
+def stored_deflate(data):
+    """Not compressed, in two blocks: the first byte is zero."""
+    packer = zlib.compressobj(level=0, wbits=-15)
+    return packer.compress(data[:99]) + packer.flush(zlib.Z_FULL_FLUSH) + packer.compress(data[99:]) + packer.flush()
+
+
 ENCODINGS = {
     "gzip": ("gzip", gzip.compress),
     "x-gzip": ("x-gzip", gzip.compress),
@@ -28,6 +35,7 @@ ENCODINGS = {
     "padded": ("gzip", lambda data: gzip.compress(data) + bytes(7)),
     "deflate": ("deflate", zlib.compress),
     "raw-deflate": ("deflate", raw_deflate),
+    "stored-deflate": ("deflate", stored_deflate),
 }
 
 
@@ -103,6 +111,30 @@ def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
     blocks = list(body.split_blocks(chunks))
     assert [line for block in blocks for line in block.lines] == whole.removesuffix(b"\n").split(b"\n")
     assert [block.complete for block in blocks][-1] is whole.endswith(b"\n")
+
+
+@pytest.mark.parametrize(("limit", "is_refused"), [(13, False), (12, True)])
+def test_a_body_has_at_most_so_many_bytes(server, rest, wire, monkeypatch, limit, is_refused):
+    monkeypatch.setattr("delta_sharing_client.protocol.transport._MAX_JSON_BYTES", limit)
+    server.on("GET", "/shares", wire.Reply(200, b'{"items": []}'))
+    with pytest.raises(ProtocolError, match="longer than 12 bytes") if is_refused else contextlib.nullcontext():
+        assert rest.list_shares() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "message"),
+    [
+        (404, None, NotFoundError, "Asking failed (404)."),
+        (400, "RESOURCE_DOES_NOT_EXIST", NotFoundError, "Asking failed (400, RESOURCE_DOES_NOT_EXIST)."),
+        (500, "RESOURCE_DOES_NOT_EXIST", RequestError, "Asking failed (500, RESOURCE_DOES_NOT_EXIST)."),
+        (400, "X", RequestError, "Asking failed (400, X)."),
+        (None, "X", RequestError, "Asking failed (X)."),
+        (401, None, AuthError, "Asking failed (401). The server refused the credentials."),
+    ],
+)
+def test_a_refusal_is_an_error_of_its_kind(status, code, kind, message):
+    error = body.Refusal(status=status, code=code).error("Asking", table=None)
+    assert (type(error), error.message) == (kind, message)
 
 
 def test_only_a_message_that_is_too_long_is_cut():

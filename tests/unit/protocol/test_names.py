@@ -71,6 +71,7 @@ def test_names_that_cannot_be_are_refused(parts):
     kind = ("share", "schema", "table")[[len(part) % 254 == 2 or not part for part in parts].index(True)]
     with pytest.raises(UsageError, match=f"A {kind} n"):
         TableName(*parts)
+    assert TableName("a", "b", "x" * 255).table == "x" * 255
 
 
 def test_listed_values_print_what_the_server_told_and_nothing_else() -> None:

@@ -100,6 +100,11 @@ def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
 def test_lines_of_files_are_decoded_at_once_unless_one_may_be_an_error():
     text = b'{"file":{"id":"a","url":"%s"}}\n{"file":{"id":"b"}}\n{"file":{"id":"c"}}'
     assert [line.file.id for line in wire_lines._decoded_at_once(text)] == ["a", "b", "c"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_lines, "_MOST_AT_ONCE", len(text))
+        assert wire_lines._decoded_at_once(text) is not None
+        patch.setattr(wire_lines, "_MOST_AT_ONCE", len(text) - 1)
+        assert wire_lines._decoded_at_once(text) is None
     for code in (b"errorCode", b"error_code"):
         assert wire_lines._decoded_at_once(text + b'\n{"%s":"X"}' % code) is None
 

@@ -6,8 +6,10 @@ import io
 import json
 import os
 import pickle
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -104,6 +106,12 @@ def test_url_without_a_profile_says_what_to_check(url, said):
         Profile.load(url)
 
 
+def test_url_without_a_package_for_it_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ProfileError, match=r"Reading the profile memory://x\.share needs another package"):
+        Profile.load("memory://x.share")
+
+
 def test_environment_without_a_profile_says_which_variable(monkeypatch):
     for value in (None, "", "  "):
         monkeypatch.delenv("DELTA_SHARING_PROFILE", raising=False)
@@ -114,8 +122,13 @@ def test_environment_without_a_profile_says_which_variable(monkeypatch):
 
 
 def test_missing_and_unreadable_files_are_profile_errors(tmp_path):
-    with pytest.raises(ProfileError, match=r"no profile file at 'gone\.share'"):
+    with pytest.raises(
+        ProfileError, match=r"no profile file at 'gone\.share'; check the path \(relative ones start at"
+    ):
         Profile.load("gone.share")
+    for content in (5, None, ["{}"]):
+        with pytest.raises(ProfileError, match="is not a JSON object"):
+            Profile.load(SimpleNamespace(read=lambda content=content: content))
     with pytest.raises(ProfileError, match="cannot be read"):
         Profile.load(tmp_path)
     with pytest.raises(ProfileError, match="cannot be read"):
@@ -317,6 +330,7 @@ def test_a_function_gives_a_secret_and_pickles_by_its_name():
     profile = pickle.loads(pickle.dumps(Profile.load(fields)))
 
     assert profile.credentials.token.reveal() == "planted"
+    assert SecretCall(lambda: " planted\n").reveal() == "planted"
     with pytest.raises(ProfileError, match="returned a int; expected text"):
         SecretCall(lambda: 5).reveal()
 
@@ -379,11 +393,13 @@ def test_profile_is_reread_when_its_file_changed(path):
     assert fresh.reread() is fresh
 
 
-def test_profile_stays_as_it_was_while_its_file_is_no_use(path, tmp_path):
+def test_profile_stays_as_it_was_while_its_file_is_no_use(path, tmp_path, caplog):
+    caplog.set_level("DEBUG")
     profile = Profile.load(path)
     for text in ('{"shareCred', json.dumps({**V1, "endpoint": "https://elsewhere/"})):
         path.write_text(text)
         assert profile.reread() is profile
+    assert "The profile changed and cannot be used: The profile" in caplog.text
     path.unlink()
     assert profile.reread() is profile
     assert Profile.load(V1).reread(unless_changed=False) == Profile.load(V1)

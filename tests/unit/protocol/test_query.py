@@ -27,6 +27,7 @@ from delta_sharing_client.errors import (
     RequestError,
     TransportError,
     UnsupportedFeatureError,
+    UsageError,
 )
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.protocol import body, lines, pages
@@ -643,6 +644,38 @@ def test_all_pages_are_read_with_every_other_parameter_repeated(server, rest, ta
         {**rest_of_body, "pageToken": "p2"},
         {**rest_of_body, "pageToken": "p3"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("stated", "least"), [((None, None), None), ((9, None), 9), ((None, 9), 9), ((5, 9), 5), ((9, 5), 5)]
+)
+def test_the_first_url_of_all_pages_to_expire_counts(server, rest, table, wire, stated, least):
+    answers = [
+        wire.ndjson(
+            *wire.delta_head(),
+            wire.delta_file(name),
+            {"endStreamAction": {"nextPageToken": token, "minUrlExpirationTimestamp": expires}},
+        )
+        for name, token, expires in zip("ab", ("p2", None), stated, strict=True)
+    ]
+    server.on("POST", QUERY, *answers)
+    with query_table(rest, table) as answer:
+        assert ids(answer) == ["a", "b"]
+        assert answer.min_url_expiration == least
+
+
+def test_a_change_that_is_listed_twice_is_given_twice():
+    change = SharedFile(AddFile(path="https://x/a", size=1), "a", version=1, timestamp=5)
+    seen = pages._Changes()
+    assert seen.take([change]) == [change]
+    seen.begin_again()
+    assert seen.take([change, change]) == [change]
+
+
+def test_a_range_of_versions_may_be_one():
+    QueryRequest(starting_version=5, ending_version=5)
+    with pytest.raises(UsageError, match="starts at 6 and ends at 5"):
+        QueryRequest(starting_version=6, ending_version=5)
 
 
 def test_repeated_page_token_is_an_error(server, rest, table, wire):

@@ -231,6 +231,13 @@ def test_federated_client_shows_the_token_of_another_issuer_as_it_is_now(server,
     rest.list_shares()
     assert endpoint._proofs == {"1", "2"}
 
+    path.write_text("opaque-assertion")
+    auth._tokens.clear()
+    server.on("POST", "/token", lambda seen: wire.as_json({"error": dict(parse_qsl(seen.body))["client_assertion"]}))
+    with pytest.raises(AuthError, match=r"\(200\): \*\*\*") as caught:
+        rest.list_shares()
+    assert "opaque" not in str(caught.value)
+
 
 def identity(number, life):
     claims = {"sub": f"repo:{number}", "exp": time.time() + life}

@@ -25,8 +25,10 @@ class File:
         *,
         partition: dict[str, str] | None = None,
         wanted: Expression | None = None,
+        columns: list[str] | None = None,
         deleted: DeletionVector | None = None,
         batch_rows: int = 1000,
+        in_flight: int = 1 << 28,
         whole: bool = True,
         **write: Any,
     ) -> None:
@@ -36,7 +38,9 @@ class File:
         table = Table(Storage(), metadata(schema, [*(partition or {})]))
         blob = parquet_bytes(content, **write)
         table.add(blob, partition_values=partition or {})
-        plan = table.plan(filter=wanted, options=fast_options(batch_rows=batch_rows))
+        plan = table.plan(
+            columns=columns, filter=wanted, options=fast_options(batch_rows=batch_rows, max_bytes_in_flight=in_flight)
+        )
         shape, task = Shape(plan.context), next(iter(plan.tasks))
         data = pa.py_buffer(blob)
         footer, reader = open_file(data)

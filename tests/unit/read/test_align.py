@@ -6,6 +6,7 @@ import datetime
 import io
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-from delta_sharing_client.delta.data_types import PrimitiveType, StructField
+from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
@@ -129,6 +130,9 @@ def test_a_nested_field_is_no_single_parquet_column_and_a_missing_one_none() -> 
         leaf = files.leaf((table[name],))
         assert leaf is not None
         assert leaf[0] == -1
+    twice = aligner(pa.schema([("s", pa.struct([("B", pa.int64()), ("Last", pa.int64()), ("LAST", pa.int64())]))]))
+    with pytest.raises(DataError, match=r"Column 's\.last' occurs 2 times in the file"):
+        twice.leaf((table["s"], StructField("last", table["a"].type)))
     none = StructField("none", table["a"].type)
     assert files.leaf((none,)) is None
     assert files.leaf((table["s"], none)) is None
@@ -171,6 +175,8 @@ NESTED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
     (pa.list_(pa.int16()), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
     (pa.large_list(pa.int32()), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
     (pa.list_(pa.field("item", pa.int32())), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
+    (pa.large_list(pa.field("element", pa.int32())), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
+    (pa.struct([("x", pa.null())]), pa.struct([("x", pa.int64())]), [{"x": None}, None]),
     (pa.list_(pa.list_(pa.int8())), pa.list_(pa.list_(pa.int64())), [[[1], None], None, [[], [2, 3]]]),
     (
         pa.map_(pa.string(), NARROW_POINT),
@@ -195,6 +201,45 @@ def test_nested_values_are_the_tables_wherever_a_batch_begins(
     for start in range(len(rows) + 1):
         for stop in range(start, len(rows) + 1):
             assert applied(array.slice(start, stop - start), target) == rows[start:stop]
+
+
+class Extension(pa.ExtensionType):
+    def __init__(self) -> None:
+        super().__init__(pa.int32(), "tests.extension")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
+def test_values_of_an_extension_type_are_those_that_it_stores() -> None:
+    kind = Extension()
+    for values in (pa.array([1, None, 3], pa.int32()), pa.nulls(2, pa.int32())):
+        array = pa.ExtensionArray.from_storage(kind, values)
+        for target in (pa.int32(), pa.int64()):
+            assert applied(array, target) == values.to_pylist()
+    schema = pa.schema([("c", pa.struct([("x", kind)])), ("z", pa.int64())])
+    assert aligner(schema).column(StructField("z", PrimitiveType("long"))).leaves == (1,)
+
+
+def test_a_void_column_is_null_whatever_a_file_has() -> None:
+    void = StructField("c", PrimitiveType("void"))
+    assert aligner(pa.schema([("c", pa.int64())])).column(void).leaves == ()
+    assert column_of(pa.null(), pa.field("c", pa.int64())).leaves == ()
+    array = pa.array([{"x": 1, "v": 2}, None])
+    target = pa.struct([("x", pa.int64()), ("v", pa.null())])
+    assert applied(array, target) == [{"x": 1, "v": None}, None]
+
+
+def test_fields_that_changed_their_names_with_each_other_are_told_apart() -> None:
+    point = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+    target = StructType((mapped("x", "y", 1), mapped("y", "x", 2)))
+    column = aligner(pa.schema([("c", point)]), ColumnMappingMode.NAME).column(StructField("c", target))
+    assert column.apply(pa.array([{"x": 1, "y": 2}], point)).to_pylist() == [{"x": 2, "y": 1}]
+
+
+def test_a_struct_without_fields_is_no_parquet_column() -> None:
+    files = aligner(pa.schema([("s", pa.struct([])), ("z", pa.int64())]))
+    assert files.column(StructField("z", PrimitiveType("long"))).leaves == (0,)
 
 
 def test_what_is_the_tables_already_is_returned_as_it_is() -> None:
@@ -267,6 +312,12 @@ def test_a_null_in_a_field_that_may_not_be_null_is_refused_and_a_null_struct_is_
     for bad in ([{"x": None, "y": 1}], [{"x": 1, "y": 1}, None, {"x": None, "y": 1}]):
         with pytest.raises(DataError, match=r"Column 'c\.x' is NOT NULL in the table, but the file holds nulls in it"):
             column.apply(pa.array(bad, LOOSE))
+    # Nor is a null below a null struct, or one of the table's own type left unseen.
+    below = pa.StructArray.from_arrays([pa.array([1, None], pa.int32())] * 2, list("xy"), mask=pa.array([False, True]))
+    assert column.apply(below).to_pylist() == [{"x": 1, "y": 1}, None]
+    exact = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+    with pytest.raises(DataError, match=r"Column 'c\.x' is NOT NULL"):
+        column_of(exact, pa.field("c", STRICT)).apply(pa.array([{"x": None, "y": 1}], exact))
     # A row that is not in the batch does not count.
     assert column.apply(pa.array([{"x": None, "y": 1}, {"x": 1, "y": 1}], LOOSE).slice(1)).to_pylist() == [
         {"x": 1, "y": 1}
@@ -325,6 +376,14 @@ def test_a_null_value_of_maps_without_is_refused() -> None:
         assert column.apply(array.slice(start, stop - start)).to_pylist() == rows[start:stop]
 
 
+def test_a_map_with_a_null_key_is_refused() -> None:
+    kind = pa.map_(pa.string(), pa.int32())
+    # Most releases of Arrow cannot make such an array; others end the process if its keys become another one's.
+    array = SimpleNamespace(keys=pa.array(["a", None]), items=pa.array([1, 2], pa.int32()))
+    with pytest.raises(DataError, match="Column 'c' has a map with a null key"):
+        column_of(kind, pa.field("c", kind)).apply(array)
+
+
 # === Finding ===
 
 
@@ -351,6 +410,10 @@ def test_a_column_is_found_as_the_table_maps_it(mode: ColumnMappingMode, top: in
 
 def test_a_file_without_columns_needs_no_field_ids() -> None:
     assert aligner(pa.schema([]), ColumnMappingMode.ID).column(mapped("a", "b", 1)).leaves == ()
+    # One that has some may have columns without, and a column without is found by its name.
+    files = aligner(pa.schema([*with_ids("a"), ("plain", pa.int64())]), ColumnMappingMode.ID)
+    assert files.column(mapped("x", "y", 1)).top == 0
+    assert files.column(StructField("plain", PrimitiveType("long"))).top == 1
     with pytest.raises(DataError, match="maps columns by field id, but the file has no field ids"):
         aligner(pa.schema([("a", pa.int64())]), ColumnMappingMode.ID)
 
@@ -526,8 +589,9 @@ def test_days_of_the_julian_calendar_are_the_same_days_beside_values_that_are_as
     struct = pa.StructArray.from_arrays([pa.array([1, 2, 3]), days], ["n", "d"])
     assert [row["d"] for row in converted(struct, struct.type, JULIAN)] == expected
     assert [row["n"] for row in converted(struct, struct.type, JULIAN)] == [1, 2, 3]
-    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), days)
-    assert converted(lists, lists.type, JULIAN) == [expected[:2], [None]]
+    for kind in (pa.list_(pa.date32()), pa.list_(pa.field("element", pa.date32()))):
+        lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), days, kind)
+        assert converted(lists, lists.type, JULIAN) == [expected[:2], [None]]
 
 
 def test_instants_of_the_julian_calendar_are_the_same_dates() -> None:
@@ -536,8 +600,16 @@ def test_instants_of_the_julian_calendar_are_the_same_dates() -> None:
     assert [moment.date() for moment in found] == [FIRST, datetime.date(1970, 1, 1)]
     # Without a time zone Spark never uses it, and statistics in another calendar bound nothing.
     plain = pa.array([OLD * 86_400_000_000 + 172_800_000_000], pa.int64()).view(pa.timestamp("us"))
-    for keys in (JULIAN, {**JULIAN, b"org.apache.spark.legacyINT96": b""}):
+    int96 = {b"org.apache.spark.legacyINT96": b""}
+    for keys in (JULIAN, {**JULIAN, **int96}):
         assert converted(plain, pa.timestamp("us"), keys)[0].date() == FIRST
+    # Each kind of number is told of by itself.
+    moments, old = pa.timestamp("us", "UTC"), instants.slice(0, 1).cast(pa.timestamp("us"))
+    assert converted(old, moments, {**JULIAN, **int96})[0].date() == FIRST
+    only = {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.timeZone": b"UTC", **int96}
+    assert converted(old, moments, only)[0].date() == FIRST
+    assert converted(plain.cast(moments), moments, only)[0].date() == FIRST
+    assert converted(pa.array([OLD + 2], pa.int32()).view(pa.date32()), pa.date32(), only) == [FIRST]
     files = aligner(pa.schema([("d", pa.date32()), ("n", pa.int64())], JULIAN))
     table = fields_of(pa.schema([("d", pa.date32()), ("n", pa.int64())]))
     assert files.leaf((table["d"],)) == (-1, pa.date32())

@@ -283,27 +283,70 @@ def test_wanted_rows_are_those_of_any_batch() -> None:
     assert [row for batch in batches for row in batch["n"].to_pylist()] == [3, 4, 1200, 1201, 1202, 2400]
 
 
+def stubbed(file: File, batches: Any) -> File:
+    """Let the open file of ``file`` yield other batches: those that ``batches`` makes of its own."""
+    [reader] = file.data.opened
+
+    def iter_batches(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+        yield from batches(pq.ParquetReader.iter_batches(reader, *arguments, **how))
+
+    file.data.opened[:] = [SimpleNamespace(iter_batches=iter_batches)]
+    return file
+
+
+@pytest.mark.parametrize("rows", [999, 1001])
+def test_a_row_group_has_the_rows_that_the_footer_counts(rows: int) -> None:
+    file = stubbed(File(numbers(1000)), lambda batches: [numbers(rows).combine_chunks().to_batches()[0]])
+    with pytest.raises(DataError, match=f"Row group 0 should hold 1000 rows up to its end, but {rows} were found"):
+        file.batches()
+
+
+@pytest.mark.parametrize(("in_flight", "most"), [(1, 8 << 20), (100 << 20, 100 << 20)])
+def test_a_batch_has_a_share_of_what_may_be_in_flight(
+    monkeypatch: pytest.MonkeyPatch, in_flight: int, most: int
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(decode, "rows_in_batch", lambda *arguments: asked.append(arguments[-1]) or 10)
+    File(numbers(10), in_flight=in_flight).batches()
+    assert asked == [most]
+
+
+def test_only_a_file_of_which_columns_are_read_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = File(numbers(25), partition={"p": "a"}, columns=["p"], batch_rows=10)
+    monkeypatch.setattr(ParquetBytes, "open", None)
+    assert [batch.to_pydict() for batch in file.batches()] == [{"p": ["a"] * rows} for rows in (10, 10, 5)]
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_file_is_decoded_by_as_many_threads_as_it_is_told(threads: bool) -> None:
+    file = File(numbers(10))
+    [reader], told = file.data.opened, []
+
+    def iter_batches(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+        told.append(how["use_threads"])
+        return pq.ParquetReader.iter_batches(reader, *arguments, **how)
+
+    file.data.opened[:] = [SimpleNamespace(iter_batches=iter_batches)]
+    assert [batch.num_rows for batch in file.decoder.batches(file.data, (0,), threads=threads)] == [10]
+    assert told == [threads]
+
+
 @pytest.mark.parametrize(("last", "decoded"), [(5, [1000]), (1000, [1000]), (1001, [1000, 1000])])
 def test_nothing_is_decoded_behind_the_last_row_that_is_wanted(last: int, decoded: list[int]) -> None:
     file = File(numbers(2500), batch_rows=1000)
     layout = dataclasses.replace(file.layout, pages={0: GroupPages(((3, last),), {})})
     decoder = FileDecoder(file.decoder.shape, file.decoder.task, layout, Selection(None, None), file.report)
-    [reader], found = file.data.opened, []
-
-    def batches(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:
-        for batch in pq.ParquetReader.iter_batches(reader, *arguments, **how):
-            found.append(batch.num_rows)
-            yield batch
-
-    file.data.opened[:] = [SimpleNamespace(iter_batches=batches)]
+    found: list[int] = []
+    stubbed(file, lambda batches: (batch for batch in batches if not found.append(batch.num_rows)))  # type: ignore[func-returns-value]
     assert sum(batch.num_rows for batch in decoder.batches(file.data, (0,), threads=False)) == last - 3
     assert found == decoded
 
 
 def test_removed_rows_are_counted_and_not_returned() -> None:
     file = File(numbers(2500), deleted=DeletionVector.from_positions([0, 999, 1000, *range(2000, 2500)]))
-    rows = [row for batch in file.batches() for row in batch["n"].to_pylist()]
-    assert rows == [*range(1, 999), *range(1001, 2000)]
+    # A batch of which all rows are removed is none.
+    rows = [batch["n"].to_pylist() for batch in file.batches()]
+    assert rows == [list(range(1, 999)), list(range(1001, 2000))]
     assert file.report.rows_deleted == 503
 
 
@@ -312,6 +355,8 @@ def test_rows_that_match_are_neither_removed_nor_others() -> None:
     found = file.decoder.matching(file.data, (0,), threads=False)
     rows = [start + row for start, mask in found[0] for row, matches in enumerate(mask) if matches]
     assert rows == [row for row in range(990, 2500) if row not in (991, 1500)]
+    none = File(numbers(2500), wanted=col("n") >= 0, deleted=DeletionVector.from_positions(range(1000)))
+    assert not none.decoder.matching(none.data, (0,), threads=False)[0][0][1].any()
 
 
 def test_what_was_decoded_is_forgotten() -> None:
@@ -321,17 +366,28 @@ def test_what_was_decoded_is_forgotten() -> None:
     assert (file.data.blocks, file.data.replaced, file.data.opened) == ([], {}, [])
 
 
-def test_an_open_file_is_used_once_and_not_for_dictionaries() -> None:
-    file = File(numbers())
+def test_an_open_file_is_used_once_and_not_for_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = File(numbers(), **PLAIN)
     [opened] = file.data.opened
     assert file.data.open(["n"]) is not opened
     assert file.data.open() is opened
-    again = file.data.open()
+    with monkeypatch.context() as patch:
+        # Reads through Python are for files that are here in parts.
+        patch.setattr(decode, "SparseFile", None)
+        again = file.data.open()
     assert again is not opened
     # The magic bytes at the beginning are not needed.
     parts = [Block(4, file.data.blocks[0].data.slice(4))]
     assert ParquetBytes(file.data.size, parts, file.data.metadata).open().read_all().num_rows == ROWS
     assert again.read_all()["n"].to_pylist() == list(range(ROWS))
+    # Of a chunk that was put together, that is read.
+    chunk, other = file.layout.chunks.get(0, 0), File(pa.table({"n": range(1, ROWS + 1)}), **PLAIN)
+    same = other.layout.chunks.get(0, 0)
+    assert (same.start, same.length) == (chunk.start, chunk.length)
+    whole = dataclasses.replace(
+        file.data, replaced={(chunk.start, chunk.length): pa.py_buffer(other.data.chunk(same))}, opened=[]
+    )
+    assert whole.open().read_all()["n"].to_pylist() == list(range(1, ROWS + 1))
 
 
 @pytest.mark.parametrize(
@@ -391,6 +447,12 @@ def test_a_nested_column_has_no_bounds() -> None:
     nested = StructField("s", StructType((StructField("x", LONG),)))
     assert typed_bounds((1, 2), nested, pa.int64()) == typed_bounds(None, StructField("x", LONG), pa.int64())
     assert typed_bounds((1, 2), StructField("x", LONG), pa.int64())[:2] == (1, 2)
+
+
+@pytest.mark.parametrize(("collation", "bounds"), [("UTF8_LCASE", (None, None)), ("UTF8_BINARY", ("a", "b"))])
+def test_bounds_are_in_the_order_of_bytes(collation: str, bounds: Any) -> None:
+    field = StructField("x", PrimitiveType("string"), metadata={"__COLLATIONS": {"x": f"spark.{collation}"}})
+    assert typed_bounds((b"a", b"b"), field, pa.string())[:2] == bounds
 
 
 @pytest.mark.parametrize("rows", [[b"\xff"], [{"x": b"\xff"}], [(b"\xff", b"")], {"x": [b"\xff"]}], ids=str)

@@ -136,6 +136,14 @@ def test_only_what_is_asked_for_is_read(columns: list[str], leaves: tuple[int, .
     assert Shape(plan.context).alignment(schema, next(iter(plan.tasks))).leaves == leaves
 
 
+@pytest.mark.parametrize("columns", [["_row_id"], ["p", "_row_id"]])
+def test_row_ids_are_filtered_without_a_column_of_the_file(storage: Storage, columns: list[str]) -> None:
+    table = Table(storage, metadata(pa.schema({"id": pa.int64(), "p": pa.int64()}), ["p"], TRACKED))
+    table.add(INSIDE.select(["id"]), partition_values={"p": "1"}, base_row_id=5, default_row_commit_version=1)
+    found = table.read(columns=columns, filter=col("_row_id") == 6, row_lineage=True)
+    assert found.select(["_row_id"]).to_pylist() == [{"_row_id": 6}]
+
+
 def test_files_of_one_schema_are_compared_with_the_table_once() -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
     for values in ({"p": "1", "q": "x"}, {"p": "2", "q": "y"}, {"q": "x"}):
