@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Union
 from urllib.parse import urlsplit
@@ -52,7 +53,8 @@ def check_sendable(text: str, what: str) -> None:
     """
     found = _UNSENDABLE.search(text)
     if found is not None:
-        what_kind = "a control character" if found.group() < "\xa0" else "a character outside Latin-1"
+        is_control = unicodedata.category(found.group()) == "Cc"
+        what_kind = "a control character" if is_control else "a character outside Latin-1"
         raise ProfileError(
             f"{what} contains {'a line break' if found.group() in _LINE_ENDS else what_kind} at position "
             f"{found.start() + 1} of {len(text)}, which cannot be sent in a header; copy it again, completely and "

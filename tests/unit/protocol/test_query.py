@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from unittest import mock
 from urllib.parse import quote
 
 import pytest
@@ -878,8 +879,12 @@ def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire,
 
 def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
-    with pytest.raises(ProtocolError, match="found more"):
+    with (
+        mock.patch.object(pages.Page, "close", autospec=True) as closed,
+        pytest.raises(ProtocolError, match="found more"),
+    ):
         table_metadata(rest, table)
+    assert closed.call_count == 1
 
     whole = wire.ndjson(*wire.delta_head())
     server.on("GET", METADATA, wire.Reply(200, whole.body, whole.headers, "cut-close", 60), whole)

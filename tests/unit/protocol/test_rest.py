@@ -606,6 +606,7 @@ def test_headers_and_user_agent_of_the_caller_go_along(server, profile, wire, mo
         ({"headers": {"Authorization": "planted"}}, None, "'Authorization' of 'headers' cannot be set"),
         ({"headers": {"host": "planted"}}, None, "'host' of 'headers' cannot be set"),
         ({"headers": {"X Y": "planted"}}, None, "cannot be set"),
+        ({"headers": {7: "planted"}}, None, "The header 7 of 'headers' cannot be set"),
         ({"headers": {"X-Y": "planted\r\nZ: 1"}}, None, "'X-Y' of 'headers' must be text of printable"),
         ({"user_agent": "planted\n"}, None, "'user_agent' must be"),
         ({}, "planted", "'DELTA_SHARING_HEADERS' must hold a JSON object"),

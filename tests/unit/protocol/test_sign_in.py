@@ -439,6 +439,12 @@ def test_renewal_that_fails_lets_the_old_token_live_to_its_end(server, wire, mon
     assert [seen.path for seen in server.seen].count("/token") == 2
     assert "could not be renewed" in caplog.text
 
+    # It is tried again after half of the time that is left, and then of the rest.
+    for age, asked in ((3574, 2), (3576, 3), (3587, 3), (3589, 4)):
+        monkeypatch.setattr(time, "time", lambda age=age: now + age)
+        assert rest.list_shares() == []
+        assert [seen.path for seen in server.seen].count("/token") == asked
+
     monkeypatch.setattr(time, "time", lambda: now + 3601)
     with pytest.raises(AuthError, match="returned no token"):
         rest.list_shares()
