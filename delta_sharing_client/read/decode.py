@@ -349,7 +349,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     wanted = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
     # Even if every row repeated all bytes of the row group, the batch would be small enough; a check takes longer.
-    if not layout.leaves or (wanted * whole <= 3 * most and not layout.has_lists):
+    if wanted * whole <= 3 * most and not layout.has_lists:
         return wanted
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema
@@ -368,7 +368,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
                 f"A page of the column '{column.path}' unpacks to {pages.largest} bytes, more than "
                 f"'max_bytes_in_flight' ({most}). Raise that option to read the file."
             )
-        if is_suspect and not pages.encodings <= _ONCE:
+        if is_suspect and pages.encodings - _ONCE:
             suspects[leaf] = pages
             texts += chunk.values * _longest_text(data, group, leaf, chunk, pages)
     safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))

@@ -40,14 +40,19 @@ class Shape:
     def __init__(self, context: ScanContext) -> None:
         self.context = context
         self.columns = (*context.output, *context.filters)
-        self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
+        self.filter_paths = () if context.predicate is None else tuple(columns_of(context.predicate))
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
         partitions = (context.schema.find(name) for name in context.partition_columns)
         self._stored_name = context.mapping_mode.stored_name
         self._partition_keys = frozenset(self._stored_name(field).lower() for field in partitions if field is not None)
-        self._partitions = tuple(column for column in self.columns if column.origin is Origin.PARTITION)
-        self._in_files = bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
+        self._partitions = [
+            (column.name, column.field)
+            for column in self.columns
+            if column.origin is Origin.PARTITION
+            if column.field is not None
+        ]
+        self._in_files = not self.origins.isdisjoint({Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
         self._last: tuple[bool, frozenset[str], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
@@ -55,8 +60,7 @@ class Shape:
 
         Files of a table usually have one schema, so the last result is cached.
         """
-        typed = self.context.is_change_feed and not _has_constant_type(task)
-        untold, last = self.untold(task), self._last
+        typed, untold, last = self._reads_type(task), self.untold(task), self._last
         if last is not None and last[:2] == (typed, untold) and last[2].equals(arrow, check_metadata=True):
             return last[3]
         found = _align(self, arrow, task)
@@ -65,8 +69,9 @@ class Shape:
 
     def needs_file(self, task: FileTask) -> bool:
         """Return whether any value is read from the data file itself (otherwise row counts are enough)."""
-        if self._in_files or self.untold(task):
-            return True
+        return self._in_files or bool(self.untold(task)) or self._reads_type(task)
+
+    def _reads_type(self, task: FileTask) -> bool:
         return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
 
     def untold(self, task: FileTask) -> frozenset[str]:
@@ -77,11 +82,9 @@ class Shape:
         """
         values = task.partition_values
         return frozenset(
-            column.name
-            for column in self._partitions
-            if column.field is not None
-            and self._stored_name(column.field) not in values
-            and not self._spelled(column.field, values)
+            name
+            for name, field in self._partitions
+            if self._stored_name(field) not in values and not self._spelled(field, values)
         )
 
     def filters_rows(self, task: FileTask) -> bool:
@@ -102,7 +105,7 @@ class Shape:
         values: dict[str, pa.Scalar] = {}
         untold, change = self.untold(task), task.change
         for column in self.columns:
-            if column.name in values or column.name in untold:
+            if column.name in untold:
                 continue
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
@@ -137,14 +140,14 @@ class Shape:
 
         Then the file is older than the table's partitioning, or its values have other names.
         """
-        strange = {key.lower(): key for key in task.partition_values if key.lower() not in self._partition_keys}
+        strange = [key for key in task.partition_values if key.lower() not in self._partition_keys]
         if not strange:
             return
         files = (*alignment.output, *alignment.filter)
         for column, file in zip(self.columns, files, strict=True):
             if file is not None and not file.leaves:
                 raise DataError(
-                    f"The file has no column '{column.name}', but the partition value '{min(strange.values())[:100]}', "
+                    f"The file has no column '{column.name}', but the partition value '{min(strange)[:100]}', "
                     "which the table has no partition column for: it may be the value of that column."
                 )
 
@@ -270,7 +273,7 @@ class Layout:
     def _uncompressed(self, group: int, leaf: int) -> int:
         chunk = self.chunks.get(group, leaf)
         partial = self.pages[group].chunks.get(leaf) if group in self.pages else None
-        return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // max(1, chunk.length)
+        return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // chunk.length
 
 
 def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:

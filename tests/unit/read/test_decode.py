@@ -147,6 +147,31 @@ def test_only_chunks_of_more_than_may_be_in_flight_are_looked_at(monkeypatch: py
         assert walked == [ROWS] * count
 
 
+def test_texts_of_which_no_batch_can_have_too_many_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    walk = decode.walk_pages
+    monkeypatch.setattr(decode, "walk_pages", lambda data, values: walked.append(values) or walk(data, values))
+    file = File(pa.table({"n": range(ROWS), "t": ["x"] * ROWS}), use_dictionary=["t"])
+    bound = ROWS * file.layout.chunks.get(0, 1).uncompressed
+    for share, count in ((bound, 0), (bound - 1, 1)):
+        file.rows(4 * share)
+        assert walked == [ROWS] * count
+
+
+def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["x" * 1_000_000, *(str(row % 10) for row in range(1, ROWS))]
+    monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
+    assert File(pa.table({"t": texts})).rows(8_400_000) == ROWS
+    monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS - 1)
+    assert File(pa.table({"t": texts})).rows(8_400_000) == 2
+    monkeypatch.setattr(decode, "_text_lengths", None)
+    many = pa.table({"t": [f"{row % 50:02}" * 50_000 for row in range(1000)]})
+    assert File(many, compression="NONE", dictionary_pagesize_limit=10_000_000).rows(16_000_000, 10) == 10
+    # Beside a list of texts, whose rows have any number of them, no text is measured.
+    both = pa.table({"t": texts, "l": [["y" * 1000] * 10] * ROWS})
+    assert File(both).rows(8_400_000) == 2
+
+
 def test_a_text_that_no_batch_has_room_for_is_alone() -> None:
     file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
     assert file.rows(2_000_000) == 1
@@ -173,13 +198,18 @@ def test_the_longest_text_of_a_dictionary_counts_and_not_all_of_them() -> None:
     assert file.rows(16_000_000, 100) == 4_000_000 // 100_000 - 1
 
 
-def test_what_is_small_anyway_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("told", [None, 0, -7])
+def test_what_is_small_anyway_is_not_measured(monkeypatch: pytest.MonkeyPatch, told: int | None) -> None:
     def get(*arguments: object) -> None:
         raise AssertionError("decoding chunks takes longer than reading them")
 
     monkeypatch.setattr(Chunks, "get", get)
     file = File(pa.table({"t": ["x"] * ROWS}))
     least = ROWS * file.layout.footer.metadata.row_group(0).total_byte_size
+    if told is not None:
+        group, least = SimpleNamespace(total_byte_size=told), ROWS
+        metadata = SimpleNamespace(row_group=lambda number: group, schema=file.layout.footer.metadata.schema)
+        file.layout = dataclasses.replace(file.layout, footer=file.layout.footer._replace(metadata=metadata))
     assert file.rows(-(-least // 3)) == ROWS
     with pytest.raises(AssertionError):
         file.rows(-(-least // 3) - 1)

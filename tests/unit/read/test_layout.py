@@ -188,6 +188,48 @@ def test_what_a_change_is_bounds_every_row_of_its_file() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "bounds"),
+    [
+        (pa.int32(), "7", ColumnBounds(7, 7, 0, 1)),
+        (pa.int32(), None, ColumnBounds(None, None, 1, 1)),
+        # Neither NaN nor a signed zero is a bound.
+        (pa.float64(), "1.5", ColumnBounds(None, None, 0, 1)),
+        (pa.float64(), None, ColumnBounds(None, None, 1, 1)),
+    ],
+)
+def test_a_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | None, bounds: Any) -> None:
+    table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), "p": kind}), ["p"]))
+    table.add(INSIDE.select(["id"]), partition_values={"p": text})
+    plan = table.plan(filter=col("p").is_null() | (col("id") == 7))
+    [task] = plan.tasks
+    assert Shape(plan.context).constant_bounds(task) == {("p",): bounds}
+
+
+@pytest.mark.parametrize(
+    ("columns", "by_file"), [(["_change_type"], False), (["_commit_version"], False), (["id"], True)]
+)
+def test_a_file_is_read_for_its_columns(columns: list[str], by_file: bool) -> None:
+    files = [SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5) for kind in (AddFile, AddCdcFile)]
+    state = table_state(metadata(pa.schema({"id": pa.int64()})))
+    plans = [
+        plan_changes(state, [file], ChangesRequest(starting_version=0, columns=columns), fast_options())
+        for file in files
+    ]
+    (added, changed), shape = (next(iter(plan.tasks)) for plan in plans), Shape(plans[0].context)
+    assert shape.needs_file(added) is by_file
+    assert shape.needs_file(changed) is (by_file or columns == ["_change_type"])
+    # Of two files with one schema, each says itself what became of its rows.
+    schema = pa.schema({"id": pa.int64(), "_change_type": pa.string()})
+    found = [shape.alignment(schema, task).leaves for task in (added, changed, added)]
+    assert found == [(0,) if by_file else (), *([(1,)] if columns == ["_change_type"] else found[:1]), found[0]]
+
+
+@pytest.mark.parametrize(("kind", "has_lists"), [(pa.int64(), False), (pa.list_(pa.int64()), True)])
+def test_lists_beside_other_columns_are_lists(kind: pa.DataType, has_lists: bool) -> None:
+    assert File(pa.table({"a": [1], "b": pa.nulls(1, kind)})).layout.has_lists is has_lists
+
+
 @pytest.mark.parametrize(("kind", "by_row"), [(AddFile, False), (AddCdcFile, True)])
 def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bool) -> None:
     file = SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5)
@@ -394,6 +436,19 @@ def test_counts_of_rows_agree(rows: tuple[int, ...], total: int, told: int | Non
         return
     with pytest.raises(DataError, match=message):
         lay_out(file.decoder.shape, task, footer, footer.arrow)
+
+
+def test_a_footer_has_the_columns_of_its_schema() -> None:
+    file = File(pa.table({"a": range(2500)}), **GROUPS)
+    footer = file.layout.footer._replace(metadata=mock.Mock(num_columns=2))
+    with pytest.raises(DataError, match="The file's 2 Parquet columns do not match its schema"):
+        lay_out(file.decoder.shape, file.decoder.task, footer, footer.arrow)
+
+
+def test_a_size_below_zero_counts_as_none() -> None:
+    layout = File(pa.table({"a": [7]})).layout
+    said = mock.Mock(row_group=lambda group: mock.Mock(total_byte_size=-5))
+    assert dataclasses.replace(layout, footer=layout.footer._replace(metadata=said)).decoded_size((0,)) == 0
 
 
 @pytest.mark.parametrize(
