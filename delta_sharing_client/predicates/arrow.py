@@ -121,7 +121,7 @@ def _fold(
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
     """Evaluate ``expression`` for some of the rows."""
     some = batch.select(sorted({path[0] for path in columns(expression)})).filter(rows)
-    return _full(_evaluate(expression, some), count_true(rows))
+    return _evaluate(expression, some)
 
 
 # === Columns ===
@@ -133,11 +133,11 @@ def _column(column: Column, batch: pa.RecordBatch) -> _Array:
         raise DataError(f"The batch has no column '{column}'; it has {', '.join(batch.schema.names)}.")
     array = batch.column(index)
     for name in column.path[1:]:
-        position = array.type.get_field_index(name) if pa.types.is_struct(array.type) else -1
-        if position < 0:
+        positions = array.type.get_all_field_indices(name) if pa.types.is_struct(array.type) else []
+        if len(positions) != 1:
             raise DataError(f"The column '{column}' has no field {name!r} in the batch; it is {array.type}.")
         # Unlike .field(), this makes the children of a null parent null.
-        array = pc.struct_field(array, [position])
+        array = pc.struct_field(array, positions)
     return array
 
 
@@ -176,8 +176,7 @@ def _as_bound(array: _Array, column: Column) -> _Array:
 def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:
     if isinstance(operand, Call):
         return _computed(operand, batch)
-    if isinstance(operand, Literal):
-        raise TypeError("a constant is only allowed next to a column, or in a call")
+    assert isinstance(operand, Column), "a constant is only allowed next to a column, or in a call"
     array = _column(operand, batch)
     return _as_bound(array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array, operand)
 
@@ -216,10 +215,10 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
 
 def _in(array: _Array, values: tuple[Literal, ...]) -> _Truth:
     wanted = [item.value for item in values if item.value is not None]
-    floating = kind_of(array.type) is Kind.FLOATING
-    nan = floating and any(isinstance(value, float) and math.isnan(value) for value in wanted)
-    if floating:
-        wanted = [value + 0.0 for value in wanted if isinstance(value, float) and not math.isnan(value)]
+    floats = [value for value in wanted if isinstance(value, float)]
+    nan = any(map(math.isnan, floats))
+    if kind_of(array.type) is Kind.FLOATING:
+        wanted = [value + 0.0 for value in floats if not math.isnan(value)]
         # Hashing distinguishes -0.0 from 0.0; adding zero makes both 0.0.
         found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), pa.array(wanted, array.type))
     else:
@@ -303,7 +302,7 @@ def _as_nanoseconds(array: _Array) -> _Array:
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
         return pc.multiply(days, pa.scalar(NANOS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
-    count = array.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    count = array.cast(pa.int64()).cast(pa.decimal128(27, 0))  # the product has room for no more
     return pc.multiply(count, pa.scalar(NANOS[array.type.unit], pa.decimal128(10, 0))).cast(pa.decimal128(38, 0))
 
 
@@ -339,7 +338,7 @@ def _arithmetic(call: Call, arguments: list[Any]) -> _Array:
     else:
         sides = [_argument(item, call.type) for item in arguments]
     if call.name in ("/", "%"):
-        rows = max(len(side) for side in sides if isinstance(side, pa.Array))
+        rows = next(len(side) for side in sides if isinstance(side, pa.Array))
         both = sides[0].is_valid() if isinstance(sides[0], pa.Array) else pa.scalar(True)
         if pc.any(pc.and_(_full(pc.equal(sides[1], pa.scalar(0, call.type)), rows), both)).as_py():
             raise functions.division_by_zero(str(call))

@@ -25,6 +25,7 @@ in SQL or in other spellings (``=``, ``ge``, ``AND``), type names of other syste
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -174,10 +175,8 @@ class _Weakening:
             return known_of_any(self._comparison(Op.EQ, column, value) for value in values)
         if not values or any(isinstance(value, float) and math.isnan(value) for value in values):
             return None
-        lowest = highest = values[0]
-        for value in values:
-            lowest = value if (order(value, lowest) or 0) < 0 else lowest
-            highest = value if (order(value, highest) or 0) > 0 else highest
+        by_order = functools.cmp_to_key(_order)
+        lowest, highest = min(values, key=by_order), max(values, key=by_order)
         return known_of_all([self._comparison(Op.GE, column, lowest), self._comparison(Op.LE, column, highest)])
 
     def _prefix(self, column: Column, prefix: str) -> Expression | None:
@@ -188,6 +187,10 @@ class _Weakening:
         if last < _FIRST_SURROGATE:
             limits.append(self._comparison(Op.LT, column, prefix[:-1] + chr(last)))
         return known_of_all(limits)
+
+
+def _order(left: Value, right: Value) -> int:
+    return order(left, right) or 0
 
 
 def _value_type(column: Column) -> str | None:

@@ -378,7 +378,7 @@ def _ordered(op: Op, limit: Any) -> _Leaf:
 def _floating(op: Op, column: Column, value: Value) -> _Leaf:
     limit: Any = value
     # NaN is greater than every number, and bounds do not exclude it.
-    if op in (Op.GT, Op.GE, Op.NE) or math.isnan(limit):
+    if op in (Op.GT, Op.GE, Op.NE):
         return _possible
     lower, upper = (_lower32, _upper32) if pa.types.is_float32(type_of_values(column.type)) else (_lower64, _upper64)
     if op is Op.EQ:
@@ -426,7 +426,7 @@ def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Lea
             return True
         if upper is not None and upper < prefix:
             return False
-        return lower is None or lower < prefix or lower.startswith(prefix)
+        return lower is None or lower[: len(prefix)] <= prefix
 
     return test
 

@@ -520,7 +520,7 @@ def _unescape(literal: str) -> str:
     found = _ESCAPE.sub(replace, literal[1:-1])
     # Two \u escapes may form one character as a surrogate pair.
     if re.search("[\ud800-\udbff][\udc00-\udfff]", found):
-        return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     return found
 
 

@@ -264,8 +264,8 @@ class Like(Expression):
         rest = iter(self.pattern)
         for char in rest:
             if char == self.escape:
-                quoted = next(rest, None)
-                if quoted is None or quoted not in ("%", "_", self.escape):
+                quoted = next(rest, "")
+                if quoted not in ("%", "_", self.escape):
                     raise UsageError(
                         f"The LIKE pattern {self.pattern!r} has its escape {self.escape!r} before something other than"
                         f" %, _ or the escape itself; double it to match it literally."

@@ -131,7 +131,7 @@ def normalise(value: object) -> Value:
     if isinstance(value, np.generic):
         return _from_numpy(value)
     # pandas.NA, recognized without importing pandas
-    if type(value).__name__ in ("NAType", "NaTType"):
+    if type(value).__name__ == "NAType":
         return None
     raise UsageError(
         f"A filter cannot compare with a value of type {type(value).__name__!r}; give None, bool, int, float, Decimal,"
@@ -465,7 +465,6 @@ _SPECIAL = {
 }
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _DIGITS = decimal.Context(prec=1000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, rounding=decimal.ROUND_HALF_UP)
-_MOST_SECONDS = ((1 << 63) - 1) // MICROS_PER_SECOND
 
 
 def integer_of(bits: int) -> Callable[[Value], Value]:
@@ -575,9 +574,7 @@ def timestamp_of(zone: Zone) -> Callable[[Value], Moment]:
                 raise ValueError
             return Moment(found, zone)
         if isinstance(value, int):
-            micros = value * MICROS_PER_SECOND
-            if abs(value) > _MOST_SECONDS:
-                micros = (1 << 63) - 1 if value > 0 else -(1 << 63)
+            micros = max(-(1 << 63), min(value * MICROS_PER_SECOND, (1 << 63) - 1))
             return Moment(micros * 1000, zone)
         assert isinstance(value, (Day, Moment))
         nanos = value.days * NANOS_PER_DAY if isinstance(value, Day) else value.nanoseconds // 1000 * 1000

@@ -570,7 +570,17 @@ def test_a_boolean_constant_is_a_condition_and_another_is_not():
             {"op": "equal", "children": [given_hint(1, "int")] * 2},
             "A column or a literal was expected at $.children[0]",
         ),
+        (
+            {"op": "in", "children": [{"op": "column", "name": "c"}, {"op": "literal", "value": 1}] * 2},
+            "needs a column first and then literals",
+        ),
+        ({"op": "in", "children": [7, {"op": "literal", "value": 1}]}, "expected at $.children[0]"),
+        (
+            {"op": "in", "children": [{"op": "column", "name": "c", "valueType": 5}] * 2},
+            "The valueType at $.children[0] must be one of bool",
+        ),
         ({"op": "maybe"}, "one of column, literal, isNull, equal"),
+        ({"op": "maybe"}, "found 'maybe'"),
         ({}, "found None"),
         ([[1]], "found list"),
         (7, "found int"),
@@ -745,6 +755,12 @@ def test_lists_are_said_value_by_value_or_as_a_range():
     floats = [f"{number}.0E0" for number in range(21)]
     assert hints(f"f64 IN ({', '.join(floats)})") == "(lessThan f64:double '20.000001907348633':double)"
     assert hints(f"f64 IN ({', '.join(floats)}, CAST('NaN' AS DOUBLE))") is None
+    assert hints(f"f64 IN (CAST('NaN' AS DOUBLE), {', '.join(floats)})") is None
+
+
+def test_the_last_character_before_the_surrogates_has_no_next():
+    assert hints("startswith(text, 'x\ud7fe')").count("lessThan") == 1
+    assert hints("startswith(text, 'x\ud7ff')").count("lessThan") == 0
 
 
 @pytest.mark.parametrize("more", [0, 1])

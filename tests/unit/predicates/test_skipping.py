@@ -213,6 +213,26 @@ def test_file_in_range_is_kept(text):
     assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
+@pytest.mark.parametrize(
+    ("text", "lower", "upper", "kept"),
+    [
+        # The text of the float before 0.7, read as a double, is larger than it.
+        ("f32 = 0.7F", 0.7, 0.7, True),
+        ("f32 <= 0.7F", 0.7, 0.7, True),
+        ("f32 = 0.5F", 0.7, 0.7, False),
+        ("(i32 + 1) <=> 5", 4, 4, True),
+        ("(i32 + 1) <=> 5", 5, 9, False),
+        ("CAST(f64 AS INT) = 5", 6.5, 7.5, True),
+        ("CAST(i32 + 1 AS BIGINT) = 5", 6, 7, True),
+        ("CAST(i32 AS BIGINT) + 0 = 5", 6, 7, False),
+    ],
+)
+def test_a_value_between_the_bounds_is_looked_for(text, lower, upper, kept):
+    bound = bind(parse_filter(text), SCHEMA)
+    statistics = Known({path: _bounds(lower, upper, 0, 10) for path in columns(bound)})
+    assert _may_match(bound, statistics) is kept
+
+
 def test_all_null_column_matches_only_null_tests():
     schema = pa.schema({"a": pa.int64()})
     statistics = Known({("a",): _bounds(None, None, 7, 7)})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import pickle
 import re
+from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -26,6 +27,7 @@ from delta_sharing_client.predicates.tree import (
     Not,
     Op,
     Or,
+    StartsWith,
     all_of,
     any_of,
     col,
@@ -302,6 +304,12 @@ def test_a_column_is_cast_to_no_other_type(written: str) -> None:
 
 
 ASCII = [chr(code) for code in range(1, 128)]
+
+
+@pytest.mark.parametrize("make", [Like, StartsWith])
+def test_a_pattern_is_text_that_files_can_have(make: Any) -> None:
+    with pytest.raises(UsageError, match="lone surrogate"):
+        make(Column(("a",)), "x\ud800")
 
 
 @pytest.mark.parametrize("char", [*ASCII, "\x80", "\xa0", "é", "名", "\U0001f600"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 from decimal import Decimal
@@ -21,6 +22,7 @@ from delta_sharing_client.predicates.values import (
     decimal_of,
     format_date,
     format_value,
+    integer_of,
     normalise,
     order,
     parse_date,
@@ -237,6 +239,31 @@ def test_order_is_that_of_spark(left, right, expected):
 def test_different_families_do_not_compare(left, right):
     with pytest.raises(UsageError, match="cannot compare"):
         order(left, right)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_text_is_read_as_the_day_beside_it(swapped):
+    sides = (Day(5), "1970-01-06 10:00:00")
+    with pytest.raises(UsageError, match="is not a date"):
+        order(*(reversed(sides) if swapped else sides))
+
+
+def test_units_of_numpy_may_be_several_and_far_away():
+    assert normalise(np.datetime64(3, "10s")) == Moment(30_000_000_000, Zone.LOCAL)
+    assert normalise(np.datetime64("9999-12-31")) == Day(2_932_896)
+    assert normalise(np.datetime64("-9999-12-31T00:00", "m")).nanoseconds < -(1 << 63)
+
+
+def test_an_integer_has_at_most_so_many_bits():
+    assert normalise((1 << 1024) - 1)
+    with pytest.raises(UsageError, match="more than 1024 bits"):
+        normalise(1 << 1024)
+
+
+@pytest.mark.parametrize(("value", "fits"), [("-129", False), ("-128", True), (127, True), (128, False)])
+def test_an_integer_reaches_both_ends_of_its_type(value, fits):
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=r"^$"):
+        assert integer_of(8)(value) == int(value)
 
 
 def test_zero_is_a_decimal_whatever_its_exponent():
