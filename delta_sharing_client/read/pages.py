@@ -79,28 +79,21 @@ def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[By
 
     ``held`` are the bytes that are here already.
     """
-    if layout.bounds is None or _OLD_WRITER.match(layout.chunks.created_by):
+    if layout.bounds is None:
         return {}
-    flat = {leaf for leaf in layout.leaves if _is_flat(layout, leaf)}
     filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()}
     found: dict[int, list[ByteRange]] = {}
     possible = cost = 0
     for group in layout.groups:
-        ranges: list[ByteRange] = []
-        size, indexed = 0, False
-        for leaf in layout.leaves:
-            chunk = layout.chunks.get(group, leaf)
-            if chunk.offset_index is None or leaf not in flat:
-                continue
-            ranges.append(chunk.offset_index)
-            # The held bytes are the file's end.
-            size += max(0, min(chunk.start + chunk.length, held.start) - chunk.start)
-            if leaf in filters and chunk.column_index is not None:
-                ranges.append(chunk.column_index)
-                indexed = True
-        if indexed:
+        offsets = _offset_indexes(layout, group)
+        chunks = {leaf: layout.chunks.get(group, leaf) for leaf in offsets}
+        described = [chunks[leaf].column_index for leaf in offsets if leaf in filters]
+        ranges = [*offsets.values(), *(index for index in described if index is not None)]
+        if len(ranges) > len(offsets):
             found[group] = ranges
-            possible += size
+            # The held bytes are the file's end.
+            ends = [(chunk.start, min(chunk.start + chunk.length, held.start)) for chunk in chunks.values()]
+            possible += sum(max(0, end - start) for start, end in ends)
             cost += sum(item.length for item in ranges if item.start < held.start)
     price = _WORK if not cost else _ROUND_TRIP + cost
     return found if gains.expected(possible) >= price else {}
@@ -116,7 +109,8 @@ def with_pages(
     """
     planned: dict[int, GroupPages] = {}
     index: dict[int, Callable[[], Mapping[int, Pages]]] = {}
-    filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()} if layout.bounds is not None else set[int]()
+    assert layout.bounds is not None, "without a filter there is nothing to skip"
+    filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()}
     dropped: set[int] = set()
     skipped = SkippedPages()
     for group in groups:
@@ -143,16 +137,12 @@ def with_pages(
 
 def offset_ranges(layout: Layout, group: int) -> list[ByteRange]:
     """Return the parts of the page index that say where the pages of a row group lie."""
-    if _OLD_WRITER.match(layout.chunks.created_by):
-        return []
-    chunks = [layout.chunks.get(group, leaf) for leaf in layout.leaves if _is_flat(layout, leaf)]
-    return [chunk.offset_index for chunk in chunks if chunk.offset_index is not None]
+    return [*_offset_indexes(layout, group).values()]
 
 
 def with_index(layout: Layout, group: int, read: Read) -> Layout:
     """Return the layout with the pages of a row group; ``read`` has the bytes that ``offset_ranges`` names."""
-    leaves = layout.leaves if offset_ranges(layout, group) else ()
-    found = functools.cache(functools.partial(_read_pages, layout, group, leaves, read))
+    found = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
     return dataclasses.replace(layout, index={**layout.index, group: found})
 
 
@@ -273,14 +263,23 @@ def rebuild(
 
 
 def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, Pages]:
-    found = {}
-    for leaf in leaves:
-        chunk = layout.chunks.get(group, leaf)
-        if chunk.offset_index is not None and _is_flat(layout, leaf):
-            item = pages(_bytes(read, chunk.offset_index), chunk, layout.rows(group))
-            if item is not None:
-                found[leaf] = item
-    return found
+    offsets = _offset_indexes(layout, group)
+    found = {
+        leaf: pages(_bytes(read, offsets[leaf]), layout.chunks.get(group, leaf), layout.rows(group))
+        for leaf in leaves
+        if leaf in offsets
+    }
+    return {leaf: item for leaf, item in found.items() if item is not None}
+
+
+def _offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
+    """Return where the pages of a row group are listed, by Parquet column: those with one value, or null, a row."""
+    if _OLD_WRITER.match(layout.chunks.created_by):
+        return {}
+    schema = layout.footer.metadata.schema
+    flat = [leaf for leaf in layout.leaves if schema.column(leaf).max_repetition_level == 0]
+    found = {leaf: layout.chunks.get(group, leaf).offset_index for leaf in flat}
+    return {leaf: index for leaf, index in found.items() if index is not None}
 
 
 def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expression, read: Read) -> Rows | None:
@@ -305,11 +304,6 @@ def _saved(found: GroupPages) -> SkippedPages:
         sum(item.pages.number - len(item.kept) for item in chunks),
         sum(item.chunk.length - item.size for item in chunks),
     )
-
-
-def _is_flat(layout: Layout, leaf: int) -> bool:
-    """Whether each row has exactly one value, or null, in a Parquet column."""
-    return not layout.footer.metadata.schema.column(leaf).max_repetition_level
 
 
 def _shapes(layout: Layout, leaves: Iterable[int]) -> dict[int, ColumnShape]:

@@ -33,6 +33,8 @@ def test_a_ratio_is_the_first_observation_and_then_all_of_them() -> None:
     few = page_plan.Ratio(0, 0)
     few.learn(0, 0)
     assert few.expected(4000) == 0
+    few.learn(1, 1)
+    assert few.expected(4000) == 4000
     edge = page_plan.Ratio(64 * 1024 - 1, 0)
     edge.learn(100, 100)
     assert edge.expected(4000) == 4000
@@ -222,6 +224,32 @@ def test_only_a_filter_needs_the_values_of_its_pages(monkeypatch: pytest.MonkeyP
         for group in layout.groups
     }
     assert page_plan.offset_ranges(layout, 0) == [chunks[0, 0].offset_index, chunks[0, 1].offset_index]
+
+
+def test_only_columns_of_one_value_a_row_have_pages_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_plan, "_WORK", 0)
+    content = pa.table({"l": [[1, 2]] * 1000, "a": range(1000)})
+    file = File(content, whole=False, wanted=(col("a") > 3) & col("l").is_not_null(), **PAGED)
+    held, chunk = file.data.blocks[0], file.layout.chunks.get(0, 1)
+    assert file.layout.chunks.get(0, 0).offset_index is not None
+    assert page_plan.offset_ranges(file.layout, 0) == [chunk.offset_index]
+    found = page_plan.index_ranges(file.layout, held._replace(start=1), page_plan.Ratio(1, 1))
+    assert found == {0: [chunk.offset_index, chunk.column_index]}
+    layout = page_plan.with_index(file.layout, 0, held.data.slice)
+    assert layout.index[0]().keys() == {1}
+    # This writer's pages cannot be put together.
+    layout.chunks.__dict__["_decoded"] = ("parquet-cpp-arrow version 2.0.0", layout.chunks._decoded[1])
+    assert page_plan.offset_ranges(layout, 0) == []
+    assert page_plan.index_ranges(layout, held._replace(start=1), page_plan.Ratio(1, 1)) == {}
+
+
+def test_a_column_without_values_of_its_pages_has_none_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_plan, "_WORK", 0)
+    file = indexed(col("b") > 3)
+    numbers, get = file.layout.chunks, file.layout.chunks.get
+    monkeypatch.setattr(type(numbers), "get", lambda self, *place: get(*place)._replace(column_index=None))
+    held = file.data.blocks[0]._replace(start=1)
+    assert page_plan.index_ranges(file.layout, held, page_plan.Ratio(1, 1)) == {}
 
 
 @pytest.mark.parametrize("where", ["before the chunks' end", "before the index", "at the end"])
