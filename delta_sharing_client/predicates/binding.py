@@ -498,7 +498,7 @@ _WIDE = decimal.Context(prec=2000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 def _float_at(index: int) -> float:
     # Bit patterns of non-negative floats ascend; those of negative ones mirror them.
     found = struct.unpack("<f", struct.pack("<I", abs(index)))[0]
-    return float(-found if index < 0 else found)
+    return math.copysign(found, index)
 
 
 def _exact_float(value: Value) -> Value:

@@ -226,7 +226,7 @@ def _digits_of(given: Any) -> tuple[int, int]:
     if not isinstance(given, pa.DataType):
         return _digits(given)
     if pa.types.is_decimal(given):
-        return int(given.precision), int(given.scale)
+        return given.precision, given.scale
     return _INTEGER_DIGITS[given.bit_width], 0
 
 

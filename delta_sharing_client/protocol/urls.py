@@ -189,7 +189,7 @@ class _KnownUrls:
     def get(self, name: str) -> _Url | None:
         found = self._last.get(name)
         if found is None and self._block_of:
-            block = int(self._block_of.get(hashes([name]))[0])
+            block = self._block_of.get(hashes([name]))[0]
             found = self._block(block - 1).get(name) if block else None
         return found if found is None or found.expires_ms else found._replace(expires_ms=self.least_expires_ms)
 

@@ -192,6 +192,19 @@ def test_bound_columns_carry_their_type():
     assert bind(parse_filter("nest.n > 1"), SCHEMA) == Comparison(Op.GT, Column(("Nest", "n"), pa.int32()), Literal(1))
 
 
+def test_the_first_of_nothing_is_null():
+    schema = pa.schema([("v", pa.null()), ("a", pa.int32())])
+    assert bind(parse_filter("coalesce(v, v) IS NULL"), schema) == Literal(True)
+    assert bind(parse_filter("coalesce(v, a) = 1"), schema) == bind(parse_filter("a = 1"), schema)
+
+
+@pytest.mark.parametrize(("value", "advised"), [("'x'", True), ("DATE '2024-01-01'", False), ("TRUE", False)])
+def test_only_a_text_is_advised_to_lose_its_quotes(value, advised):
+    with pytest.raises(UsageError, match="does not compare with") as caught:
+        bind(parse_filter(f"a = {value}"), pa.schema([("a", pa.int32())]))
+    assert ("without quotes" in caught.value.message) is advised
+
+
 def test_empty_schema_is_said():
     with pytest.raises(UsageError, match="which has no columns"):
         bound("a = 1", pa.schema([]))

@@ -1201,6 +1201,12 @@ def test_a_moment_is_shifted_as_far_as_its_type_reaches(unit: str, size: int, la
         functions.apply("+", [edge, Interval(step.count, "DAY")], pa.date32(), "shown")
 
 
+def test_the_remainder_of_infinity_is_no_number_and_no_warning() -> None:
+    found = functions.remainder(pa.array([math.inf, 5.0]), pa.scalar(2.0), pa.float64()).to_pylist()
+    assert math.isnan(found[0])
+    assert found[1] == 1.0
+
+
 def test_single_precision_is_computed_in_single_precision() -> None:
     left, right = float(np.float32(0.1)), float(np.float32(0.7))
     for name, found in (("+", np.float32(left) + np.float32(right)), ("*", np.float32(left) * np.float32(right))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from concurrent.futures import CancelledError
 from unittest import mock
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from delta_sharing_client.delta.actions import (
     VersionedMetadata,
     VersionedProtocol,
 )
+from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import (
     AuthError,
     NotFoundError,
@@ -671,6 +673,33 @@ def test_a_change_that_is_listed_twice_is_given_twice():
     assert seen.take([change]) == [change]
     seen.begin_again()
     assert seen.take([change, change]) == [change]
+
+
+@pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.STREAMING])
+def test_a_query_asks_for_the_features_of_what_is_read(server, rest, table, wire, operation):
+    request = QueryRequest() if operation is Operation.SNAPSHOT else QueryRequest(starting_version=7)
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
+    query_table(rest, table, request).close()
+    [seen] = server.seen
+    parts = dict(part.split("=") for part in seen.headers["delta-sharing-capabilities"].split(";"))
+    assert set(parts["readerfeatures"].split(",")) == {name.lower() for name in reader_features(operation)}
+
+
+def test_the_first_version_has_metadata_and_a_status_is_none(server, rest, table, wire):
+    server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), version=0))
+    assert table_metadata(rest, table, version=0).version == 0
+    server.on("GET", METADATA, wire.ndjson({"queryStatus": {"queryId": "q"}}))
+    with pytest.raises(ProtocolError, match="expected a protocol and a metaData line, found more"):
+        table_metadata(rest, table)
+
+
+def test_an_answer_that_is_broken_off_has_no_more(server, rest, table, wire):
+    server.on("POST", QUERY, page(wire, "p2", "a"), page(wire, None, "b"))
+    answer = query_table(rest, table)
+    answer.break_off()
+    with pytest.raises((CancelledError, TransportError)):
+        list(answer.actions)
+    assert len(server.seen) == 1
 
 
 def test_a_range_of_versions_may_be_one():

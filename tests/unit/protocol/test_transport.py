@@ -27,13 +27,14 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table, table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.sessions import Session
-from delta_sharing_client.protocol.transport import Transport
+from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.protocol.watch import shut
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 STATUS = "/shares/s/schemas/d/tables/t/queries/q"
 METADATA = "/shares/s/schemas/d/tables/t/metadata"
+SHARES = Request(method="GET", path=("shares",), doing="Listing")
 
 
 @pytest.fixture
@@ -175,6 +176,29 @@ def test_a_copy_for_an_operation_has_its_own_deadline(profile):
     assert 0 < transport.operation().within(100) <= 5
     assert transport.within(100) == 100
     assert pickle.loads(pickle.dumps(transport.operation())).within(100) == 100
+
+
+def test_a_request_has_the_deadline_of_its_operation_or_one_of_its_own(server, profile, wire, monkeypatch):
+    server.on("GET", "/shares", wire.as_json({}))
+    made = []
+    operation = Transport.operation
+    monkeypatch.setattr(Transport, "operation", lambda self, *a: made.append(operation(self, *a)) or made[-1])
+    transport, request = Transport(profile, ReadOptions(total_timeout=5)), SHARES
+    transport.fetch(request)
+    assert len(made) == 1
+    transport.operation().fetch(request)
+    assert len(made) == 2
+
+
+def test_what_interrupts_an_operation_waits_between_its_tries(profile):
+    waits, failures = [], [retry.Transient(ds.TransportError("no"))]
+
+    def attempt():
+        if failures:
+            raise failures.pop()
+
+    Transport(profile).operation(SimpleNamespace(sleep=waits.append)).repeat(attempt)
+    assert len(waits) == 1
 
 
 def test_the_metadata_of_a_table_has_one_deadline(server, rest, table, wire, monkeypatch):

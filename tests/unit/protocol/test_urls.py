@@ -296,6 +296,27 @@ def test_files_without_an_expiration_of_their_own_have_that_of_their_answer(
     assert len(server.seen) == queries
 
 
+@pytest.mark.parametrize(("own", "queries"), [(1, 3), (10**15, 2)])
+def test_the_expiration_of_a_file_is_its_own_where_it_has_one(server, rest, table, wire, own, queries):
+    end = {"endStreamAction": {"minUrlExpirationTimestamp": 10**15 + 1 - own}}
+    server.on(
+        "POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a", wrapper={"expirationTimestamp": own}), end)
+    )
+    urls, files = read(rest, table)
+    for _ in range(2):
+        assert urls.url_for(url_key(files["a"]))
+    assert len(server.seen) == queries
+
+
+def test_a_vector_within_its_action_has_no_url(server, rest, table, wire):
+    vector = {"storageType": "i", "pathOrInlineDv": "##093", "sizeInBytes": 2, "cardinality": 1}
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a", deletionVector=vector)))
+    urls, files = read(rest, table)
+    assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
+    with pytest.raises(DataError, match="does not list the file"):
+        urls.url_for(url_key(files["a"]) + "#dv", rejected="##093")
+
+
 @pytest.mark.parametrize("block", [1, 3, 7, 100])
 def test_urls_of_very_many_files_are_compressed_and_found_in_any_order(
     server, rest, table, signing, monkeypatch, block
