@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.parquet.pages import PageMismatch
 from delta_sharing_client.parquet.partial_chunk import GroupPages
+from delta_sharing_client.plan.columns import Origin
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.read import pages as page_plan
 from tests.unit.read.opened import File
@@ -362,6 +364,32 @@ def test_chunks_that_share_bytes_are_read_whole(monkeypatch: pytest.MonkeyPatch)
     layout = page_plan.with_index(file.layout, 0, file.data.blocks[0].data.slice)
     monkeypatch.setattr(page_plan, "_disjoint", lambda ranges: False)
     assert page_plan.cut(layout, 0, 0, 10).pages == {0: GroupPages(((0, 10),), {})}
+
+
+@pytest.mark.parametrize("origin", [Origin.ROW_ID, Origin.ROW_COMMIT_VERSION, Origin.FILE])
+def test_the_filters_columns_come_first_where_the_others_are_large(
+    monkeypatch: pytest.MonkeyPatch, origin: Origin
+) -> None:
+    file = indexed(col("b") > 3)
+    layout, shape = file.layout, file.decoder.shape
+    others = [layout.chunks.get(group, 0) for group in (0, 1)]
+    lengths, second = [chunk.length for chunk in others], others[1].start
+    for groups, held, size in (
+        ((0, 1), file.data.size, sum(lengths)),
+        ((1,), file.data.size, lengths[1]),
+        ((0, 1), second + 1, sum(lengths)),
+        ((0, 1), second, lengths[0]),
+    ):
+        for least, leaves in ((size, (1,)), (size + 1, ())):
+            monkeypatch.setattr(page_plan, "_LEAST", least)
+            assert page_plan.filter_leaves(shape, layout, groups, page_plan.Ratio(1, 1), held) == leaves
+    # Rows are counted for their ids and versions: all of the file is read.
+    monkeypatch.setattr(page_plan, "_LEAST", 0)
+    asked = SimpleNamespace(context=SimpleNamespace(filters=[*shape.context.filters, SimpleNamespace(origin=origin)]))
+    found = page_plan.filter_leaves(asked, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size)  # type: ignore[arg-type]
+    assert found == ((1,) if origin is Origin.FILE else ())
+    monkeypatch.setattr(page_plan, "SHORTCUTS", SimpleNamespace(late_columns=False))
+    assert page_plan.filter_leaves(shape, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size) == ()
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
