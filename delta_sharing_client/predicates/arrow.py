@@ -265,7 +265,7 @@ def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
         a, b = _as_nanoseconds(a), _as_nanoseconds(b)
     elif kinds == {Kind.BOOLEAN}:
         a, b = a.cast(pa.int8()), b.cast(pa.int8())
-    elif kinds <= {Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ} and a.type != b.type:
+    elif pa.types.is_timestamp(a.type) and a.type != b.type:
         a, b = _as_nanoseconds(a), _as_nanoseconds(b)
     elif a.type != b.type:
         b = b.cast(a.type)

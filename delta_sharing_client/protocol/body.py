@@ -79,7 +79,7 @@ def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str
     try:
         for chunk in body_chunks(response, "Reading an error"):
             body += chunk
-            if len(body) >= limit:
+            if len(body) > limit:
                 break
         else:
             return body

@@ -181,6 +181,7 @@ def test_mask_of_two_columns_is_the_reference_for_every_pair_of_types(data):
         ),
         (pa.array([1_000], pa.timestamp("us")), pa.array([1_000_001], pa.timestamp("ns")), -1),
         (pa.array([2_000], pa.timestamp("us", "UTC")), pa.array([2_000_000], pa.timestamp("ns", "UTC")), 0),
+        (pa.array([2**64 - 1], pa.uint64()), pa.array([Decimal("1.1")], pa.decimal128(3, 1)), 1),
         # The year 9999 has more nanoseconds than 64 bits.
         (pa.array([253_402_300_799_999_999], pa.timestamp("us")), pa.array([2**63 - 1], pa.timestamp("ns")), 1),
         *(

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates import sql
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.arrow_expressions import weaker_predicate
 from delta_sharing_client.predicates.binding import bind
@@ -222,6 +223,11 @@ def test_long_conjunctions_and_lists_are_read():
     expression = parse_filter(" AND ".join(f"a <> {number}" for number in range(2000)))
     assert len(expression.children) == 2000
     assert len(parse_filter(f"a IN ({', '.join(map(str, range(5000)))})").values) == 5000
+
+
+def test_a_long_filter_is_shown_by_its_beginning():
+    assert sql._shorten("x" * 120) == repr("x" * 120)
+    assert sql._shorten("x" * 121) == repr("x" * 117 + "...")
 
 
 def test_absurd_nesting_is_refused():

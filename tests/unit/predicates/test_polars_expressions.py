@@ -15,7 +15,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.polars_expressions import to_tree, weaker_predicate
+from delta_sharing_client.predicates.polars_expressions import _tagged, to_tree, weaker_predicate
 from delta_sharing_client.predicates.tree import And, Expression, Literal, Not, Or
 
 a, b, f, s, t, d, x, n = (pl.col(name) for name in ("a", "b", "f", "s", "t", "d", "x", "n"))
@@ -187,6 +187,14 @@ def test_functions_of_lists_are_not_those_of_texts() -> None:
     for condition in (pl.col("l").list.contains("a"), pl.col("l").bin.contains(b"a")):
         with pytest.raises(UsageError, match="The function 'Contains"):
             parse_filter(condition)
+
+
+@pytest.mark.parametrize(
+    ("node", "found"),
+    [({"Column": "a"}, ("Column", "a")), ({"a": 1, "b": 2}, ("", None)), ("a", ("", None)), ([], ("", None))],
+)
+def test_a_node_has_one_name(node: Any, found: Any) -> None:
+    assert _tagged(node) == found
 
 
 def test_an_older_polars_says_nothing_of_nulls_in_lists() -> None:

@@ -254,6 +254,11 @@ def test_units_of_numpy_may_be_several_and_far_away():
     assert normalise(np.datetime64("-9999-12-31T00:00", "m")).nanoseconds < -(1 << 63)
 
 
+def test_a_text_of_numpy_is_checked_as_any_other():
+    with pytest.raises(UsageError, match="lone surrogate"):
+        normalise(np.str_("x\ud800"))
+
+
 def test_an_integer_has_at_most_so_many_bits():
     assert normalise((1 << 1024) - 1)
     with pytest.raises(UsageError, match="more than 1024 bits"):

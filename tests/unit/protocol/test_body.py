@@ -75,6 +75,11 @@ def test_compressed_answer_that_ends_at_a_line_boundary_loses_no_rows(server, re
         list(query_table(rest, table).actions)
 
 
+def test_what_is_not_compressed_after_what_is_is_broken():
+    with pytest.raises(ProtocolError, match="compression is broken"):
+        list(body._inflated(iter([gzip.compress(b"a"), b'{"b": 1}']), False, "Asking", None))
+
+
 def test_second_member_that_is_cut_off_is_noticed(server, rest, table, wire):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(20))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines[:12], framing="close")

@@ -544,6 +544,14 @@ def test_no_beginning_of_a_secret_is_shown_where_an_error_is_cut(server, rest, w
     assert caught.value.server_message == ("no *** ***" if length is None else "no ***")
 
 
+def test_an_error_as_long_as_the_bound_is_whole(server, rest, wire):
+    server.on("GET", "/shares", wire.Reply(400, f"no {wire.token[:1]}".rjust(64 * 1024).encode()))
+
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert caught.value.server_message == f"no {wire.token[:1]}"
+
+
 # === What a request carries ===
 
 
