@@ -251,7 +251,7 @@ class Profile:
             return self
         path, before = self._origin
         stamp = _stamp(path)
-        if stamp is None or (unless_changed and stamp == before):
+        if unless_changed and stamp == before:
             return self
         try:
             fresh = _from_path(path)

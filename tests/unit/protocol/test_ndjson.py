@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,8 +14,9 @@ from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
-from delta_sharing_client.protocol.body import split_blocks
+from delta_sharing_client.protocol.body import Block, split_blocks
 from delta_sharing_client.protocol.lines import Line
+from delta_sharing_client.protocol.loose import Loosened
 from tests.quota import meets, met
 
 decode = msgspec.json.Decoder(Line).decode
@@ -125,6 +127,23 @@ def test_a_schema_has_so_many_fields(monkeypatch, names, is_refused):
 def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):
     text = b"{}" + between + b"{}\n" + b"\n".join(halves)
     assert wire_lines._decoded_at_once(text) is None
+
+
+def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
+    monkeypatch.setattr(wire_lines, "_decoded_at_once", None)
+    subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
+    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b'{"file":{"id":"a"}}\n{}', complete=True))
+    assert [line.file and line.file.id for line in lines] == ["a", None]
+
+
+def test_only_so_many_partitions_are_remembered(monkeypatch):
+    monkeypatch.setattr(wire_lines, "_INTERNED", 2)
+    reader = wire_lines.FileReader(ResponseFormat.PARQUET, wire_lines.AnswerKind.SNAPSHOT)
+    for number in range(5):
+        file = wire_lines.FileLine(id="a", url="u", partition_values={"p": str(number)})
+        assert reader.read(Line(file=file)).action.partition_values == {"p": str(number)}
+        assert len(reader._known) <= 2
 
 
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])

@@ -106,9 +106,25 @@ def test_url_without_a_profile_says_what_to_check(url, said):
         Profile.load(url)
 
 
+def test_the_url_of_what_is_no_profile_is_shown_without_its_query():
+    with fsspec.open("memory://bad.share?sig=planted", "wb") as file:
+        file.write(b"[1]")
+    with pytest.raises(ProfileError, match="is not a JSON object") as caught:
+        Profile.load("memory://bad.share?sig=planted")
+    assert "planted" not in str(caught.value)
+
+
 def test_url_without_a_package_for_it_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(ProfileError, match=r"Reading the profile memory://x\.share needs another package"):
+        Profile.load("memory://x.share")
+    monkeypatch.undo()
+
+    def missing(*arguments):
+        raise ImportError("install this")
+
+    monkeypatch.setattr(fsspec, "open", missing)
+    with pytest.raises(ProfileError, match=r"Reading the profile memory://x\.share .*\(install this\)"):
         Profile.load("memory://x.share")
 
 

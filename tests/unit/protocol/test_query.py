@@ -704,6 +704,10 @@ def test_an_answer_that_is_broken_off_has_no_more(server, rest, table, wire):
 
 def test_a_range_of_versions_may_be_one():
     QueryRequest(starting_version=5, ending_version=5)
+    for most in ({"max_files": (1 << 31) - 1}, {"version": (1 << 63) - 1}):
+        QueryRequest(**most)
+        with pytest.raises(UsageError, match="must be a whole number from"):
+            QueryRequest(**{name: value + 1 for name, value in most.items()})
     with pytest.raises(UsageError, match="starts at 6 and ends at 5"):
         QueryRequest(starting_version=6, ending_version=5)
 
