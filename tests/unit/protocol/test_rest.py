@@ -693,6 +693,15 @@ def test_the_nearest_share_is_found_in_any_case(server, rest, wire):
         rest.table_version(given)
 
 
+def test_a_name_that_is_not_there_is_advised_about_once(server, rest, wire, table):
+    server.on("GET", "/shares/x/schemas/d/tables", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no x"))
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": "far"}]}))
+    with pytest.raises(NotFoundError, match=r"There are: far\.") as caught, rest.about(table):
+        rest.list_tables("x", "d")
+    assert [seen.path for seen in server.seen] == ["/shares/x/schemas/d/tables", "/shares"]
+    assert "list_all_tables" not in str(caught.value)
+
+
 def test_a_redirect_from_https_to_http_is_refused_and_others_are_not(rest, monkeypatch):
     transport = rest.operation()
     request = Request(method="GET", path=("shares",), doing="Listing the shares")

@@ -172,6 +172,16 @@ def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch:
     assert File(both).rows(8_400_000) == 2
 
 
+def test_the_longest_text_may_be_outside_of_the_dictionary() -> None:
+    file = File(pa.table({"t": ["x" * 1000] * ROWS}))
+    chunk = file.layout.chunks.get(0, 0)
+    pages = decode.walk_pages(file.data.chunk(chunk), chunk.values)
+    assert decode._longest_text(file.data, 0, 0, chunk, pages) == 1000
+    for encoding in (6, 7):
+        others = pages._replace(encodings=pages.encodings | {encoding})
+        assert decode._longest_text(file.data, 0, 0, chunk, others) == chunk.uncompressed
+
+
 def test_a_text_that_no_batch_has_room_for_is_alone() -> None:
     file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
     assert file.rows(2_000_000) == 1
