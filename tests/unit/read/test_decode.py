@@ -172,6 +172,11 @@ def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch:
     assert File(both).rows(8_400_000) == 2
 
 
+def test_texts_are_found_below_structs_and_lists() -> None:
+    batch = pa.record_batch([pa.array([{"l": [{"t": "x"}, {"t": "y"}]}, None])], ["c"])
+    assert decode._leaf_of(batch).to_pylist() == ["x", "y"]
+
+
 def test_the_longest_text_may_be_outside_of_the_dictionary() -> None:
     file = File(pa.table({"t": ["x" * 1000] * ROWS}))
     chunk = file.layout.chunks.get(0, 0)
