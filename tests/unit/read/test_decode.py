@@ -172,6 +172,15 @@ def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch:
     assert File(both).rows(8_400_000) == 2
 
 
+@pytest.mark.parametrize("encoding", [None, "DELTA_BYTE_ARRAY"])
+def test_the_length_of_each_text_is_measured(encoding: str | None) -> None:
+    write = {} if encoding is None else {"use_dictionary": False, "column_encoding": {"t": encoding}}
+    file = File(pa.table({"t": ["a", None, "abc", "é"]}), **write)
+    chunk = file.layout.chunks.get(0, 0)
+    pages = decode.walk_pages(file.data.chunk(chunk), chunk.values)
+    assert decode._text_lengths(file.data, 0, 0, pages, 1).tolist() == [1, 0, 3, 2]
+
+
 def test_texts_are_found_below_structs_and_lists() -> None:
     batch = pa.record_batch([pa.array([{"l": [{"t": "x"}, {"t": "y"}]}, None])], ["c"])
     assert decode._leaf_of(batch).to_pylist() == ["x", "y"]
