@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates import tree
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
@@ -462,6 +462,11 @@ def test_a_plain_pattern_is_no_regular_expression(monkeypatch, pattern):
     batch = pa.RecordBatch.from_pydict({"text": ["a", "b"]})
     expected = [True, pattern == "%"]
     assert mask(bind(Like(Column(("text",)), pattern), batch.schema), batch).to_pylist() == expected
+
+
+def test_a_call_has_no_value_before_its_types_are_known():
+    with pytest.raises(UsageError, match="are not known before it is bound to a schema"):
+        evaluate(parse_filter("a + 1 = 2"), {"a": 1})
 
 
 def test_a_call_below_a_conjunction_is_seen():
