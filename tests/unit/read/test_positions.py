@@ -233,6 +233,7 @@ def test_a_damaged_vector_is_an_error_with_the_files_id(make_table: MakeTable, s
     with pytest.raises(DataError, match=r"id-part-0") as caught:
         table.read()
     assert "dv-0" not in str(caught.value)
+    assert caught.value.table == "share.schema.t"
 
 
 def test_a_missing_vector_file_is_an_error(make_table: MakeTable, storage: Storage) -> None:
@@ -248,8 +249,9 @@ def test_a_vector_by_relative_path_is_refused(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     _, (descriptor,) = encode_file([DeletionVector.from_positions([1])], uuid.UUID(int=1))
     table.add(ids(0, 10), deletion_vector=descriptor, removed=[1])
-    with pytest.raises(ProtocolError, match="relative"):
+    with pytest.raises(ProtocolError, match="relative") as caught:
         table.read()
+    assert (caught.value.table, caught.value.file_id) == ("share.schema.t", "id-part-0.parquet")
 
 
 # === Row lineage ===
