@@ -124,6 +124,14 @@ def test_only_the_token_that_was_refused_is_dropped(refused, is_dropped):
     auth._SharedToken().drop(refused)
 
 
+def test_only_so_many_tokens_are_kept_and_the_newest_of_them(monkeypatch, oauth):
+    monkeypatch.setattr(auth, "_MAX_TOKENS", 2)
+    credentials = [oauth(clientSecret=secret).profile.credentials for secret in "abc"]
+    shared = [auth._shared_token(one) for one in credentials]
+    assert list(auth._tokens.values()) == shared[1:]
+    assert auth._shared_token(credentials[2]) is shared[2]
+
+
 def test_a_forked_process_has_the_tokens_and_locks_that_are_free(oauth):
     credentials = oauth().profile.credentials
     shared = auth._shared_token(credentials)

@@ -72,6 +72,9 @@ def test_names_that_cannot_be_are_refused(parts):
     with pytest.raises(UsageError, match=f"A {kind} n"):
         TableName(*parts)
     assert TableName("a", "b", "x" * 255).table == "x" * 255
+    for name in (5, None, b"a"):
+        with pytest.raises(UsageError, match="A share needs a name, found"):
+            TableName(name, "b", "c")
 
 
 def test_listed_values_print_what_the_server_told_and_nothing_else() -> None:
