@@ -199,7 +199,7 @@ def test_version_of_a_missing_table_is_not_found(server, rest, wire, table):
     with pytest.raises(NotFoundError, match="nothing here"):
         rest.table_version(table, "2022-01-01T00:00:00Z")
     assert [seen.method for seen in server.seen] == ["GET", "HEAD", "GET", "HEAD", "GET"]
-    assert rest.metadata_request(table, {}).table == str(table)
+    assert rest.metadata_request(table, {}, None, None).table == str(table)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Delta-Table-Version": "-1"}, {"Delta-Table-Version": "x"}])
