@@ -307,6 +307,14 @@ def test_redirect_to_another_scheme_is_not_followed(server, rest, wire, target):
     assert len(server.seen) == 1
 
 
+def test_a_place_beside_a_response_is_no_redirect(server, rest, wire):
+    reply = wire.as_json({"items": [{"name": "a"}]})
+    reply.headers["Location"] = f"{server.endpoint}/elsewhere"
+    server.on("GET", "/shares", reply)
+    assert [share.name for share in rest.list_shares()] == ["a"]
+    assert len(server.seen) == 1
+
+
 def test_cookies_are_not_kept(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({}, headers={"Set-Cookie": "session=1; Path=/"}))
 
