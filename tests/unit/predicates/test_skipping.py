@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.predicates import skipping
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
@@ -231,6 +232,11 @@ def test_a_value_between_the_bounds_is_looked_for(text, lower, upper, kept):
     bound = bind(parse_filter(text), SCHEMA)
     statistics = Known({path: _bounds(lower, upper, 0, 10) for path in columns(bound)})
     assert _may_match(bound, statistics) is kept
+
+
+@pytest.mark.parametrize(("tz", "zone"), [("UTC", Zone.UTC), (None, Zone.LOCAL)])
+def test_a_bound_is_a_moment_of_the_kind_of_its_column(tz, zone):
+    assert skipping._value(5, pa.timestamp("us", tz)) == Moment(5, zone)
 
 
 def test_all_null_column_matches_only_null_tests():
