@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,3 +74,19 @@ def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
     server = Raw(context)
     yield server
     server.close()
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the test's own thread would have slept; those of other tests go on sleeping."""
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def record(seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():
+            slept.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", record)
+    return slept

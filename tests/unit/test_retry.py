@@ -46,13 +46,6 @@ def limits(attempts: int, seconds: float) -> ReadOptions:
     return ReadOptions(max_attempts=attempts, max_retry_seconds=seconds)
 
 
-@pytest.fixture
-def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
-
-
 class Failing:
     """Fails ``times`` times and counts."""
 

@@ -184,20 +184,10 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture(autouse=True)
-def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the test's own thread would have slept; servers of other tests go on sleeping in theirs."""
-    slept: list[float] = []
-    sleep = time.sleep
-
-    def record(seconds: float) -> None:
-        if threading.current_thread() is threading.main_thread():
-            slept.append(seconds)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr(time, "sleep", record)
-    monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: record(seconds))
-    return slept
+def sleeps(sleeps: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waits that can be interrupted are recorded too."""
+    monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: time.sleep(seconds))
+    return sleeps
 
 
 @pytest.fixture
