@@ -12,6 +12,7 @@ from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates import tree
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.engines import Unsaid, whole
 from delta_sharing_client.predicates.hints import weaken
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
@@ -467,6 +468,14 @@ def test_a_plain_pattern_is_no_regular_expression(monkeypatch, pattern):
 def test_a_call_has_no_value_before_its_types_are_known():
     with pytest.raises(UsageError, match="are not known before it is bound to a schema"):
         evaluate(parse_filter("a + 1 = 2"), {"a": 1})
+
+
+@pytest.mark.parametrize("around", [lambda a, b: And((a, b)), lambda a, b: Or((b, a)), lambda a, b: Not(b)])
+def test_what_another_library_says_beyond_filters_is_refused_wherever_it_stands(around):
+    plain = Comparison(Op.EQ, Column(("a",)), Literal(1))
+    assert whole(around(plain, plain)) == around(plain, plain)
+    with pytest.raises(UsageError, match="A series of another library's expression is not supported here"):
+        whole(around(plain, Unsaid("A series")))
 
 
 def test_a_call_below_a_conjunction_is_seen():

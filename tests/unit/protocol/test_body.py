@@ -186,7 +186,7 @@ def test_piece_that_is_exactly_as_long_as_one_step_is_whole(server, rest, wire):
 @pytest.mark.parametrize(
     ("start", "window"),
     [(b"\x78\x9c", 15), (b"\x78\x01", 15), (b"\x78", 15), (b"\x78\x9d", -15), (b"\x79\x9c", -15), (b"\x4b\x04", -15),
-     (b"\x58\x85", 15), (b"\x08\x1d", 15), (b"\x08\x1e", -15)],
+     (b"\x58\x85", 15), (b"\x08\x1d", 15), (b"\x08\x1e", -15), (b"\x79\x18", -15)],
 )  # fmt: skip
 def test_deflate_is_told_from_zlib_by_its_first_bytes(start, window):
     assert body._window(start, deflate=True) == window

@@ -137,6 +137,18 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
     assert [line.file and line.file.id for line in lines] == ["a", None]
 
 
+@pytest.mark.parametrize(("blank", "is_refused"), [(2, False), (3, True)])
+def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
+    monkeypatch.setattr(wire_lines, "_MAX_BLANK_LINES", 2)
+    subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
+    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b"\n" * (blank - 1), complete=True))
+    if is_refused:
+        with pytest.raises(ProtocolError, match="line 3 of the response is malformed: more than 2 lines are blank"):
+            list(lines)
+    else:
+        assert list(lines) == [wire_lines.NOTHING] * blank
+
+
 def test_only_so_many_partitions_are_remembered(monkeypatch):
     monkeypatch.setattr(wire_lines, "_INTERNED", 2)
     reader = wire_lines.FileReader(ResponseFormat.PARQUET, wire_lines.AnswerKind.SNAPSHOT)

@@ -704,6 +704,9 @@ def test_an_answer_that_is_broken_off_has_no_more(server, rest, table, wire):
 
 def test_a_range_of_versions_may_be_one():
     QueryRequest(starting_version=5, ending_version=5)
+    for version in (-1, True, 1 << 63):
+        with pytest.raises(UsageError, match="'version' must be a whole number from 0 to"):
+            table_metadata(None, None, version=version)
     for most in ({"max_files": (1 << 31) - 1}, {"version": (1 << 63) - 1}):
         QueryRequest(**most)
         with pytest.raises(UsageError, match="must be a whole number from"):

@@ -307,6 +307,13 @@ def test_redirect_to_another_scheme_is_not_followed(server, rest, wire, target):
     assert len(server.seen) == 1
 
 
+@pytest.mark.parametrize("body", [b"", b" \r\n"])
+def test_an_empty_response_is_called_so(server, rest, wire, body):
+    server.on("GET", "/shares", wire.Reply(200, body))
+    with pytest.raises(ProtocolError, match=r"\(an empty body\)"):
+        rest.list_shares()
+
+
 def test_a_place_beside_a_response_is_no_redirect(server, rest, wire):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.headers["Location"] = f"{server.endpoint}/elsewhere"
