@@ -290,6 +290,20 @@ def test_redirect_to_another_host_gets_no_token(server, rest, wire):
     assert "authorization" not in server.seen[1].headers
 
 
+def test_no_redirect_of_another_host_gets_the_token_back(server, rest, wire):
+    other = server.endpoint.replace("127.0.0.1", "localhost")
+    steps = {"/shares": f"{other}/b", "/b": f"{other}/c", "/c": f"{server.endpoint}/d", "/d": f"{server.endpoint}/e"}
+    for path, target in steps.items():
+        server.on("GET", path, wire.Reply(307, b"", {"Location": target}))
+    server.on("GET", "/e", wire.as_json({}))
+
+    rest.list_shares()
+
+    assert [(seen.path, "authorization" in seen.headers) for seen in server.seen] == [
+        ("/shares", True), ("/b", False), ("/c", False), ("/d", False), ("/e", False)
+    ]  # fmt: skip
+
+
 def test_redirect_that_would_turn_a_query_into_a_get_is_an_error(server, rest, wire, table):
     server.on("POST", f"{T}/query", wire.Reply(302, b"", {"Location": f"{server.endpoint}/elsewhere"}))
     server.on("GET", "/elsewhere", wire.ndjson(*wire.delta_head()))
