@@ -82,7 +82,7 @@ public class PushDown implements TableProvider, DataSourceRegister {
     }
     CaseInsensitiveStringMap options = Python.options(given);
     if (!Python.pushes(options)) {
-      return Python.source(options).inferSchema(options);
+      return Python.source().inferSchema(options);
     }
     told = table(options);
     return told.schema();
@@ -96,8 +96,8 @@ public class PushDown implements TableProvider, DataSourceRegister {
     if (told != null && told.schema() == schema) {
       return told;
     }
-    // Who names a version or another source has asked already.
-    boolean asked = options.containsKey("loadedVersion") || options.containsKey("source");
+    // Who names a version has asked already, and the self-check knows its schema.
+    boolean asked = options.containsKey("loadedVersion") || options.containsKey("delta-sharing-check");
     return new SharedTable(schema, asked ? options.asCaseSensitiveMap() : table(options).options, null);
   }
 
@@ -316,15 +316,15 @@ class Python {
         && !SparkSession.active().conf().get(SETTINGS + "pushDown", "true").equalsIgnoreCase("false");
   }
 
-  static PythonDataSourceV2 source(Map options) {
+  static PythonDataSourceV2 source() {
     PythonDataSourceV2 source = new PythonDataSourceV2();
-    source.setShortName(options.containsKey("source") ? (String) options.get("source") : "delta_sharing");
+    source.setShortName("delta_sharing");
     return source;
   }
 
   /** Return the answer; what is wrong is in the metadata of its first field, as one sentence. */
   static StructType tell(Map options) throws Missing {
-    StructType told = source(options).inferSchema(new CaseInsensitiveStringMap(options));
+    StructType told = source().inferSchema(new CaseInsensitiveStringMap(options));
     if (told.length() > 0 && told.apply(0).metadata().contains("delta-sharing-error")) {
       if (told.apply(0).metadata().getLong("delta-sharing-status") == 404) {
         throw new Missing(told.apply(0).metadata().getString("delta-sharing-error"));
@@ -385,7 +385,7 @@ class SharedTable implements Table, SupportsRead {
 
   /** Return a scan of the Python source, which is its alone: Spark keeps what a source was asked on the source. */
   Scan python(StructType columns, Map asked) {
-    SupportsRead table = (SupportsRead) Python.source(asked).getTable(columns, new Transform[0], asked);
+    SupportsRead table = (SupportsRead) Python.source().getTable(columns, new Transform[0], asked);
     return table.newScanBuilder(new CaseInsensitiveStringMap(asked)).build();
   }
 
@@ -420,7 +420,7 @@ class PlainTable extends SharedTable {
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
     HashMap all = new HashMap(options);
     all.putAll(given.asCaseSensitiveMap());
-    SupportsRead table = (SupportsRead) Python.source(all).getTable(schema, new Transform[0], all);
+    SupportsRead table = (SupportsRead) Python.source().getTable(schema, new Transform[0], all);
     return table.newScanBuilder(new CaseInsensitiveStringMap(all));
   }
 }

@@ -33,7 +33,9 @@ from delta_sharing_client.run.partitions import (
     read_cost,
     read_size,
 )
+from delta_sharing_client.spark import self_check
 from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.pushed import Pushed
 from delta_sharing_client.spark.served_table import ServedTable, told
 from delta_sharing_client.spark.types import (
     Columns,
@@ -219,6 +221,22 @@ class BatchReader(DataSourceReader):
             yield from partition.read(target_schema(self._columns.schema))
 
 
+class CheckReader(DataSourceReader):
+    """Reads the table of the self-check."""
+
+    def __init__(self, schema: StructType, pushed: Pushed) -> None:
+        self._schema = schema
+        self._pushed = pushed
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one, without content."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that arrive; ``ValueError`` if the query did not."""
+        return self_check.rows(self._schema, self._pushed)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a table: its initial snapshot, then the versions after it, or the versions from a start on."""
 
@@ -395,12 +413,15 @@ class DeltaSharingSource(DataSource):
         assert self._described is not None
         return self._described.version
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | CheckReader:
         """Return the reader of a batch query."""
+        if self_check.OPTION in self.options:
+            return CheckReader(schema, Pushed.parse("pushed", self.options["pushed"]))
         with one_sentence(self._by_spark):
-            return self._batch_reader(schema)
+            return self.batch_reader(schema)
 
-    def _batch_reader(self, schema: StructType) -> BatchReader:
+    def batch_reader(self, schema: StructType) -> BatchReader:
+        """Return the reader of the shared table; it sends a request if the table is not described."""
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         described = self._described or self._describe(operation)

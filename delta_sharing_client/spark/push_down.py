@@ -12,7 +12,6 @@ import contextlib
 import functools
 import importlib.resources
 import logging
-import math
 import os
 import shutil
 import tempfile
@@ -21,24 +20,15 @@ import zipfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import from_arrow_schema
-
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.arrow import mask
-from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.protocol.profile import ProfileSource
+from delta_sharing_client.spark import self_check
+from delta_sharing_client.spark.datasource import DeltaSharingAlias
 from delta_sharing_client.spark.options import PROFILE_SETTING, credentials_of
-from delta_sharing_client.spark.pushed import Pushed
-from delta_sharing_client.spark.types import conform, target_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-else:
-    from delta_sharing_client.spark.datasource import DataSource, DataSourceReader, InputPartition
 
 CATALOG = "delta_sharing_client.spark.ShareCatalog"
 FORMAT = "delta_sharing_client.spark.PushDown"
@@ -190,7 +180,7 @@ def _can_load(loader: Any, name: str) -> bool:
 def _has_jar(session: SparkSession) -> bool:
     """Whether ``session`` finds ``FORMAT`` by itself."""
     try:
-        session.read.format(FORMAT).schema(_SCHEMA).option("source", CheckSource.name()).load("check").schema  # noqa: B018
+        session.read.format(FORMAT).schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check").schema  # noqa: B018
     except Exception:  # it has many classes, by version and kind of session
         return False
     return True
@@ -234,66 +224,27 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
 
 # === The self-check ===
 
-_ARROW = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("a.b", pa.string()),
-        ("x", pa.float64()),
-        ("day", pa.date32()),
-        ("s", pa.struct([("y", pa.int32()), ("z", pa.string())])),
-    ]
-)
-_SCHEMA = from_arrow_schema(_ARROW)
-_ROWS: list[dict[str, Any]] = [
-    {"id": 1, "a.b": "it's", "x": 1.5, "day": 19_000, "s": {"y": 1, "z": "p"}},
-    {"id": 2, "a.b": "ä%_\\", "x": math.nan, "day": None, "s": {"y": None, "z": "q"}},
-    {"id": 3, "a.b": None, "x": None, "day": 19_001, "s": None},
-    {"id": 4, "a.b": "it's", "x": -0.0, "day": 19_002, "s": {"y": 4, "z": None}},
-]
-_CONDITION = "`a.b` = 'it\\'s' AND (x > 1 OR s.y IN (4, 5)) AND id <> 1 AND day >= DATE'2022-01-08'"
-
-
-class CheckSource(DataSource):
-    """Four rows, of which the pushed predicates select some; it fails if something was not pushed."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "delta_sharing_check"
-
-    def schema(self) -> spark.StructType:
-        """Return the columns of all rows."""
-        return _SCHEMA
-
-    def reader(self, schema: spark.StructType) -> _CheckReader:
-        """Return a reader of the rows that the options select, in the columns of ``schema``."""
-        return _CheckReader(schema, Pushed.parse("pushed", self.options["pushed"]))
-
-
-class _CheckReader(DataSourceReader):
-    def __init__(self, schema: spark.StructType, pushed: Pushed) -> None:
-        self._schema = schema
-        self._pushed = pushed
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = pa.RecordBatch.from_pylist(_ROWS, schema=_ARROW)
-        told = self._pushed.filter(_SCHEMA, _ARROW)
-        if len(self._schema.names) > 1:  # a query that counts has no condition
-            if told is None:
-                raise ValueError("The predicates of a query do not arrive.")
-            if "z" in self._schema.simpleString():
-                raise ValueError("The columns of a query do not arrive.")
-            rows = rows.filter(mask(bind(told, _ARROW), rows))
-        yield conform(rows, target_schema(self._schema))
-
 
 def _check(session: SparkSession) -> None:
-    """Run a query with a condition and one without columns, in one job; raises if the rows are wrong."""
-    session.dataSource.register(CheckSource)
+    """Run a query with a condition and one without columns, in one job; raises if the rows are wrong.
+
+    They are queries of our own format: Spark starts processes of Python for each format, which the reads after it use.
+    """
+    register(session)
     with classes(session) as reader:
-        frame = reader.schema(_SCHEMA).option("source", CheckSource.name()).load("check")
-    found = frame.where(_CONDITION).selectExpr("id", "s.y").union(frame.selectExpr("count(*)", "0")).collect()
+        frame = reader.schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check")
+    found = frame.where(self_check.CONDITION).selectExpr("id", "s.y").union(frame.selectExpr("count(*)", "0")).collect()
     if sorted(map(tuple, found)) != [(4, 0), (4, 4)]:
         raise ValueError(f"A query of which the rows are known gives {found}.")
+
+
+def register(session: SparkSession) -> None:
+    """Register the data source under our own name, which no jar uses, unless ``session`` finds it by itself.
+
+    PySpark usually does, and logs a warning if it is registered again. With Spark Connect the server finds it.
+    """
+    if not _is_classic(session):
+        return
+    sources: Any = session._jsparkSession.sessionState().dataSourceManager()
+    if not sources.dataSourceExists(DeltaSharingAlias.name()):
+        session.dataSource.register(DeltaSharingAlias)

@@ -75,7 +75,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     if not HAS_DATA_SOURCES or credentials is None or unsaid:
         return planned_frame(session, source, schema)
     given["loadedVersion"] = str(source.described_version)
-    _register(session)
+    push_down.register(session)
     if not push_down.works(session):
         return session.read.format(DeltaSharingAlias.name()).schema(schema).options(**given).load(str(read.table))
     with push_down.classes(session) as reader:
@@ -84,7 +84,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:
     """Return the batch read of ``source`` with its ``schema`` as a DataFrame without a data source."""
-    reader = source.reader(schema)
+    reader = source.batch_reader(schema)
     # One by one: a task unpickles only its own. Functions that return a token are pickled by value.
     parts = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
     if not parts:
@@ -142,16 +142,6 @@ def _what_lacks(program: str) -> str | None:
 
 def _place(program: str) -> str:
     return os.path.abspath(shutil.which(program) or program)
-
-
-def _register(session: SparkSession) -> None:
-    # Under our own name, which no jar uses. PySpark usually finds the source itself, and logs a warning if it is
-    # registered again. With Spark Connect the server finds it.
-    if getattr(session, "_sc", None) is None:
-        return
-    sources = session._jsparkSession.sessionState().dataSourceManager()
-    if not sources.dataSourceExists(DeltaSharingAlias.name()):
-        session.dataSource.register(DeltaSharingAlias)
 
 
 def _parallelism(session: SparkSession) -> int | None:

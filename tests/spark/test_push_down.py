@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import delta_sharing_client as ds
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.spark import push_down
+from delta_sharing_client.spark import push_down, self_check
 from delta_sharing_client.spark.pushed import Pushed
 from tests.effort import ALL
 from tests.spark.conditions import SCHEMA, conditions, rows
@@ -264,7 +264,7 @@ def test_where_it_does_not_work_frames_are_made_without_it_and_one_line_says_so(
         monkeypatch.setattr(push_down, "_loaders", {})
         monkeypatch.setattr(push_down, "_SOURCE", "pushed.py")
     else:
-        monkeypatch.setattr(push_down, "_CONDITION", "`a.b` = 'it\\'s' AND s.y < 4")
+        monkeypatch.setattr(self_check, "CONDITION", "`a.b` = 'it\\'s' AND s.y < 4")
     for _ in range(2):
         assert ds.load_as_spark(url, spark=spark).where("id > 11").count() == 7
     said = [record.getMessage() for record in caplog.records if "push-down" in record.getMessage()]
