@@ -49,12 +49,17 @@ def kernel() -> Iterator[Any]:
 def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One kernel, and so one JVM, for all notebooks with Spark; its sessions are as small and quick as those of the
     other tests."""
-    from tests.spark.conftest import SETTINGS, quick_workers
+    from tests.spark.conftest import SETTINGS, forked_workers, quick_workers
 
     folder = tmp_path_factory.mktemp("spark-conf")
     settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
     (folder / "spark-defaults.conf").write_text(settings)
-    with pytest.MonkeyPatch.context() as patch, quick_workers(tmp_path_factory), one_kernel() as kernel:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        quick_workers(tmp_path_factory),
+        forked_workers(folder),
+        one_kernel() as kernel,
+    ):
         patch.setenv("SPARK_CONF_DIR", str(folder))
         yield kernel
 

@@ -40,11 +40,14 @@ def run(path: str, arguments: list[str]) -> int:
 
 def serve(path: str) -> None:
     """Fork off what is asked for on the socket ``path``, until the standard input ends."""
+    import gc
     import importlib
 
     del sys.path[0]  # this folder
     for name in _MODULES:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # PySpark collects garbage after each task, which would look at all of these modules
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
