@@ -213,7 +213,7 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
             _check_length(max(map(len, block.lines)), max_line_bytes)
         yield block
         rest = chunk[end + 1 :]
-        pending = [rest] if rest else []
+        pending = [rest]
         pending_bytes = len(rest)
         _check_length(pending_bytes, max_line_bytes)
     if pending_bytes:

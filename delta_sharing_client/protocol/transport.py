@@ -309,7 +309,7 @@ class Transport:
                 status=response.status_code,
                 table=request.table,
             )
-        here = response.request.url or self.profile.endpoint
+        here = response.url
         url = redirected(here, location)
         problem = unfetchable(url, allow_http=True)
         if problem is not None:

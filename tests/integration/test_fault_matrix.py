@@ -18,7 +18,7 @@ from tests.tables import TableWriter, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ds.ReadOptions(
-    max_attempts=2, max_retry_seconds=12.0, connect_timeout=5.0, read_timeout=1.5, total_timeout=20.0, progress=False
+    max_attempts=2, max_retry_seconds=12.0, connect_timeout=5.0, read_timeout=2.5, total_timeout=20.0, progress=False
 )
 # Where the description's own value would take long, or there is none.
 VALUES = {

@@ -28,6 +28,14 @@ def stored_deflate(data):
     return packer.compress(data[:99]) + packer.flush(zlib.Z_FULL_FLUSH) + packer.compress(data[99:]) + packer.flush()
 
 
+def deflate_like_text(data):
+    """With a byte order mark, and codes that Deflate fixes: the first byte is an opening brace, as of JSON."""
+    packer = zlib.compressobj(wbits=-15, strategy=zlib.Z_FIXED)
+    packed = packer.compress("\ufeff".encode() + data) + packer.flush()
+    assert packed[:1] == b"{"
+    return packed
+
+
 ENCODINGS = {
     "gzip": ("gzip", gzip.compress),
     "x-gzip": ("x-gzip", gzip.compress),
@@ -36,6 +44,7 @@ ENCODINGS = {
     "deflate": ("deflate", zlib.compress),
     "raw-deflate": ("deflate", raw_deflate),
     "stored-deflate": ("deflate", stored_deflate),
+    "deflate-like-text": ("deflate", deflate_like_text),
 }
 
 

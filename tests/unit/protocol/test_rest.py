@@ -100,15 +100,14 @@ def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
         "auxiliaryLocations": ["s3://c/t"],
         "accessModes": ["url", "dir"],
     }
-    server.on(
-        "GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [item, {"name": "u"}, {**item, "share": "A"}]})
-    )
+    spelled = {**item, "share": "A", "schema": "D"}
+    server.on("GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [item, {"name": "u"}, spelled]}))
 
     assert rest.list_schemas("a") == [Schema("d", "A"), Schema("e", "a")]
     first, second, third = rest.list_tables("a", "d")
     assert first == Table("t", "a", "d", "2", "1", "T", "s3://b/t", ("s3://c/t",), ("url", "dir"))
     assert second == Table("u", "a", "d")
-    assert third.share == "A"
+    assert third.full_name == TableName("A", "D", "t")
     assert first.full_name == TableName("a", "d", "t")
 
 
@@ -319,6 +318,15 @@ def test_redirect_to_another_scheme_is_not_followed(server, rest, wire, target):
     with pytest.raises(ProtocolError, match=r"redirects \(307\) to an address that cannot be used"):
         rest.list_shares()
     assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("status", [300, 307])
+def test_redirect_that_leads_nowhere_is_an_error(server, rest, wire, status):
+    server.on("GET", "/shares", wire.Reply(status, b'{"items": []}'))
+
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert caught.value.status == status
 
 
 @pytest.mark.parametrize("body", [b"", b" \r\n"])
@@ -743,6 +751,7 @@ def test_a_redirect_from_https_to_http_is_refused_and_others_are_not(rest, monke
     ):
         response = requests.Response()
         response.status_code = 307
+        response.url = here
         response.request = requests.Request("GET", here, headers={"Authorization": "Bearer x"}).prepare()
         if refused:
             with pytest.raises(ProtocolError, match="from https to http"):

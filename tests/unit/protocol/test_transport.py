@@ -190,6 +190,16 @@ def test_a_request_has_the_deadline_of_its_operation_or_one_of_its_own(server, p
     assert len(made) == 2
 
 
+def test_no_timeout_of_a_request_is_longer_than_what_is_left(server, profile, wire, monkeypatch):
+    server.on("GET", "/shares", wire.as_json({}))
+    send, limits = requests.Session.request, []
+    monkeypatch.setattr(
+        requests.Session, "request", lambda *a, timeout, **k: limits.extend(timeout) or send(*a, timeout=timeout, **k)
+    )
+    Transport(profile, ReadOptions(total_timeout=5, connect_timeout=50, read_timeout=50)).fetch(SHARES)
+    assert [0 < seconds <= 5 for seconds in limits] == [True, True]
+
+
 def test_what_interrupts_an_operation_waits_between_its_tries(profile):
     waits, failures = [], [retry.Transient(ds.TransportError("no"))]
 

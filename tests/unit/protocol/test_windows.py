@@ -358,6 +358,18 @@ def test_windows_that_are_broken_off_send_no_more_requests(server: Any, rest: Re
     assert not server.seen
 
 
+@pytest.mark.parametrize(("most", "found"), [(2, None), (3, 3), (4, 3), (None, 3)])
+def test_a_window_has_all_its_actions_or_there_is_none(
+    server: Any, rest: RestClient, table: Any, wire: Any, most: int | None, found: int | None
+) -> None:
+    files = [wire.delta_file(str(number), "add", {"version": 1}) for number in range(3)]
+    server.on("GET", "/shares/s/schemas/d/tables/t/changes", wire.ndjson(*wire.delta_head(), *files))
+    end: Any = SimpleNamespace(response_format=ResponseFormat.DELTA)
+    feed = windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])
+    window = feed._list(1, 1, most)
+    assert (None if window is None else len(window.actions)) == found
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_dropping_the_iterator_ends_the_windows(listed: Any, begun: bool) -> None:
     server, table = listed()
