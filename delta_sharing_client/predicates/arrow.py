@@ -6,6 +6,7 @@ module compensates for differences between Arrow's kernels and SQL (NaN, mixed n
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Callable
 from typing import Any
@@ -120,7 +121,7 @@ def _fold(
 
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
     """Evaluate ``expression`` for some of the rows."""
-    some = batch.select(sorted({path[0] for path in columns(expression)})).filter(rows)
+    some = batch.select(list({path[0] for path in columns(expression)})).filter(rows)
     return _evaluate(expression, some)
 
 
@@ -300,10 +301,11 @@ def _as_decimals(a: _Array, b: _Array) -> tuple[_Array, _Array]:
 def _as_nanoseconds(array: _Array) -> _Array:
     # Decimals, because the nanoseconds of most dates exceed 64 bits.
     if pa.types.is_date(array.type):
-        days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
-        return pc.multiply(days, pa.scalar(NANOS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
-    count = array.cast(pa.int64()).cast(pa.decimal128(27, 0))  # the product has room for no more
-    return pc.multiply(count, pa.scalar(NANOS[array.type.unit], pa.decimal128(10, 0))).cast(pa.decimal128(38, 0))
+        count, nanos = array.cast(pa.int32()), NANOS_PER_DAY
+    else:
+        count, nanos = array.cast(pa.int64()), NANOS[array.type.unit]
+    # Wide enough for every integer, and narrow enough for the product.
+    return pc.multiply(count.cast(pa.decimal128(19, 0)), decimal.Decimal(nanos)).cast(pa.decimal128(38, 0))
 
 
 # === Operators and functions ===

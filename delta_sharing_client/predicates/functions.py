@@ -498,7 +498,7 @@ def remainder(dividend: _Array, divisor: _Array, data_type: pa.DataType) -> _Arr
     rows = max(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
     both = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
     nulls = _nulls(both[0]) | _nulls(both[1])
-    numbers = [side.fill_null(1).to_numpy(zero_copy_only=False) for side in both]
+    numbers = [side.fill_null(1).to_numpy() for side in both]
     with np.errstate(all="ignore"):
         return pa.array(np.fmod(*numbers), data_type, mask=nulls)
 

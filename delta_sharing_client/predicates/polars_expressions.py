@@ -146,7 +146,7 @@ _CASTS = {"Int8": "tinyint", "Int16": "smallint", "Int32": "int", "Int64": "bigi
 
 def _operand(node: Any) -> Operand:
     kind, value = _tagged(node)
-    if kind == "Column" and isinstance(value, str):
+    if kind == "Column":
         return Column((value,))
     if kind == "Literal":
         values = _values(_evaluated(node))

@@ -522,8 +522,6 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
     # Far from the digits of the result, an exponent of any size says all.
     if number and number.adjusted() > precision:
         raise ValueError
-    if number.adjusted() < -scale - 1:
-        number = decimal.Decimal(0)
     rounded = number.quantize(decimal.Decimal(1).scaleb(-scale), context=_DIGITS)
     if rounded and rounded.adjusted() >= precision - scale:
         raise ValueError

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates import arrow_expressions
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.arrow_expressions import columns_of, to_tree, weaker_predicate
 from delta_sharing_client.predicates.binding import bind
@@ -150,3 +151,10 @@ def test_the_columns_of_expressions_are_found_at_every_depth() -> None:
     assert columns_of([a > 1, pc.if_else(f, nested, b) == 2]) == {"a", "f", "st", "b"}
     assert columns_of([pc.field("ä\U0001f600") == "ü", pc.scalar(1)]) == {"ä\U0001f600"}
     assert columns_of([a > 1, pc.field(0) > 1]) is None
+
+
+def test_an_expression_with_a_part_of_a_kind_that_is_not_known_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = [("call", "greater"), ("placeholder", "a"), ("field_ref", "b"), ("end", "greater")]
+    monkeypatch.setattr(arrow_expressions, "_entries", lambda schema: iter(later))
+    assert columns_of([a > b]) is None
+    assert weaker_predicate(a > b, ROWS.schema) is None

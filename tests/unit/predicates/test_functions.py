@@ -273,6 +273,7 @@ def test_a_condition_before_it_keeps_a_failure_away(sql: str) -> None:
             ("CAST(small AS DECIMAL(39, 1)) > 1", "A decimal has 1 to 38 digits"),
             ("CAST(small AS DECIMAL(3, 4)) > 1", "A decimal has 1 to 38 digits"),
             ("CAST(small AS DECIMAL(0, 0)) > 1", "A decimal has 1 to 38 digits"),
+            ("CAST(small AS DECIMAL(3, 1, 1)) > 1", "Leave out what is in parentheses"),
             ("CAST(1.5E0 AS DECIMAL(3, 1)) > i32", "An integer, decimal, boolean or string was expected"),
             ("CAST(12345 AS DECIMAL(3, 1)) > i32", "is not a valid decimal"),
             ("CAST(f64 AS TIMESTAMP) > instant", "An integer, date, timestamp or string was expected"),

@@ -294,6 +294,17 @@ def test_field_of_a_null_struct_is_null_even_over_values():
     assert mask(bind(col("s").is_null(), batch.schema), batch.slice(1)).to_pylist() == [True, False]
 
 
+def test_one_row_that_is_left_is_asked_for_every_condition():
+    batch = pa.record_batch({"a": [1, 2, 3], "b": [1, 2, 3]})
+    assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
+
+
+def test_a_long_that_no_double_has_is_rounded():
+    batch = pa.record_batch({"x": pa.array([None], pa.float64()), "n": [2**53 + 1]})
+    for condition in ("coalesce(x, n) > 1", "CAST(n AS DOUBLE) = 9007199254740992D"):
+        assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == [True]
+
+
 def test_empty_batch_gives_an_empty_mask():
     batch = SCHEMA.empty_table().to_batches() or [batch_of([])]
     assert mask(bind((col("i8") > 1) | col("flag"), SCHEMA), batch[0]).to_pylist() == []

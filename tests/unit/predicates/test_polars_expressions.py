@@ -90,6 +90,7 @@ UNSAID = {
     "a == pl.lit(None)": "A comparison with null",
     "a.is_in([1, None])": "A list with nulls",
     "a.is_in(b)": "A value that is computed",
+    "s.str.to_lowercase().struct.field('y')": "The function 'FieldByName'",
     "a == pl.Series([1] * 8)": "A series",
     "s.str.contains('a.b')": "A pattern",
     "s.str.starts_with(t)": "A pattern",

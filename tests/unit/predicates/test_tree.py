@@ -292,7 +292,7 @@ def test_a_column_is_cast_to_a_type_by_name(written: str, shown: str) -> None:
     found = col("a").cast(written).operand
     assert isinstance(found, Call)
     digits = [item.value for item in found.arguments[1:] if isinstance(item, Literal)]
-    assert (f"{found.name}({', '.join(map(str, digits))})" if digits else f"{found.name}(a)") == shown
+    assert (f"{found.name}({', '.join(map(repr, digits))})" if digits else f"{found.name}(a)") == shown
 
 
 @pytest.mark.parametrize(
