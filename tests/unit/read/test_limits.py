@@ -22,6 +22,8 @@ from tests.unit.storages import Storage, Table, fast_options, metadata
 IN_FLIGHT = 8 * 1024 * 1024
 # What may be in memory at a time, in terms of the option: bytes and rows in flight, and a batch on every decoder.
 MULTIPLE = 3
+# A decoder may free its last batch after the test, and Arrow does not keep the pool of a buffer alive.
+_pools: list[pa.MemoryPool] = []
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.MemoryPool]:
     monkeypatch.setattr(SHORTCUTS, "tight_memory", False)  # all of the memory is counted in one place
     before = pa.default_memory_pool()
     own = pa.proxy_memory_pool(before)
+    _pools.append(own)
     pa.set_memory_pool(own)
     yield own
     pa.set_memory_pool(before)
