@@ -53,7 +53,8 @@ class Fingerprints:
 
     def has_any(self, names: Iterable[str]) -> bool:
         """Return whether one of the names has a number."""
-        return bool(self._runs) and bool(self.get(hashes(names)).any())
+        # Sorted, because then neighbours are found in the same places of memory.
+        return bool(self._runs) and bool(self.get(array.array("q", sorted(hashes(names)))).any())
 
     def number(self, name: str) -> int:
         """Return the number of a name, 0 without one."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import AddFile, SharedFile, TableAction
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.listed import HELD_NAMES, ListedFiles
+from delta_sharing_client.delta.listed import HELD_NAMES, ListedFiles, kept
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import (
@@ -142,9 +142,9 @@ def _stream_by_url(
 ) -> ScanStream:
     answer, state, is_whole = _ask(rest, table, request, options)
     notes: list[str] = []
-    files = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
+    blocks = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
     try:
-        stream = stream_snapshot(state, files, request, options)
+        stream = stream_snapshot(state, blocks, request, options)
         notes += stream.notes
     except BaseException:
         answer.close()
@@ -228,7 +228,7 @@ def _query_snapshot(
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     answer, state, _ = _ask(rest, table, request, options)
     notes: list[str] = []
-    files = list(_checked_files(answer, table, sys.maxsize, options, notes))
+    files = kept(_checked_files(answer, table, sys.maxsize, options, notes))
     # Nothing is left to reconcile: each logical file is listed once.
     snapshot = Snapshot(
         version=answer.head.version,
@@ -505,21 +505,21 @@ def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
 
 def live_files(
     answer: TableAnswer, table: TableName, most: int = sys.maxsize
-) -> Generator[SharedFile, None, ListedFiles]:
-    """Yield the files of a snapshot as they arrive, each logical file (path and deletion vector) once.
+) -> Generator[list[SharedFile], None, ListedFiles]:
+    """Yield the files of a snapshot in blocks as they arrive, each logical file (path and deletion vector) once.
 
     ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the response, and ``ProtocolError`` for
     two files with one id.
     """
     listed = ListedFiles(str(table), answer.head.version, most)
     for actions in answer.blocks:
-        yield from listed.new(actions)
+        yield listed.new(actions)
     return listed
 
 
 def _checked_files(
     answer: TableAnswer, table: TableName, most: int, options: ReadOptions, notes: list[str]
-) -> Generator[SharedFile, None, None]:
+) -> Generator[list[SharedFile], None, None]:
     """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
     listed = yield from live_files(answer, table, most)
     told = answer.head.num_files, answer.head.table_size

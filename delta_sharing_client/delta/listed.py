@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import array
+import collections
 import itertools
 import operator
-from collections.abc import Iterable, Sequence
-from typing import TypeGuard, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard, TypeVar, cast
+
+import msgspec
 
 from delta_sharing_client.delta.actions import AddFile, SharedFile, TableAction
 from delta_sharing_client.delta.paths import canonical_path, shared_file_key
@@ -14,9 +17,45 @@ from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 
 HELD_NAMES = 100_000
+# The number of partitions that are remembered.
+_REMEMBERED = 1 << 14
 _action_of = operator.attrgetter("action")
+_id_of = operator.attrgetter("file_id")
+_path_of = operator.attrgetter("path")
 _vector_of = operator.attrgetter("deletion_vector")
 _size_of = operator.attrgetter("size")
+
+
+_StructT = TypeVar("_StructT", bound=msgspec.Struct)
+
+
+class SharedValues:
+    """Gives structs of one partition the same dict: a million files have few partitions, and most of what they would
+    take in memory are dicts. For structs that are kept, and that nobody else has yet."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
+
+    def __call__(self, one: _StructT) -> _StructT:
+        """Return ``one``, whose ``partition_values`` are shared."""
+        values: Mapping[str, str | None] | None = one.partition_values  # type: ignore[attr-defined]
+        if values is not None:
+            shared = self._known.setdefault(tuple(values.items()), values)
+            if shared is not values:
+                msgspec.structs.force_setattr(one, "partition_values", shared)
+            elif len(self._known) > _REMEMBERED:
+                self._known.clear()
+        return one
+
+
+def kept(blocks: Iterable[Sequence[SharedFile]]) -> list[SharedFile]:
+    """Return all files of ``blocks``; those of one partition have the same dict."""
+    share = SharedValues()
+    files: list[SharedFile] = []
+    for block in blocks:
+        files += block
+        collections.deque(map(share, map(_action_of, block)), maxlen=0)
+    return files
 
 
 class ListedFiles:
@@ -63,13 +102,15 @@ class ListedFiles:
         return found
 
     def _new_at_once(self, files: list[SharedFile]) -> list[SharedFile]:
-        names = [file.file_id or canonical_path(file.action.path) for file in files]
-        adds = list(map(_action_of, files))
+        adds, names = list(map(_action_of, files)), list(map(_id_of, files))
+        if not all(names):
+            names = [file.file_id or canonical_path(file.action.path) for file in files]
         if any(map(_vector_of, adds)):
             identities: Iterable[int] = map(_identity, files)
         else:
-            # Inline version of _identity, because a million files pass here.
-            paths = [add.path.partition("?")[0] for add in adds]
+            # The same as _identity, because a million files pass here.
+            parts = map(str.partition, map(_path_of, adds), itertools.repeat("?"))
+            paths = map(operator.itemgetter(0), parts)
             identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
         distinct = dict(zip(names, identities, strict=True))
         is_any_known = not self._held.keys().isdisjoint(distinct) or self._seen.has_any(distinct)

@@ -21,6 +21,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.listed import kept
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
 from delta_sharing_client.errors import (
     DataError,
@@ -151,7 +152,7 @@ class FollowedTable:
         if problem is not None:
             answer.close()
             raise problem
-        files = tuple(sorted(live_files(answer, self.request.table), key=file_order))
+        files = tuple(sorted(kept(live_files(answer, self.request.table)), key=file_order))
         return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
 
     def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
@@ -221,7 +222,7 @@ class FollowedTable:
                 limit=asked.limit,
             )
             return plan_changes(table, files, changes, options)
-        adds = (file for file in files if isinstance(file.action, AddFile))
+        adds = [file for file in files if isinstance(file.action, AddFile)]
         request = ScanRequest(columns=asked.columns, filter=asked.filter, limit=asked.limit)
         return plan_snapshot(table, adds, request, options)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import cast
 
 from delta_sharing_client.delta.actions import AddFile, FileAction, SharedFile
@@ -35,37 +36,40 @@ from delta_sharing_client.predicates.tree import And, Expression, all_of
 from delta_sharing_client.predicates.tree import columns as columns_of
 
 PartitionValues = dict[str, "str | None"]
+_vector_of = operator.attrgetter("action.deletion_vector")
 
 
 def plan_snapshot(
-    table: TableState, files: Iterable[SharedFile], request: ScanRequest, options: ReadOptions
+    table: TableState, files: Sequence[SharedFile], request: ScanRequest, options: ReadOptions
 ) -> ScanPlan:
     """Return the live ``files`` that may have rows of ``request``; like ``stream_snapshot``, complete."""
-    return stream_snapshot(table, files, request, options).whole()
+    return stream_snapshot(table, [files], request, options).whole()
 
 
 def stream_snapshot(
-    table: TableState, files: Iterable[SharedFile], request: ScanRequest, options: ReadOptions
+    table: TableState, blocks: Iterable[Sequence[SharedFile]], request: ScanRequest, options: ReadOptions
 ) -> ScanStream:
-    """Yield the live ``files`` that may have rows of ``request``, as they arrive.
+    """Yield the live files of ``blocks`` that may have rows of ``request``, as they arrive.
 
     None is kept, and statistics never are. Once the files so far have all rows of the limit, the rest is not read
     (except for some, which cost less than a broken connection). Raises ``UsageError`` if a column or the filter does
     not fit the schema, ``UnsupportedFeatureError`` for row lineage of a table without row tracking.
     """
     planner = FilePlanner(table, request, options)
-    return planner.stream(_wanted(planner, files))
+    return planner.stream(_wanted(planner, blocks))
 
 
-def _wanted(planner: FilePlanner, files: Iterable[SharedFile]) -> Generator[FileTask, None, None]:
-    consider = planner.consider
-    for file in files:
-        # A million files pass here, most without a vector: avoid the call.
-        task = consider(file) if file.action.deletion_vector is None else consider(file, without=vector_ref(file))
-        if task is not None:
-            yield task
-        elif planner.has_enough:
-            return
+def _wanted(planner: FilePlanner, blocks: Iterable[Sequence[SharedFile]]) -> Generator[FileTask, None, None]:
+    for files in blocks:
+        if planner.takes_all and not any(map(_vector_of, files)):
+            yield from planner.plain_tasks(files)
+            continue
+        for file in files:
+            task = planner.consider(file, without=vector_ref(file))
+            if task is not None:
+                yield task
+            elif planner.has_enough:
+                return
 
 
 class FilePlanner:
@@ -81,8 +85,9 @@ class FilePlanner:
         self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
         # Rows can only be counted against the limit if every row of a file is returned.
         self._left = request.limit if context.predicate is None else None
-        self._partitions: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
         self.has_enough = False
+        self.takes_all = context.predicate is None and request.limit is None and not self._lineage
+        """Whether every file of a snapshot has a task; without a deletion vector, that of ``plain_tasks``."""
         self._skipped = {"by_partition": 0, "by_statistics": 0, "by_limit": 0, "bytes": 0}
 
     def consider(
@@ -111,24 +116,27 @@ class FilePlanner:
                 return None
         if self._filter is None or described_by is not None:
             records = num_records(action.stats)
-        if change is None and without is None and not self._lineage:
-            # For most of a million files: unset fields cost nothing.
-            values = action.partition_values
-            task = FileTask(
-                key=url_key(file),
-                url=action.path,
-                file_id=file.file_id,
-                expiration_ms=file.expiration,
-                size=-1 if action.size is None else action.size,
-                partition_values=self._shared(values) if values else _NO_VALUES,
-                num_records=records,
-            )
-        else:
-            task = self._task(file, records, change, without, only)
+        task = self._task(file, records, change, without, only)
         if self._left is not None:
             # A file of unknown length may have none of the remaining rows.
             self._left -= task.live_records or 0
         return task
+
+    @staticmethod
+    def plain_tasks(files: Sequence[SharedFile]) -> list[FileTask]:
+        """Return the tasks of all ``files``, as ``consider`` would: for most of a million files."""
+        return [
+            FileTask(
+                key=url_key(file),
+                url=(action := file.action).path,
+                file_id=file.file_id,
+                expiration_ms=file.expiration,
+                size=-1 if action.size is None else action.size,
+                partition_values=action.partition_values or {},
+                num_records=num_records(action.stats),
+            )
+            for file in files
+        ]
 
     @property
     def is_full(self) -> bool:
@@ -176,18 +184,12 @@ class FilePlanner:
             size=-1 if action.size is None else action.size,
             without=without,
             only=only,
-            partition_values=self._shared(action.partition_values) if action.partition_values else _NO_VALUES,
+            partition_values=action.partition_values or {},
             num_records=records,
             base_row_id=base_row_id,
             default_row_commit_version=default_row_commit_version,
             change=change,
         )
-
-    def _shared(self, values: PartitionValues) -> PartitionValues:
-        """Return an equal dict that all files of the partition share, because a million files have few partitions."""
-        if len(self._partitions) >= _REMEMBERED:
-            self._partitions.clear()
-        return self._partitions.setdefault(tuple(values.items()), values)
 
 
 _NO_VALUES: PartitionValues = {}

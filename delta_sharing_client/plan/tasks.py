@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.listed import SharedValues
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
@@ -220,6 +221,11 @@ class ScanContext:
         """The exact schema of every batch."""
         return pa.schema([column.arrow for column in self.output], self.left_out)
 
+    @functools.cached_property
+    def needed_share(self) -> float:
+        """The share of the files' bytes that are probably read, by the types of the columns."""
+        return needed_share(self.schema, (*self.output, *self.filters), self.partition_columns)
+
     def reader(self, report: ScanReport) -> Reader:
         """Return the reader of the files' bytes."""
         # Imported here, because aiohttp takes a while to import.
@@ -347,7 +353,7 @@ class ScanStream:
         """Return the plan of all files, once they are listed."""
         began = time.perf_counter()
         try:
-            tasks = list(self.files)
+            tasks = list(map(SharedValues(), self.files))
         finally:
             self.close()
         return ScanPlan(
@@ -383,7 +389,6 @@ def explain(plan: ScanPlan) -> str:
     constant = [name for name, column in columns.items() if column.origin is Origin.PARTITION]
     dropped = [column.name for column in filters if column.name not in {found.name for found in output}]
     skipped = plan.skipped
-    share = needed_share(context.schema, columns.values(), context.partition_columns)
     vectors = sum(1 for task in plan.tasks if task.has_vector)
     known = [task.live_records for task in plan.tasks]
     version = "" if context.version is None else f", version {context.version}"
@@ -403,7 +408,7 @@ def explain(plan: ScanPlan) -> str:
     in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
     lines.append(
         f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; by their types the "
-        f"columns take about {share:.0%} of it"
+        f"columns take about {context.needed_share:.0%} of it"
     )
     for count, reason in (
         (skipped.by_partition, "partition values cannot match"),

@@ -7,11 +7,19 @@ Metadata", "Read Data from a Table", "Read Change Data Feed from a Table").
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
-from delta_sharing_client.delta.actions import Metadata, Protocol, TableAction, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import (
+    Metadata,
+    Protocol,
+    SharedFile,
+    TableAction,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.lines import (
@@ -51,6 +59,9 @@ def unreadable(doing: str, table: str, modes: Collection[str]) -> UnsupportedFea
 
 def _quoted(modes: Collection[str]) -> str:
     return ", ".join(f"'{mode}'" for mode in sorted(modes))
+
+
+_expiration_of = operator.attrgetter("expiration")
 
 
 def sooner(one: int | None, other: int | None) -> int | None:
@@ -133,9 +144,12 @@ class Answer:
         The end-of-stream action, once it has arrived.
     min_expiration:
         When the first URL so far expires, in epoch milliseconds.
+    awaits_files:
+        Whether only files of a snapshot in delta format, or the end, may follow.
     """
 
     head: TableHead
+    awaits_files = False
 
     def __init__(self, subject: Subject, rules: AnswerRules, headers: Mapping[str, str], loosened: Loosened) -> None:
         self.status: QueryStatus | None = None
@@ -194,6 +208,7 @@ class Answer:
         # The format is settled.
         self._subject = dataclasses.replace(self._subject, negotiates=False)
         self._read = FileReader(found, self._rules.kind).read
+        self.awaits_files = found is ResponseFormat.DELTA and self._rules.kind is AnswerKind.SNAPSHOT
 
     def _next(self, lines: Iterator[Line]) -> Line | None:
         """Return the next line with known content, ``None`` at the end."""
@@ -289,6 +304,12 @@ class Answer:
                     raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
             give(action)
 
+    def note(self, files: list[SharedFile]) -> None:
+        """Note ``files``, one of each line: all that ``take`` would do with these lines, but for reading them."""
+        self._number += len(files)
+        for expiration in set(map(_expiration_of, files)):
+            self.min_expiration = sooner(self.min_expiration, expiration)
+
     def finish(self) -> None:
         """Raise ``Transient`` if the response must have more lines."""
         if self.end is None and self._rules.ends_aloud and promises(self._headers, END_STREAM_ACTION):
@@ -330,7 +351,7 @@ class Answer:
             status = end.http_status_error_code
             error = self._subject.refused(end.error_message, status)
             raise Transient(error) if is_retried(status, negotiates=self._subject.negotiates) else error
-        self.end = end
+        self.end, self.awaits_files = end, False
         self.min_expiration = sooner(self.min_expiration, end.min_url_expiration_timestamp)
 
     def _malformed(self, reason: str) -> ProtocolError:

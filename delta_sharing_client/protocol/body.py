@@ -34,6 +34,8 @@ _DECODED = ("gzip", "x-gzip", "deflate")
 MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
+# So much of a body is passed on as it arrives, the rest in pieces of at least this size.
+_AT_ONCE, _BULK = 8 * 1024 * 1024, 256 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
 _MAX_CODE = 100
@@ -174,6 +176,26 @@ def _window(start: bytes, deflate: bool) -> int:
         return 16 + zlib.MAX_WBITS
     zlib_header = start[0] & 0x0F == 8 and (len(start) < 2 or (start[0] * 256 + start[1]) % 31 == 0)
     return zlib.MAX_WBITS if zlib_header else -zlib.MAX_WBITS
+
+
+def in_bulk(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield ``chunks`` as they arrive; once there were many bytes, several together, because each block of lines costs
+    something. What arrived before an interruption is returned before it is raised."""
+    waiting: list[bytes] = []
+    total = size = 0
+    try:
+        for chunk in chunks:
+            waiting.append(chunk)
+            total, size = total + len(chunk), size + len(chunk)
+            if size >= _BULK or total < _AT_ONCE:
+                yield b"".join(waiting)
+                waiting, size = [], 0
+    except Exception:
+        if waiting:
+            yield b"".join(waiting)
+        raise
+    if waiting:
+        yield b"".join(waiting)
 
 
 # === Lines ===

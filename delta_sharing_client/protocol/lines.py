@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any, Union, cast
+from typing import Any, TypeVar, Union
 
 import msgspec
 
@@ -27,6 +28,7 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     SharedFile,
 )
+from delta_sharing_client.delta.listed import SharedValues
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.body import Block, Refusal, html_page
@@ -38,13 +40,14 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 PARQUET_FORMAT_VERSION = 1
 MAX_COLUMNS = 100_000
 _FEATURES_VERSION = 3
-_INTERNED = 1 << 14
 _MAX_BLANK_LINES = 10_000
 _MOST_AT_ONCE = 4 * 1024 * 1024
 _ERROR_CODES = (b'"errorCode"', b'"error_code"')
 
+LineT = TypeVar("LineT")
+_size_of = operator.attrgetter("action.size")
+
 PartitionValues = dict[str, Union[str, None]]
-_NO_VALUES: PartitionValues = {}
 
 
 # === The types of lines ===
@@ -133,6 +136,22 @@ class Line(msgspec.Struct, rename={"metadata": "metaData", "end": "endStreamActi
     query: Union[QueryStatus, None] = None
 
 
+class _Add(SingleAction, gc=False, kw_only=True):
+    add: AddFile
+    remove: None = None
+    cdc: None = None
+
+
+class _AddedFile(FileLine, rename="camel", gc=False, kw_only=True):
+    delta_single_action: _Add
+
+
+class _AddedLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A line that only adds a file to a snapshot in delta format, as almost all do; no other one decodes."""
+
+    file: _AddedFile
+
+
 class AnswerKind(enum.Enum):
     """The content of a response: the files of one snapshot, or the changes of a range of versions."""
 
@@ -145,7 +164,10 @@ class AnswerKind(enum.Enum):
 NOTHING = Line()
 """A line that holds nothing that a client knows; a blank one, too."""
 _decode = msgspec.json.Decoder(Line).decode
-_decode_list = msgspec.json.Decoder(list[Union[Line, int]]).decode
+_decode_lines: dict[type, Callable[[bytes], list[Any]]] = {
+    kind: msgspec.json.Decoder(list[Union[kind, int]]).decode  # type: ignore[valid-type]
+    for kind in (Line, _AddedLine)
+}
 _BETWEEN = secrets.randbits(62)
 _SEPARATOR = b",%d," % _BETWEEN
 
@@ -193,12 +215,33 @@ class Lines:
         Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated one,
         and an error that the server reports in one.
         """
-        decoded = _decoded_at_once(block.text) if SHORTCUTS.lines_at_once else None
-        if decoded is None:
+        decoded = _decoded_at_once(block.text, Line) if SHORTCUTS.lines_at_once else None
+        # A line without known content may be an error report, which is visible only in its bytes.
+        if decoded is None or (NOTHING in decoded and any(code in block.text for code in _ERROR_CODES)):
             return self._one_by_one(block)
         self._count += len(decoded)
         self._is_answer = self._is_answer or any(line != NOTHING for line in decoded)
         return iter(decoded)
+
+    def added(self, block: Block) -> list[SharedFile]:
+        """Return the files of a block whose lines all add one to a snapshot in delta format, as they are read from its
+        lines; none of another block, whose lines are those of ``of``."""
+        decoded = _decoded_at_once(block.text, _AddedLine) if SHORTCUTS.lines_at_once else None
+        files = [
+            SharedFile(
+                (file := line.file).delta_single_action.add,
+                file.id,
+                file.deletion_vector_file_id,
+                file.version,
+                file.timestamp,
+                file.expiration_timestamp,
+            )
+            for line in decoded or ()
+        ]
+        if min(map(_size_of, files), default=-1) < 0:
+            return []  # the size may stand beside the action
+        self._count += len(files)
+        return files
 
     def _one_by_one(self, block: Block) -> Iterator[Line]:
         for raw in block.lines:
@@ -250,23 +293,22 @@ class Lines:
         )
 
 
-def _decoded_at_once(text: bytes) -> list[Line] | None:
-    """Decode the lines of ``text`` together; ``None`` if they must be decoded one by one, to find the malformed one."""
+def _decoded_at_once(text: bytes, kind: type[LineT]) -> list[LineT] | None:
+    """Decode the lines of ``text`` together; ``None`` if one is not of ``kind``."""
     if len(text) > _MOST_AT_ONCE:
         return None
     # The lines become one JSON list, with a number between them that no line contains. So no line can count as two, and
     # no two lines as one.
     joined = text.replace(b"\n", _SEPARATOR)
     try:
-        found = _decode_list(b"[%b]" % joined)
+        found = _decode_lines[kind](b"[%b]" % joined)
     except MALFORMED:
         return None
     items, between = found[::2], found[1::2]
-    if between != [_BETWEEN] * text.count(b"\n") or set(map(type, items)) != {Line}:
+    breaks = (len(joined) - len(text)) // (len(_SEPARATOR) - 1)
+    if between != [_BETWEEN] * breaks or set(map(type, items)) != {kind}:
         return None
-    lines = cast("list[Line]", items)
-    # A line may be an error report, which is visible only in its bytes.
-    return None if any(code in text for code in _ERROR_CODES) else lines
+    return items
 
 
 # === Conversion to actions ===
@@ -349,7 +391,7 @@ class FileReader:
     """Converts file lines to files. One per response, because its files share equal partition values."""
 
     def __init__(self, response_format: ResponseFormat, kind: AnswerKind) -> None:
-        self._known: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
+        self._share = SharedValues()
         self._kind = kind
         self.read: Callable[[Line], SharedFile | str] = (
             self._read_delta if response_format is ResponseFormat.DELTA else self._read_parquet
@@ -372,11 +414,7 @@ class FileReader:
             action = cdc
         else:
             return "deltaSingleAction must hold exactly one of add, remove and cdc"
-        values = action.partition_values
-        if values:
-            shared = self._shared(values)
-            if shared is not values:
-                action = msgspec.structs.replace(action, partition_values=shared)
+        self._share(action)
         if (action.size is None or action.size < 0) and file.size is not None:
             action = msgspec.structs.replace(action, size=file.size)
         return SharedFile(
@@ -391,7 +429,7 @@ class FileReader:
         file = file or line.remove or line.cdf
         if file is None or file.url is None:
             return "a parquet response gives each file a url"
-        values = self._shared(file.partition_values)
+        values = file.partition_values or {}
         size = -1 if file.size is None else file.size
         action: FileAction
         if is_added:
@@ -400,15 +438,7 @@ class FileReader:
             action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
         else:
             action = AddCdcFile(path=file.url, partition_values=values, size=size)
+        self._share(action)
         return SharedFile(
             action, file.id, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
         )
-
-    def _shared(self, values: PartitionValues | None) -> PartitionValues:
-        if not values:
-            return _NO_VALUES
-        # A million files have few different partitions: sharing dicts saves most of their memory. Actions are never
-        # changed.
-        if len(self._known) == _INTERNED:
-            self._known.clear()
-        return self._known.setdefault(tuple(values.items()), values)

@@ -11,6 +11,7 @@ import array
 import collections
 import dataclasses
 import itertools
+import operator
 import re
 from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import TYPE_CHECKING, cast
@@ -26,7 +27,7 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
 from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
 from delta_sharing_client.protocol.answers import Answer, AnswerRules, TableHead, sooner
-from delta_sharing_client.protocol.body import Refusal, split_blocks
+from delta_sharing_client.protocol.body import Refusal, in_bulk, split_blocks
 from delta_sharing_client.protocol.lines import (
     AnswerKind,
     EndStreamAction,
@@ -50,7 +51,7 @@ MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
 # After this many more actions, an interrupted response gets all its attempts again.
 _PROGRESS = 1000
-_NAMES_AT_ONCE = 1 << 16
+_id_of = operator.attrgetter("file_id")
 # Words of servers for a running query and for a failed one; the protocol has only "failed".
 _RUNNING = re.compile(
     r"(pending|running|(en)?queue[ds]?|in.?(progress|queue)|submitted|accepted|created|scheduled|(not.?)?start(ed|ing)"
@@ -251,8 +252,9 @@ class Page:
         self.answer = Answer(subject, rules, response.headers, loosened)
         self._decoder = Lines(subject, loosened)
         self._give_up: Callable[[], None] = response.close
-        self._blocks = split_blocks(transport.chunks(response, request))
-        # The remaining lines of the current block.
+        self._blocks = split_blocks(in_bulk(transport.chunks(response, request)))
+        # Of the current block, its files, or the remaining lines.
+        self._added: list[SharedFile] = []
         self._lines: Iterator[Line] = iter(())
         try:
             self.answer.begin(iter(self._line, None))
@@ -276,7 +278,8 @@ class Page:
         the actions of the lines before.
         """
         while True:
-            actions: list[TableAction] = []
+            actions: list[TableAction] = [*self._added]
+            self.answer.note(self._added)
             try:
                 self.answer.take(self._lines, actions.append)
             except Exception:
@@ -300,7 +303,8 @@ class Page:
         block = next(self._blocks, None)
         if block is None:
             return False
-        self._lines = self._decoder.of(block)
+        self._added = self._decoder.added(block) if self.answer.awaits_files else []
+        self._lines = iter(()) if self._added else self._decoder.of(block)
         return True
 
 
@@ -310,13 +314,11 @@ class _Files:
 
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
-        self._names: list[str] = []
         self._hashes, self._second_hashes = array.array("q"), array.array("q")
         self._before: Fingerprints | None = None
         self._again = ListedFiles(table, version)
 
     def begin_again(self) -> None:
-        self._pack()
         self._before = Fingerprints()
         # If two files had one id, both would be skipped.
         self._again = ListedFiles(self._table, self._version)
@@ -325,21 +327,17 @@ class _Files:
     def take(self, actions: list[TableAction]) -> list[TableAction]:
         """Return those of ``actions`` that were not returned yet."""
         files = cast("list[SharedFile]", actions)
-        names = [file.file_id or without_query(file.action.path) for file in files]
+        names = list(map(_id_of, files))
+        if not all(names):
+            names = [file.file_id or without_query(file.action.path) for file in files]
         if self._before is not None:
             self._again.new(actions)
             # A file that is skipped by mistake would be missing, so both hashes are compared.
             new = self._before.get(hashes(names)) != second_hashes(names)
             actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
-        self._names += names
-        if len(self._names) >= _NAMES_AT_ONCE:
-            self._pack()
+        self._hashes.extend(hashes(names))
+        self._second_hashes.extend(second_hashes(names))
         return actions
-
-    def _pack(self) -> None:
-        self._hashes.extend(hashes(self._names))
-        self._second_hashes.extend(second_hashes(self._names))
-        self._names.clear()
 
 
 class _Changes:

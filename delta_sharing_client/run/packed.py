@@ -6,8 +6,10 @@ hundred bytes. So ten million files take a gigabyte of disk while they are plann
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +27,10 @@ MANY_FILES = 20_000
 MOST_PARTS = 10_000
 """Parts of a packed plan: each task takes memory and time of the driver as well."""
 _FILES = 1000
+_AT_ONCE = 4 * _FILES
 _CODEC = "zstd"
+_without_of, _only_of = operator.attrgetter("without"), operator.attrgetter("only")
+_records_of, _size_of = operator.attrgetter("num_records"), operator.attrgetter("size")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[FileTask]).decode
 
@@ -120,20 +125,24 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
     """
     chunks: list[Chunk] = []
     waiting: list[FileTask] = []
-    waiting_cost = total = 0
-    spool = _Spool()
-    for task in tasks:
-        added = cost(task)
-        # Large chunks take less, and no part is smaller than its share of what there is so far.
-        if waiting and (len(waiting) == _FILES or waiting_cost + added > max(most, total // MOST_PARTS)):
-            chunks.append(_chunk(waiting, waiting_cost, spool))
-            total += waiting_cost
-            waiting, waiting_cost = [], 0
-        waiting.append(task)
-        waiting_cost += added
-    if waiting:
-        chunks.append(_chunk(waiting, waiting_cost, spool))
-    return PackedTasks(tuple(chunks))
+    rest, spool, total = iter(tasks), _Spool(), 0
+    while True:
+        new = list(itertools.islice(rest, _AT_ONCE))
+        waiting += new
+        ends = list(itertools.accumulate(map(cost, waiting), initial=0))
+        start = 0
+        while start < len(waiting):
+            # Large chunks take less, and no part is smaller than its share of what there is so far.
+            fitting = bisect.bisect_right(ends, ends[start] + max(most, total // MOST_PARTS)) - 1
+            stop = min(max(fitting, start + 1), start + _FILES)
+            if new and stop == len(waiting):
+                break  # the next ones may fit as well
+            chunks.append(_chunk(waiting[start:stop], ends[stop] - ends[start], spool))
+            total += chunks[-1].cost
+            start = stop
+        del waiting[:start]
+        if not new:
+            return PackedTasks(tuple(chunks))
 
 
 def packed_if_many(
@@ -147,12 +156,13 @@ def packed_if_many(
 
 def _chunk(tasks: list[FileTask], cost: int, spool: _Spool) -> Chunk:
     plain = _encode(tasks)
-    rows = [task.live_records for task in tasks]
+    has_vectors = any(map(_without_of, tasks)) or any(map(_only_of, tasks))
+    rows = [task.live_records for task in tasks] if has_vectors else list(map(_records_of, tasks))
     return Chunk(
         packed=spool.store(pa.compress(plain, _CODEC, asbytes=True)),
         length=len(plain),
         files=len(tasks),
-        bytes=sum(max(0, task.size) for task in tasks),
+        bytes=sum(size for size in map(_size_of, tasks) if size > 0),
         cost=cost,
         rows=None if None in rows else sum(row for row in rows if row is not None),
     )

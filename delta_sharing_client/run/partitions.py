@@ -10,10 +10,11 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import pickle
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +25,6 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, UrlSource, Version
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
-from delta_sharing_client.plan.columns import needed_share
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.read.file import together
 from delta_sharing_client.run import loop
@@ -46,7 +46,7 @@ class Partition:
     ``Scan.partitions`` and ``Changes.partitions`` create parts.
     """
 
-    __slots__ = ("_context", "_limit", "_size", "_tasks")
+    __slots__ = ("_context", "_limit", "_sent", "_size", "_tasks")
 
     def __init__(
         self,
@@ -59,9 +59,13 @@ class Partition:
         self._tasks = tasks if isinstance(tasks, PackedTasks) else tuple(tasks)
         self._limit = limit
         self._size = size
+        self._sent: _SentContext | None = None
 
     def __repr__(self) -> str:
         return f"Partition(table={self._context.table!r}, files={self.files})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Partition, (self._sent or self._context, self._tasks, self._limit, self._size)
 
     @property
     def schema(self) -> pa.Schema:
@@ -84,15 +88,33 @@ class Partition:
         return execute(ScanPlan(context=self._context, tasks=tuple(self._tasks), limit=self._limit))
 
 
+class _SentContext:
+    """The pickle of a context; unpickles as the context."""
+
+    def __init__(self, pickled: bytes) -> None:
+        self._pickled = pickled
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return pickle.loads, (self._pickled,)
+
+
+def send_together(parts: Sequence[Partition], dumps: Callable[[object], bytes]) -> None:
+    """Pickle the context of a plan's ``parts`` now, once for all of them, because they are pickled one by one, and of
+    a small part the context is most."""
+    if parts:
+        sent = _SentContext(dumps(parts[0]._context))
+        for part in parts:
+            part._sent = sent
+
+
 def read_size(part: Partition) -> tuple[int, int | None]:
     """Return the bytes of the read columns, estimated by their types, and the number of rows if the log states it."""
     context = part._context
-    share = needed_share(context.schema, (*context.output, *context.filters), context.partition_columns)
     if not isinstance(part._tasks, PackedTasks):
         rows = ScanPlan(context=context, tasks=part._tasks, limit=part._limit).known_rows
     else:
         rows = None if context.predicate is not None or part._limit is not None else part._tasks.rows
-    return int(part._size * share), rows
+    return int(part._size * context.needed_share), rows
 
 
 def limited(part: Partition, rows: int) -> Partition:

@@ -7,10 +7,12 @@ import dataclasses
 import functools
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from delta_sharing_client.delta.features import Operation
@@ -32,6 +34,7 @@ from delta_sharing_client.run.partitions import (
     partition,
     read_cost,
     read_size,
+    send_together,
 )
 from delta_sharing_client.spark import self_check
 from delta_sharing_client.spark.options import SparkOptions
@@ -127,9 +130,10 @@ class FilePartition(InputPartition):
     def __repr__(self) -> str:
         return f"File{self.part!r}"
 
-    def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, Partition]]:
+    def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, bytes]]:
         size, rows = read_size(self.part)
-        return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", self.part)
+        # Spark's pickler looks at every object in Python; what needs it is pickled already (``send_together``).
+        return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", pickle.dumps(self.part))
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of exactly the schema ``target``; errors as in ``Partition.read``."""
@@ -138,8 +142,8 @@ class FilePartition(InputPartition):
                 yield conform(batch, target)
 
 
-def _labelled(_label: str, part: Partition) -> FilePartition:
-    return FilePartition(part)
+def _labelled(_label: str, part: bytes) -> FilePartition:
+    return FilePartition(pickle.loads(part))
 
 
 def _digits(number: int | None) -> str:
@@ -158,15 +162,20 @@ def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None =
     if options.read.limit is None and plan.limit:
         # Spark pushed the limit and counts itself: each part may return that many rows.
         whole = partition(dataclasses.replace(plan, limit=None), count, plan_id)
-        return [FilePartition(limited(part, plan.limit)) for part in whole]
-    return [FilePartition(part) for part in partition(plan, count, plan_id)]
+        return _file_partitions([limited(part, plan.limit) for part in whole])
+    return _file_partitions(partition(plan, count, plan_id))
 
 
 def plan_packed(found: ScanStream, tasks: PackedTasks, options: SparkOptions) -> list[FilePartition]:
     """Like ``plan_partitions``, for very many files: they are not split, into at most some thousand tasks."""
     total = sum(chunk.cost for chunk in tasks.chunks)
     parts = packed_partitions(found.context, tasks, -(-total // options.max_partition_bytes))
-    return [FilePartition(part if found.limit is None else limited(part, found.limit)) for part in parts]
+    return _file_partitions([part if found.limit is None else limited(part, found.limit) for part in parts])
+
+
+def _file_partitions(parts: list[Partition]) -> list[FilePartition]:
+    send_together(parts, cloudpickle.dumps)
+    return [FilePartition(part) for part in parts]
 
 
 def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed: bool) -> None:

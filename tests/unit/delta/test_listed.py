@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from delta_sharing_client.delta import listed as listed_module
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, RemoveFile, SharedFile
-from delta_sharing_client.delta.listed import ListedFiles
+from delta_sharing_client.delta.listed import ListedFiles, kept
 from delta_sharing_client.errors import ProtocolError
 
 VECTOR = DeletionVectorDescriptor("u", "x", 34, 1, 1)
@@ -45,6 +46,7 @@ def test_a_file_is_new_once_however_its_url_is_signed(
     assert listed.new([made("a"), made("b")]) == []
     assert listed.new([]) == []
     assert names(listed.new([made("d")])) == ["d"]
+    assert listed.new([made("d", "2")]) == []
     assert (listed.files, listed.bytes) == (4, 12)
 
 
@@ -90,6 +92,18 @@ def test_names_are_held_up_to_a_number() -> None:
         listed.new([file(str(number))])
         held.append(len(listed._held))
     assert held == [1, 2, 3, 0] * 2 + [1, 2]
+
+
+def test_files_that_are_kept_share_the_values_of_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for remembered, dicts in ((2, 2), (1, 6)):
+        monkeypatch.setattr(listed_module, "_REMEMBERED", remembered)
+        files = [SharedFile(AddFile("a", {"p": "xy"[number % 2]}), str(number)) for number in range(6)]
+        whole = kept([files[:3], [], files[3:]])
+        assert whole == files
+        assert [each.action.partition_values for each in whole] == [{"p": "x"}, {"p": "y"}] * 3
+        assert len({id(each.action.partition_values) for each in whole}) == dicts
+    (remove,) = kept([[SharedFile(RemoveFile("a"))]])
+    assert remove.action.partition_values is None
 
 
 def test_the_bytes_are_known_if_the_size_of_every_file_is() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from delta_sharing_client.delta import listed
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
@@ -93,7 +94,7 @@ def test_a_partition_is_decided_once_and_as_often_as_it_is_forgotten(monkeypatch
 def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
     assert len({id(task.partition_values) for task in found}) == 2
-    monkeypatch.setattr(snapshot, "_REMEMBERED", 1)
+    monkeypatch.setattr(listed, "_REMEMBERED", 1)
     forgotten = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
     assert [task.partition_values for task in forgotten] == [{"p": "x"}, {"p": "y"}] * 3
     assert len({id(task.partition_values) for task in forgotten}) == 6
@@ -141,12 +142,12 @@ def test_a_filter_leaves_the_limit_to_the_rows() -> None:
 def test_a_listing_is_ended_after_a_thousand_files_too_many(more: int) -> None:
     taken: list[str] = []
 
-    def listed() -> Iterator[SharedFile]:
+    def arriving() -> Iterator[list[SharedFile]]:
         for number in range(1 + more):
             taken.append(str(number))
-            yield file(str(number))
+            yield [file(str(number))]
 
-    found = stream_snapshot(TABLE, listed(), ScanRequest(limit=2), fast_options()).whole()
+    found = stream_snapshot(TABLE, arriving(), ScanRequest(limit=2), fast_options()).whole()
     assert len(taken) == 1 + min(more, 1000)
     assert found.skipped == SkippedFiles(
         by_limit=min(more, 1000), bytes=10 * min(more, 1000), is_cut=more >= 1000

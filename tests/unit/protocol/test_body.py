@@ -13,6 +13,7 @@ import pytest
 from delta_sharing_client.errors import AuthError, NotFoundError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.protocol import body
 from delta_sharing_client.protocol.query import query_table
+from delta_sharing_client.retry import Transient
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 
@@ -125,6 +126,23 @@ def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
     blocks = list(body.split_blocks(chunks))
     assert [line for block in blocks for line in block.lines] == whole.removesuffix(b"\n").split(b"\n")
     assert [block.complete for block in blocks][-1] is whole.endswith(b"\n")
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_many_bytes_come_several_chunks_at_a_time_and_all_before_an_interruption(monkeypatch, is_cut):
+    monkeypatch.setattr(body, "_AT_ONCE", 5)
+    monkeypatch.setattr(body, "_BULK", 3)
+
+    def chunks():
+        yield from (b"aa", b"b", b"c", b"dd", b"e", b"ffff", b"g")
+        if is_cut:
+            raise Transient(TransportError("cut"))
+
+    found = []
+    with pytest.raises(Transient) if is_cut else contextlib.nullcontext():
+        for chunk in body.in_bulk(chunks()):
+            found.append(chunk)
+    assert found == [b"aa", b"b", b"c", b"dde", b"ffff", b"g"]
 
 
 @pytest.mark.parametrize(("limit", "is_refused"), [(13, False), (12, True)])

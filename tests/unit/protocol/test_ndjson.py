@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 
@@ -10,13 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import delta_sharing_client as ds
 from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
+from delta_sharing_client.protocol.answers import AnswerRules
 from delta_sharing_client.protocol.body import Block, split_blocks
-from delta_sharing_client.protocol.lines import Line
+from delta_sharing_client.protocol.lines import AnswerKind, Line
 from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.pages import Page
+from delta_sharing_client.protocol.transport import Request
+from delta_sharing_client.retry import Transient
 from tests.quota import meets, met
 
 decode = msgspec.json.Decoder(Line).decode
@@ -96,19 +102,124 @@ def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
     except (msgspec.MsgspecError, UnicodeDecodeError):
         expected = None
     met("refused" if expected is None else "read")
-    assert wire_lines._decoded_at_once(text) == expected
+    assert wire_lines._decoded_at_once(text, Line) == expected
 
 
-def test_lines_of_files_are_decoded_at_once_unless_one_may_be_an_error():
+ADD = {"path": "https://x/f?s", "partitionValues": {"p": "1"}, "size": 1, "stats": '{"numRecords":2}'}
+VECTOR = {"storageType": "p", "pathOrInlineDv": "https://x/v", "sizeInBytes": 4, "cardinality": 1, "offset": 1}
+# What is different from an ordinary line: of the action, of what it is in, of the file, and of the line.
+ADDS = [
+    *({"size": size} for size in (-1, None, 0, -2, "7", 1.0, 2**63, True)),
+    *({"partitionValues": values} for values in (None, {}, {"p": None}, {"p": 1}, [])),
+    *({"stats": stats} for stats in (None, {"numRecords": 1}, "{", "")),
+    *({"deletionVector": vector} for vector in (None, VECTOR, {**VECTOR, "cardinality": -1})),
+    {"path": None}, {"baseRowId": 1}, {"baseRowId": -1}, {"tags": {"a": 1}}, {"new": [1]},
+]  # fmt: skip
+SINGLES = [{"add": None}, {"remove": None}, {"remove": {"path": "a"}}, {"cdc": {"path": "a"}}, {"cdc": 1}, {"txn": 1}]
+FILES = [
+    *({"id": name} for name in (None, "", "a:b", "\n\u2028\\", "é\0", 5)),
+    *({"size": size} for size in (None, 9, -1, "9")),
+    *({"expirationTimestamp": at} for at in (None, 5, -5, "5", 2**63)),
+    *({name: 4} for name in ("version", "timestamp", "deletionVectorFileId", "url", "new", "stats")),
+    {"deltaSingleAction": None}, {"deltaSingleAction": {}}, {"deletionVectorFileId": "v"}, {"version": -1},
+]  # fmt: skip
+OTHERS = [
+    *({name: None} for name in ("add", "cdf", "remove", "protocol", "metaData", "endStreamAction", "queryStatus")),
+    *({name: {}} for name in ("protocol", "metaData", "endStreamAction", "queryStatus")),
+    {"endStreamAction": {"errorMessage": "no", "httpStatusErrorCode": 400}},
+    {"add": {"id": "a", "url": "u"}}, {"file": None}, {"new": {}}, {"errorCode": "X", "message": "y"},
+]  # fmt: skip
+ODD = [
+    *(b"", b" ", b"{}", b"5", b"null", b"[]", b"{", b'"errorCode"', b"\xff", b'{"endStreamAction":{}}', b"<html>"),
+    *(b'{"errorCode":"X"}', b'{"error_code":"X"}', b'{"file":{"id":"a"}}', b'{"file":{"id":"a","url":"u"}}'),
+]
+
+
+def file_line(add=(), single=(), file=(), line=(), **form):
+    add = {**ADD, **dict(add)}
+    file = {"id": "a", "size": 1, "deltaSingleAction": {"add": add, **dict(single)}, **dict(file)}
+    return json.dumps({"file": file, **dict(line)}, **form).encode()
+
+
+@st.composite
+def listed_lines(draw):
+    """A line of a snapshot, most often a file with one or two oddities, in any order of its keys."""
+    if draw(st.integers(0, 9)) == 9:
+        return draw(st.sampled_from([*ODD, b"\n".join([b'{"file":{"id":"a', b'b"}}'])]))
+    parts = [{}, {}, {"id": draw(st.sampled_from("abc"))}, {}]
+    for _ in range(draw(st.sampled_from([0, 0, 0, 0, 0, 1, 2]))):
+        at = draw(st.integers(0, 3))
+        parts[at] = {**parts[at], **draw(st.sampled_from((ADDS, SINGLES, FILES, OTHERS)[at]))}
+    text = file_line(*parts, ensure_ascii=draw(st.booleans()), sort_keys=draw(st.booleans()))
+    # A key that comes twice, and half a line.
+    how = draw(st.integers(0, 29))
+    return {29: text[:-1] + b',"file":{"id":"b"}}', 28: b'{"file":{"id":"c"},' + text[1:], 27: text[:-9]}.get(how, text)
+
+
+HEADS = {
+    ResponseFormat.DELTA: b'{"protocol":{"deltaProtocol":{"minReaderVersion":1}}}\n'
+    b'{"metaData":{"deltaMetadata":{"id":"i","schemaString":"{}"}}}\n',
+    ResponseFormat.PARQUET: b'{"protocol":{"minReaderVersion":1}}\n{"metaData":{"id":"i","schemaString":"{}"}}\n',
+}
+
+
+def listing(body, is_cut, form=ResponseFormat.DELTA, kind=AnswerKind.SNAPSHOT):
+    """Return what a client finds in ``body``, whole or in two parts: files, the error, and what it notes on the way."""
+    cut = body.find(b"\n") + 1 if is_cut else 0
+    loosened = Loosened("x")
+    transport = SimpleNamespace(chunks=lambda *_: [HEADS[form], body[:cut], body[cut:]], secrets=list)
+    reply = SimpleNamespace(status_code=200, headers={"Delta-Table-Version": "3"}, close=lambda: None)
+    rules = AnswerRules(table="s.s.t", kind=kind, formats=(ResponseFormat.DELTA,))
+    page = Page(transport, Request(method="POST", path=("t",), doing="Asking"), reply, rules, loosened)
+    files, error = [], None
+    try:
+        for block in page.actions():
+            files += block
+    except (Transient, ds.DeltaSharingError) as failure:
+        found = failure.error if isinstance(failure, Transient) else failure
+        error = type(failure), type(found), str(found)
+    answer = page.answer
+    return files, error, answer.end, answer.min_expiration, answer._number, loosened.counts
+
+
+@meets(at_once=20, refused=20)
+@given(st.lists(listed_lines(), max_size=4), st.booleans(), st.booleans())
+def test_files_that_are_read_at_once_are_those_read_one_by_one(lines, ends, is_cut):
+    body = b"\n".join(lines) + b"\n" * ends
+    read = wire_lines.Lines.added
+    at_once = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_lines.Lines, "added", lambda *given: at_once.append(read(*given)) or at_once[-1])
+        found = listing(body, is_cut)
+        patch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
+        expected = listing(body, is_cut)
+    met("at_once", any(at_once))
+    met("refused", expected[1])
+    assert found == expected
+
+
+@pytest.mark.parametrize("form", HEADS)
+@pytest.mark.parametrize("kind", AnswerKind)
+def test_each_oddity_is_found_when_others_are_read_at_once(monkeypatch, form, kind):
+    odd = [file_line(*[()] * at, what) for at, ones in enumerate((ADDS, SINGLES, FILES, OTHERS)) for what in ones]
+    plain = file_line(file={"id": "b", "url": "u", "version": 1, "timestamp": 1})
+    for line in (*odd, *ODD):
+        for lines in ([plain, line, plain], [line, plain], [plain, line]):
+            body = b"\n".join([*lines, b""])
+            monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
+            expected = [listing(body, is_cut, form, kind) for is_cut in (False, True)]
+            monkeypatch.undo()
+            assert [listing(body, is_cut, form, kind) for is_cut in (False, True)] == expected
+
+
+def test_lines_of_files_are_decoded_at_once():
     text = b'{"file":{"id":"a","url":"%s"}}\n{"file":{"id":"b"}}\n{"file":{"id":"c"}}'
-    assert [line.file.id for line in wire_lines._decoded_at_once(text)] == ["a", "b", "c"]
+    assert [line.file.id for line in wire_lines._decoded_at_once(text, Line)] == ["a", "b", "c"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire_lines, "_MOST_AT_ONCE", len(text))
-        assert wire_lines._decoded_at_once(text) is not None
+        assert wire_lines._decoded_at_once(text, Line) is not None
         patch.setattr(wire_lines, "_MOST_AT_ONCE", len(text) - 1)
-        assert wire_lines._decoded_at_once(text) is None
-    for code in (b"errorCode", b"error_code"):
-        assert wire_lines._decoded_at_once(text + b'\n{"%s":"X"}' % code) is None
+        assert wire_lines._decoded_at_once(text, Line) is None
 
 
 @pytest.mark.parametrize(("names", "is_refused"), [(3, False), (4, True)])
@@ -126,7 +237,7 @@ def test_a_schema_has_so_many_fields(monkeypatch, names, is_refused):
 @pytest.mark.parametrize("halves", [(b'{"new":[1', b"2]}"), (b'{"new":[[1]', b"[2]]}"), (b'{"new":', b"3}")])
 def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):
     text = b"{}" + between + b"{}\n" + b"\n".join(halves)
-    assert wire_lines._decoded_at_once(text) is None
+    assert wire_lines._decoded_at_once(text, Line) is None
 
 
 def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
@@ -149,21 +260,12 @@ def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
         assert list(lines) == [wire_lines.NOTHING] * blank
 
 
-def test_only_so_many_partitions_are_remembered(monkeypatch):
-    monkeypatch.setattr(wire_lines, "_INTERNED", 2)
-    reader = wire_lines.FileReader(ResponseFormat.PARQUET, wire_lines.AnswerKind.SNAPSHOT)
-    for number in range(5):
-        file = wire_lines.FileLine(id="a", url="u", partition_values={"p": str(number)})
-        assert reader.read(Line(file=file)).action.partition_values == {"p": str(number)}
-        assert len(reader._known) <= 2
-
-
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])
 def test_a_number_is_no_line(text):
-    assert wire_lines._decoded_at_once(text) is None
+    assert wire_lines._decoded_at_once(text, Line) is None
 
 
 def test_what_is_beyond_the_nesting_of_one_line_is_left_to_it():
     text = b"\n".join([b"{}", b'{"new":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
-    assert wire_lines._decoded_at_once(text) is None
-    assert wire_lines._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}') is None
+    assert wire_lines._decoded_at_once(text, Line) is None
+    assert wire_lines._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}', Line) is None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import UsageError
@@ -64,6 +65,13 @@ def _sums(found: PackedTasks) -> list[int]:
 
 def test_rows_are_unknown_where_one_file_does_not_tell() -> None:
     assert pack_tasks([task(1), task(2, rows=None)], lambda _: 1, 10).rows is None
+
+
+@pytest.mark.parametrize(("vectors", "rows"), [(("without",), 12), (("only",), 9), (("without", "only"), None)])
+def test_rows_are_counted_without_deleted_ones(vectors: tuple[str, ...], rows: int | None) -> None:
+    vector = DeletionVectorRef(DeletionVectorDescriptor("p", "https://x/v", 4, 2), "k#dv")
+    two = replace(task(2), **dict.fromkeys(vectors, vector))
+    assert pack_tasks([task(1), two], lambda _: 1, 10).rows == rows
 
 
 def test_only_many_are_packed_and_they_are_smaller_and_show_no_url(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.plan.tasks import FileTask
-from delta_sharing_client.run.partitions import OPEN_COST, Partition, Piece, SharedUrls, equal_shares, pack
+from delta_sharing_client.run.partitions import (
+    OPEN_COST,
+    Partition,
+    Piece,
+    SharedUrls,
+    equal_shares,
+    pack,
+    send_together,
+)
 from tests.quota import meets, met
 
 MB = 1024 * 1024
@@ -61,6 +69,15 @@ def test_partition_pickles_and_shows_no_url() -> None:
     partition = Partition(types.SimpleNamespace(table="s.s.t"), [task("a", 5)])  # type: ignore[arg-type]
     assert "planted" not in repr(partition)
     assert b"planted" in pickle.dumps(pickle.loads(pickle.dumps(partition)))
+
+
+def test_parts_that_are_sent_together_pickle_their_context_once() -> None:
+    parts = [Partition("context", [task(name, 5)], 7, 9) for name in "ab"]  # type: ignore[arg-type]
+    send_together(parts, lambda one: pickle.dumps(f"pickled {one}"))
+    sent = [pickle.loads(pickle.dumps(part)) for part in parts]
+    assert [part._context for part in sent] == ["pickled context"] * 2
+    assert [(part._tasks, part._limit, part._size) for part in sent] == [((task(name, 5),), 7, 9) for name in "ab"]
+    send_together([], pickle.dumps)
 
 
 class CountingUrls:
