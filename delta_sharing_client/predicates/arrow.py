@@ -56,7 +56,7 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
     for part in expression.children if isinstance(expression, And) else (expression,):
         if found is None:
             found = _full(_evaluate(part, batch), rows).fill_null(False)
-        elif has_calls(part) and count_true(found) < rows:
+        elif has_calls(part):
             # It may fail for rows that earlier conditions exclude.
             found = pc.replace_with_mask(found, found, _evaluate_where(found, part, batch).fill_null(False))
         else:
@@ -266,10 +266,8 @@ def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
         a, b = _as_nanoseconds(a), _as_nanoseconds(b)
     elif kinds == {Kind.BOOLEAN}:
         a, b = a.cast(pa.int8()), b.cast(pa.int8())
-    elif pa.types.is_timestamp(a.type) and a.type != b.type:
-        a, b = _as_nanoseconds(a), _as_nanoseconds(b)
     elif a.type != b.type:
-        b = b.cast(a.type)
+        a, b = (_as_nanoseconds(a), _as_nanoseconds(b)) if pa.types.is_timestamp(a.type) else (a, b.cast(a.type))
     return _KERNELS[op](a, b)
 
 

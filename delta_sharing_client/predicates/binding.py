@@ -108,16 +108,13 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
                 keeps_order = functions.ROWS[name].interval is not None and not has_calls(bound)
                 return keeps_order and isinstance(value, (Day, int))
         return False
-    if isinstance(test, Comparison) and isinstance(test.right, Column):
-        return False
-    if not isinstance(test, Comparison) or not isinstance(test.right, Literal):
-        return True
-    if not isinstance(bound, Comparison) or bound.op is not test.op or isinstance(bound.left, Literal):
-        return False
-    value, kind = test.right.value, _kind(bound.left)
-    if isinstance(value, Moment):
-        return kind is (Kind.TIMESTAMP if value.zone is Zone.UTC else Kind.TIMESTAMP_NTZ)
-    return isinstance(value, _OWN.get(kind, ()))
+    match test, bound:
+        case Comparison(op=op, right=Literal(value=value)), Comparison(left=Column() as column, op=kept) if kept is op:
+            kind = _kind(column)
+            if isinstance(value, Moment):
+                return kind is (Kind.TIMESTAMP if value.zone is Zone.UTC else Kind.TIMESTAMP_NTZ)
+            return isinstance(value, _OWN.get(kind, ()))
+    return not isinstance(test, Comparison)
 
 
 # The constants of a column's kind that need no rounding conversion.
@@ -245,7 +242,7 @@ def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
     nulls = [_is_void(item) for item in arguments]
     if name == "coalesce":
         arguments = [item for item, is_null in zip(arguments, nulls, strict=True) if not is_null]
-        if len(arguments) < 2 or isinstance(arguments[0], Literal):
+        if len(arguments) < 2:
             return arguments[0] if arguments else Literal(None)
     elif any(nulls):
         return Literal(None)

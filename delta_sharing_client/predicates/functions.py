@@ -281,7 +281,7 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
 
 def as_type(value: Value, data_type: pa.DataType) -> Value:
     """Return a value in the wider type in which a call computes; decimals keep their digits."""
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool):
         return value
     kind = kind_of(data_type)
     if isinstance(value, (int, float, decimal.Decimal)):
@@ -411,9 +411,7 @@ def compute(name: str, array: _Array, constants: Sequence[Value], data_type: pa.
 
 def _cased(ascii_kernel: Callable[[_Array], _Array]) -> Callable[..., _Array]:
     # Arrow maps character by character; Unicode maps ß to SS and has a special sigma for the end of a word.
-    return lambda array, _: (
-        ascii_kernel(array) if pc.all(pc.string_is_ascii(array), min_count=0).as_py() is not False else None
-    )
+    return lambda array, _: ascii_kernel(array) if pc.all(pc.string_is_ascii(array)).as_py() is not False else None
 
 
 def _length(array: _Array, _: pa.DataType) -> _Array:

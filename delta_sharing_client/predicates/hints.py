@@ -171,10 +171,10 @@ class _Weakening:
         return Comparison(op, column, Literal(value))
 
     def _in(self, column: Column, values: list[Value]) -> Expression | None:
-        if 0 < len(values) <= MAX_IN_VALUES:
-            return known_of_any(self._comparison(Op.EQ, column, value) for value in values)
-        if not values or any(isinstance(value, float) and math.isnan(value) for value in values):
+        if not values:
             return None
+        if len(values) <= MAX_IN_VALUES:
+            return known_of_any(self._comparison(Op.EQ, column, value) for value in values)
         by_order = functools.cmp_to_key(_order)
         lowest, highest = min(values, key=by_order), max(values, key=by_order)
         return known_of_all([self._comparison(Op.GE, column, lowest), self._comparison(Op.LE, column, highest)])

@@ -455,7 +455,7 @@ def _may_be_at_most(a: Any, b: Any) -> bool:
 
 def _may_differ(a: Any, b: Any) -> bool:
     ends = (a.lower, a.upper, b.lower, b.upper)
-    return None in ends or any(end != ends[0] for end in ends)
+    return None in ends or any(end != a.lower for end in ends)
 
 
 _PAIRS: dict[Op, Callable[[Any, Any], bool]] = {

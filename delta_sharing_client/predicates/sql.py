@@ -266,7 +266,7 @@ def _interval(node: exp.Interval) -> Interval:
             f" {', '.join(_UNITS)}, such as INTERVAL '2' HOUR, and add several intervals with +."
         )
     own, size = _UNITS[unit]
-    return Interval(int(decimal.Decimal(text.strip()) * size), own)
+    return Interval(int(decimal.Decimal(text) * size), own)
 
 
 def _count(node: exp.Expression) -> int:
@@ -421,7 +421,7 @@ def _cast(value: Value, target: exp.DataType) -> Value:
             if moment.zone is Zone.UTC:
                 raise UsageError(f"TIMESTAMP_NTZ {value!r} has a zone; leave it out or write TIMESTAMP.")
             return moment
-        if name in ("TEXT", "VARCHAR", "STRING") and not target.expressions:
+        if name in ("TEXT", "VARCHAR", "STRING"):
             return value
     raise UsageError(f"Casting {value!r} to {name} is not supported; write the constant in that type.")
 

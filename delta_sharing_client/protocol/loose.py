@@ -112,7 +112,7 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
         return _struct(kind, raw, found)
     if isinstance(kind, inspect.DictType) and raw[:1] == b"{":
         return {key: _read(kind.value_type, value, name, found) for key, value in _fields_of(raw).items()}
-    if isinstance(kind, inspect.ListType) and raw[:1] == b"[":
+    if isinstance(kind, inspect.ListType):
         return [_read(kind.item_type, item, name, found) for item in _items_of(raw)]
     value = msgspec.json.decode(raw)
     if isinstance(kind, inspect.StrType) and not isinstance(value, str):

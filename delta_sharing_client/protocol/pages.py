@@ -355,7 +355,7 @@ class _Changes:
 
     def _is_new(self, action: TableAction) -> bool:
         name = _change_key(action)
-        if self._before and self._before[name] > 0:
+        if self._before[name] > 0:
             self._before[name] -= 1
             return False
         self._names.append(name)

@@ -126,7 +126,10 @@ class _Lines(io.BufferedReader):
     """A ``_Source`` with a buffer. It refuses endless lines, and a connection with bytes after a response, because
     later responses could not be trusted."""
 
-    _of_lines = 0
+    def __init__(self, source: _Source) -> None:
+        super().__init__(source)
+        self._source = source
+        self._of_lines = 0
 
     def readline(self, size: int | None = -1) -> bytes:
         line = super().readline(size)
@@ -145,10 +148,10 @@ class _Lines(io.BufferedReader):
         return super().read1(size)
 
     def close(self) -> None:
-        if not self.closed and isinstance(self.raw, _Source):
-            self.raw.end()
+        if not self.closed:
+            self._source.end()
             if self.peek():
-                self.raw.refuse()
+                self._source.refuse()
         super().close()
 
     def head(self) -> bytes:

@@ -299,6 +299,11 @@ def test_one_row_that_is_left_is_asked_for_every_condition():
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
 
+def test_null_divided_by_zero_is_null():
+    batch = pa.record_batch({"a": [None, 4.0], "b": [0.0, 2.0]})
+    assert mask(bind(parse_filter("a / b > 1"), batch.schema), batch).to_pylist() == [False, True]
+
+
 def test_a_long_that_no_double_has_is_rounded():
     batch = pa.record_batch({"x": pa.array([None], pa.float64()), "n": [2**53 + 1]})
     for condition in ("coalesce(x, n) > 1", "CAST(n AS DOUBLE) = 9007199254740992D"):

@@ -88,6 +88,22 @@ def test_a_token_is_over_at_its_end(monkeypatch, expires, is_over):
         auth._check_expiration(expires)
 
 
+@pytest.mark.parametrize("seconds", [-5, 3600])
+def test_a_token_of_a_function_is_not_sent_after_the_expiration_time_of_the_profile(server, wire, seconds):
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    profile = Profile.load({
+        "shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted",
+        "expirationTime": end.isoformat(),
+    })  # fmt: skip
+    server.on("GET", "/shares", wire.as_json({}))
+    if seconds < 0:
+        with pytest.raises(ProfileError, match="expired at"):
+            RestClient(profile).list_shares()
+    else:
+        RestClient(profile).list_shares()
+    assert len(server.seen) == (seconds > 0)
+
+
 def living(text, seconds=3600.0):
     return auth._Token.living(text, time.time(), seconds)
 

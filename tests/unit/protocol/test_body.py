@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import random
 import zlib
 
 import pytest
+import requests
+import urllib3
 
 from delta_sharing_client.errors import AuthError, NotFoundError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.protocol import body
@@ -167,6 +170,12 @@ def test_a_body_has_at_most_so_many_bytes(server, rest, wire, monkeypatch, limit
 def test_a_refusal_is_an_error_of_its_kind(status, code, kind, message):
     error = body.Refusal(status=status, code=code).error("Asking", table=None)
     assert (type(error), error.message) == (kind, message)
+
+
+def test_the_beginning_of_a_long_error_is_read():
+    response = requests.Response()
+    response.raw = urllib3.HTTPResponse(io.BytesIO(b"x" * 300), preload_content=False)
+    assert body.start_of_body(response, 100, []) == b"x" * 100
 
 
 def test_only_a_message_that_is_too_long_is_cut():

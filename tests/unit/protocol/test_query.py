@@ -560,6 +560,17 @@ def test_files_without_an_id_are_known_by_their_path():
     assert seen.take(files) == files[2:]
 
 
+def test_each_answer_may_sign_the_path_of_a_file_in_another_way():
+    files, *others = (
+        [SharedFile(AddFile(path=f"https://x/{way}/{name}", size=1), name) for name in "abc"] for way in range(3)
+    )
+    seen = pages._Files("s.d.t", 7)
+    assert seen.take(files[:1]) == files[:1]
+    for other, new in zip(others, (1, 2), strict=True):
+        seen.begin_again()
+        assert seen.take(other[: new + 1]) == other[new : new + 1]
+
+
 def test_changes_of_one_file_and_version_differ_by_their_vectors():
     vectors = [
         None,

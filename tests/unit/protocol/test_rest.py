@@ -29,7 +29,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
-from delta_sharing_client.protocol.rest import RestClient, _nearest
+from delta_sharing_client.protocol.rest import PageTokens, RestClient, _nearest
 from delta_sharing_client.protocol.transport import Request
 
 T = "/shares/s/schemas/d/tables/t"
@@ -126,6 +126,13 @@ def test_all_tables_come_schema_by_schema_from_an_old_server(server, rest, wire,
     server.on("GET", "/shares/a/schemas/e/tables", wire.as_json({}))
 
     assert rest.list_all_tables("a") == [Table("t", "a", "d")]
+
+
+def test_only_a_server_without_the_endpoint_is_asked_for_each_schema(server, rest, wire):
+    server.on("GET", "/shares/a/all-tables", wire.error(400, "INVALID", "not for you"))
+    with pytest.raises(RequestError, match="not for you"):
+        rest.list_all_tables("a")
+    assert len(server.seen) == 1
 
 
 def test_a_501_is_tried_again_where_there_is_no_other_way(server, rest, wire, table, sleeps):
@@ -785,6 +792,16 @@ def test_pages_without_end_are_an_error(server, rest, wire, monkeypatch):
 
     with pytest.raises(ProtocolError, match="21 empty pages"):
         rest.list_shares()
+
+
+def test_only_empty_pages_in_a_row_count(monkeypatch):
+    monkeypatch.setattr("delta_sharing_client.protocol.rest._MAX_EMPTY_PAGES", 2)
+    tokens = PageTokens("Listing")
+    pattern = "ee.ee.ee"
+    for number, page in enumerate(pattern):
+        assert tokens.next(f"t{number}", is_empty=page == "e") == f"t{number}"
+    with pytest.raises(ProtocolError, match="3 empty pages"):
+        tokens.next("last", is_empty=True)
 
 
 def test_total_timeout_ends_a_listing_with_as_many_pages_as_one_likes(server, profile, wire):
