@@ -168,7 +168,7 @@ _SPARK_QUERIES = {
     "spark-scan": _SparkQuery(),
     "spark-many": _SparkQuery(),
     "spark-sum": _SparkQuery(("count(long_0)", "sum(CAST(long_0 AS DOUBLE))"), columns="long_0"),
-    "spark-count": _SparkQuery(("count(1)",), "city = 'Lima'", "city"),
+    "spark-count": _SparkQuery(("count(1)",), "double_0 > 0.9", "double_0"),
     "spark-wide": _SparkQuery(("count(a)", "sum(a)"), "b >= 1900000", "a, b"),
 }
 

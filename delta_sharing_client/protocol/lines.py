@@ -238,7 +238,7 @@ class Lines:
             )
             for line in decoded or ()
         ]
-        if min(map(_size_of, files), default=-1) < 0:
+        if any(size < 0 for size in map(_size_of, files)):
             return []  # the size may stand beside the action
         self._count += len(files)
         return files

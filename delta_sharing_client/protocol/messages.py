@@ -72,7 +72,7 @@ def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doin
     """Raise ``ProtocolError`` unless the response's headers confirm the kind of file ids requested in ``sent``."""
     wanted = sent.get(FILE_ID_HASH_HEADER)
     found = headers.get(FILE_ID_HASH_HEADER)
-    if wanted is not None and (found or "").strip().lower() != wanted:
+    if wanted is not None and (found or "").lower() != wanted:
         shown = "none" if found is None else f"'{found[:40]}'"
         raise ProtocolError(
             f"{doing}: asked for file ids by the scheme '{wanted}', but the header '{FILE_ID_HASH_HEADER}' of the "

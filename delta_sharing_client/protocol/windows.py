@@ -157,7 +157,7 @@ class WindowUrls:
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Like ``RefreshingUrls.url_for``, for keys with a version."""
-        at = bisect.bisect_left(self._ends, int(key.split(":", 2)[1]))
+        at = bisect.bisect_left(self._ends, int(key.split(":")[1]))
         with self._lock:
             source = self._fresh.pop(at, None) or copy.copy(self._sources[at])
             self._fresh[at] = source

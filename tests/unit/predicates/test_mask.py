@@ -299,6 +299,24 @@ def test_one_row_that_is_left_is_asked_for_every_condition():
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
 
+def test_a_row_for_which_an_earlier_condition_is_unknown_is_not_computed():
+    batch = pa.record_batch({"a": [None, 5, 5, 5], "b": pa.array([0, 1, None, 2])})
+    condition = bind(parse_filter("a > 2 AND 1 / b > 0.5 AND b IN (1, 3)"), batch.schema)
+    assert mask(condition, batch).to_pylist() == [False, True, False, False]
+
+
+def test_floats_are_compared_with_nan_and_cast_exactly():
+    batch = pa.record_batch({"f": pa.array([1.5, math.nan, None], pa.float32()), "d": [2.7, math.nan, None]})
+    for condition, expected in (
+        ("f = CAST('NaN' AS DOUBLE)", [False, True, False]),
+        ("f < CAST('NaN' AS DOUBLE)", [True, False, False]),
+        ("f <> CAST('NaN' AS DOUBLE)", [True, False, False]),
+        ("double(f) = 1.5", [True, False, False]),
+        ("float(d) < 2.8 AND float(d) > 2.6", [True, False, False]),
+    ):
+        assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == expected, condition
+
+
 def test_null_divided_by_zero_is_null():
     batch = pa.record_batch({"a": [None, 4.0], "b": [0.0, 2.0]})
     assert mask(bind(parse_filter("a / b > 1"), batch.schema), batch).to_pylist() == [False, True]

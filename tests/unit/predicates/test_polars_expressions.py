@@ -90,6 +90,7 @@ SAID = {
 UNSAID = {
     "a == pl.lit(None)": "A comparison with null",
     "a.is_in([1, None])": "A list with nulls",
+    "n.is_in(pl.Series([NOON]).cast(pl.Duration('ns')))": "The constant datetime.timedelta",
     "a.is_in(b)": "A value that is computed",
     "s.str.to_lowercase().struct.field('y')": "The function 'FieldByName'",
     "a == pl.Series([1] * 8)": "A series",

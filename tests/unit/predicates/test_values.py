@@ -273,6 +273,7 @@ def test_an_integer_reaches_both_ends_of_its_type(value, fits):
 
 def test_zero_is_a_decimal_whatever_its_exponent():
     assert decimal_of("0E+50", 5, 2) == decimal_of("0E-50", 5, 2) == 0
+    assert str(decimal_of("-0.004", 5, 2)) == "0.00"
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import msgspec
 import pytest
@@ -180,6 +181,22 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, kind=AnswerKind.SNAPSHOT):
         error = type(failure), type(found), str(found)
     answer = page.answer
     return files, error, answer.end, answer.min_expiration, answer._number, loosened.counts
+
+
+@pytest.mark.parametrize("odd", [{"stats": '{"errorCode":"X"}'}, {"new": {}}])
+def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, odd):
+    lines, one_by_one = wire_lines.Lines, mock.Mock(return_value=iter(()))
+    monkeypatch.setattr(lines, "_one_by_one", one_by_one)
+    whole, report = [*[file_line()] * 500, file_line(odd), b"{}"], b'{"errorCode":"X"}'
+    for text, count in (
+        (whole[:-1], 501),
+        (whole[-2:] * ("new" in odd), 2 * ("new" in odd)),
+        ([b"{}"], 1),
+        ([report], 0),
+    ):
+        found = list(lines(mock.Mock(), Loosened("x")).of(Block(b"\n".join(text), True))) if text else []
+        assert len(found) == count
+    assert one_by_one.call_count == 1
 
 
 @meets(at_once=20, refused=20)

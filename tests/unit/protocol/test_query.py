@@ -796,6 +796,30 @@ def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(serve
     }
 
 
+def test_an_answer_in_another_encoding_is_shown_as_far_as_it_can_be(server, rest, table, wire):
+    server.on("POST", QUERY, wire.Reply(200, b"r\xe9sum\xe9\n"))
+    with pytest.raises(ProtocolError, match="begins with 'r\ufffdsum\ufffd"):
+        query_table(rest, table)
+
+
+@pytest.mark.parametrize("version", [0, 4])
+def test_changes_outside_of_the_range_are_left_out_or_refused(server, rest, table, wire, version):
+    files = [wire.parquet_file(f"f{each}", "add", version=each, timestamp=10) for each in (1, 3, version)]
+    server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(version=3), *files, version=1))
+    found = query_changes(rest, table, ChangesQuery(starting_version=1, ending_version=3))
+    if version:
+        assert ids(found) == ["f1", "f3"]
+    else:
+        with pytest.raises(ProtocolError, match="version 0 is before the range that starts at 1"):
+            ids(found)
+
+
+def test_a_description_is_of_one_version(rest, table, server):
+    with pytest.raises(UsageError, match="version"):
+        table_metadata(rest, table, version=1, timestamp="2024-01-01T00:00:00Z")
+    assert server.seen == []
+
+
 def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server, rest, table, wire):
     vector = {"storageType": "i", "pathOrInlineDv": "^Bg", "sizeInBytes": 4, "cardinality": 1}
     server.on(

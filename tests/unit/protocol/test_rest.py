@@ -557,6 +557,12 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
 
+def test_an_empty_error_code_is_none(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({"errorCode": "", "error_code": "X", "message": "m"}, status=400))
+    with pytest.raises(RequestError, match=r"\(400, X\): m"):
+        rest.list_shares()
+
+
 def test_long_message_is_kept_whole_and_shown_with_its_trace_id(server, rest, wire):
     said = "Deep down " + "it hangs " * 200 + f"because of {wire.token} [Trace Id: 12ab-34]"
     server.on("GET", "/shares", wire.as_json({"error_code": "X", "message": said}, status=400))

@@ -66,6 +66,14 @@ def test_every_response_is_closed(server, rest, wire, left_open, statuses):
     assert left_open() == []
 
 
+def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
+    transport = rest.operation()
+    monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
+    with pytest.raises(ds.TransportError, match=r"took longer than the .* seconds of 'total_timeout'"):
+        transport.attempt(SHARES)
+    assert server.seen == []
+
+
 @pytest.mark.parametrize("new", [200, 401])
 def test_a_refused_response_is_closed_before_the_next_try(server, wire, tmp_path, left_open, new):
     path = tmp_path / "token"
