@@ -185,11 +185,11 @@ class _Binder:
         if isinstance(right, Literal):
             if right.value is None:
                 return IsNull(left)
-            equal = _compare(Op.EQ, left, right.value)
-            if isinstance(equal, Comparison) and equal.op is Op.EQ:
-                return NullSafeEqual(equal.left, equal.right)
-            # Not a single value: unknown must become false.
-            return And((equal, Not(IsNull(left))))
+            match _compare(Op.EQ, left, right.value):
+                case Comparison(op=Op.EQ, left=bound, right=value):
+                    return NullSafeEqual(bound, value)
+                case equal:  # not a single value: unknown must become false
+                    return And((equal, Not(IsNull(left))))
         _check_comparable(left, right)
         if _kind(left) is Kind.VOID:
             return IsNull(right)

@@ -365,7 +365,7 @@ def _constant(node: exp.Expression) -> Literal:
     if isinstance(node, exp.Null):
         return Literal(None)
     if isinstance(node, exp.Boolean):
-        return Literal(bool(node.this))
+        return Literal(node.this)
     if isinstance(node, exp.Literal):
         return Literal(_unshield(str(node.this)) if node.is_string else _number(str(node.this)))
     if isinstance(node, exp.Neg) or any(type(node).__name__ in row.sql for row in ROWS.values()):

@@ -280,7 +280,7 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
         return None
     zone = Zone.LOCAL if value.utcoffset() is None else Zone.UTC
     # pandas.Timestamp is a datetime with additional nanoseconds.
-    nanos = int(getattr(value, "nanosecond", 0))
+    nanos = getattr(value, "nanosecond", 0)
     offset = value.utcoffset() or datetime.timedelta()
     wall = datetime.datetime(
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond
@@ -523,7 +523,7 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
     if number and number.adjusted() > precision:
         raise ValueError
     rounded = number.quantize(decimal.Decimal(1).scaleb(-scale), context=_DIGITS)
-    if rounded and rounded.adjusted() >= precision - scale:
+    if rounded.adjusted() >= precision - scale:
         raise ValueError
     return rounded or rounded.copy_abs()
 

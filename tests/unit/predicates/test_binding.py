@@ -226,6 +226,8 @@ def test_empty_schema_is_said():
         ("i64 IN (1, 2.5)", False),
         ("i64 > 1 AND f32 < 0.1", False),
         ("i64 IS NULL", True),
+        ("year(day) > 2023", True),
+        ("year(day) > 2023.5", False),
         ("day = DATE '2024-01-01'", True),
         ("day = '2024-01-01'", False),
         ("day = TIMESTAMP '2024-01-01 00:00:00Z'", False),

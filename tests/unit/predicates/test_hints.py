@@ -388,6 +388,7 @@ PLAIN = node("equal", COLUMN, ONE)
         (node("Equals", COLUMN, ONE), "a = 1"),
         (node(">=", ONE, COLUMN), "a <= 1"),
         (node("lt", COLUMN, ONE), "a < 1"),
+        (node("lt", COLUMN, node("column", name="b", valueType="int")), "a < b"),
         (node("GREATERTHANOREQUAL", COLUMN, ONE), "a >= 1"),
         (node("<>", COLUMN, ONE), "a <> 1"),
         (node("isNotNull", COLUMN), "a IS NOT NULL"),
@@ -558,6 +559,7 @@ def test_a_boolean_constant_is_a_condition_and_another_is_not():
         ({"op": "not", "children": []}, "'not' at $ needs 1 children, found 0"),
         ({"op": "isNull", "children": [{"op": "column"}]}, "$.children[0] needs a name"),
         ({"op": "isNull", "children": [{"op": "column", "name": ""}]}, "$.children[0] needs a name"),
+        ({"op": "isNull", "children": [{"op": "column", "name": 5}]}, "$.children[0] needs a name"),
         ({"op": "in", "children": [{"op": "column", "name": "c"}]}, "needs a column and at least one literal"),
         ({"op": "in", "children": [{"op": "literal", "value": 1}] * 2}, "needs a column first and then literals"),
         ({"op": "in", "children": [{"op": "column", "name": "c"}] * 2}, "needs a column first and then literals"),
@@ -632,8 +634,11 @@ def test_a_tree_may_have_a_hundred_levels(depth):
     for _ in range(depth - 2):
         node = {"op": "not", "children": [node]}
     from_json_hints(node)
+    from_json_hints([node])
     for _ in range(101 - depth):
         node = {"op": "not", "children": [node]}
+    with pytest.raises(UsageError, match="nested deeper than 100 levels"):
+        from_json_hints([node])
     with pytest.raises(UsageError, match="nested deeper than 100 levels"):
         from_json_hints(node)
 

@@ -99,6 +99,8 @@ from tests.versions import understood
             ("a > INTERVAL 2 MINUTES + b", "a > (b + INTERVAL '2' MINUTE)"),
             ("decimal(a) > timestamp(b)", "CAST(a AS DECIMAL(10, 0)) > timestamp(b)"),
             ("a = CAST(7 AS BIGINT)", "a = 7"),
+            ("a = CAST('-128' AS TINYINT)", "a = -128"),
+            ("a = CAST('0.1' AS DOUBLE) AND a LIKE CAST('x%' AS STRING)", "a = 0.1E0 AND a LIKE 'x%'"),
             ("a = CAST('x' AS STRING)", "a = 'x'"),
             (
                 "date > '2024-01-01' AND timestamp < '2024-01-01'",
