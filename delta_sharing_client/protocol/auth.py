@@ -6,6 +6,7 @@ process requests one token per credentials: one thread fetches it, and all reque
 
 from __future__ import annotations
 
+import abc
 import base64
 import binascii
 import copy
@@ -75,16 +76,16 @@ def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
     return TokenAuth(credentials, options)
 
 
-class SharingAuth:
+class SharingAuth(abc.ABC):
     """Sets the ``Authorization`` header of each request. Thread-safe; pickles with its credentials."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = self.header()
         return request
 
+    @abc.abstractmethod
     def header(self) -> str:
         """Return the header's value. Raises ``ProfileError`` (expired) or ``AuthError`` (no token)."""
-        raise NotImplementedError
 
     def renew(self, refused: str | None) -> bool:
         """After a 401 for the header ``refused``: whether a repeated request would send another header."""

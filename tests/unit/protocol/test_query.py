@@ -796,6 +796,15 @@ def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(serve
     }
 
 
+def test_a_token_in_the_header_of_the_version_is_not_shown(server, rest, table, wire):
+    answer = wire.ndjson(*wire.delta_head())
+    answer.headers["Delta-Table-Version"] = wire.token
+    server.on("POST", QUERY, answer)
+    with pytest.raises(ProtocolError, match="Delta-Table-Version") as caught:
+        query_table(rest, table)
+    assert wire.token not in str(caught.value)
+
+
 def test_an_answer_in_another_encoding_is_shown_as_far_as_it_can_be(server, rest, table, wire):
     server.on("POST", QUERY, wire.Reply(200, b"r\xe9sum\xe9\n"))
     with pytest.raises(ProtocolError, match="begins with 'r\ufffdsum\ufffd"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import pickle
 import socket
@@ -74,6 +75,13 @@ def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
     assert server.seen == []
 
 
+def test_a_body_is_not_read_before_it_is_asked_for(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({"items": []}))
+    with rest.operation().attempt(SHARES) as response:
+        assert response.raw.tell() == 0
+        assert response.json() == {"items": []}
+
+
 @pytest.mark.parametrize("new", [200, 401])
 def test_a_refused_response_is_closed_before_the_next_try(server, wire, tmp_path, left_open, new):
     path = tmp_path / "token"
@@ -95,6 +103,22 @@ def test_a_refused_response_is_closed_before_the_next_try(server, wire, tmp_path
             client.list_shares()
     assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
     assert left_open() == []
+
+
+def test_a_changed_profile_is_logged_once(server, wire, tmp_path, caplog):
+    path = tmp_path / "profile.share"
+    written = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "old"}
+    path.write_text(json.dumps(written))
+    server.on("GET", "/shares", wire.as_json({}))
+    client = RestClient(Profile.load(path))
+    with caplog.at_level("INFO", "delta_sharing_client"):
+        client.list_shares()
+        assert "was read again" not in caplog.text
+        path.write_text(json.dumps({**written, "bearerToken": "rotated"}))
+        client.list_shares()
+        client.list_shares()
+    assert caplog.text.count("was read again") == 1
+    assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer old", *["Bearer rotated"] * 2]
 
 
 @pytest.mark.parametrize(("stated", "least"), [("7", 7), ("0", 0), ("soon", 0), (None, 0)])

@@ -118,6 +118,15 @@ def test_expired_token_falls_back_to_the_version(server, rest, table, signing, w
     assert server.seen[2].body == {"version": 7}
 
 
+def test_an_expired_token_is_not_sent_again(server, rest, table, signing, wire):
+    expired = wire.error(400, "INVALID_PARAMETER_VALUE")
+    server.on("POST", QUERY, signing("a", token="r"), expired, signing("a"), signing("a"))
+    urls, files = read(rest, table)
+    fresh = urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
+    urls.url_for(url_key(files["a"]), rejected=fresh)
+    assert [seen.body for seen in server.seen[2:]] == [{"version": 7}] * 2
+
+
 def test_a_refusal_that_is_not_about_the_token_is_passed_on(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", token="r"), wire.error(409, "X"), signing("a"))
     urls, files = read(rest, table)
