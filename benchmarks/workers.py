@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -173,6 +174,10 @@ _SPARK_QUERIES = {
 }
 
 
+# The JVM compiles what a session repeats: the first queries take up to twice as long.
+_QUERIES = 4
+
+
 def spark(job: dict) -> int:
     """One query with push-down, with our options, without both, of local files (the limit), or by the JVM connector."""
     session, query = _spark_session(job), _SPARK_QUERIES[job["action"]]
@@ -186,8 +191,12 @@ def spark(job: dict) -> int:
 
     run()  # starts the workers of the JVM and of Python, which every Spark program does once
     start_clock()
-    rows = run()
-    _started["seconds"] = time.perf_counter() - _started["at"]
+    seconds = []
+    for _ in range(_QUERIES if query.values else 1):
+        began = time.perf_counter()
+        rows = run()
+        seconds.append(time.perf_counter() - began)
+    _started["seconds"] = statistics.median(seconds)
     session.stop()
     return rows
 

@@ -397,6 +397,7 @@ PLAIN = node("equal", COLUMN, ONE)
         (node("equal", node("column", name="a", valueType="integer"), ONE), "a = 1"),
         (node("equal", node("column", name="a", valueType="BIGINT"), node("literal", value=1)), "a = 1"),
         (node("column", name="f", valueType="boolean"), "f = TRUE"),
+        (node("equal", UNTYPED, node("literal", value="TRUE", valueType="bool")), "a = TRUE"),
         (node("equal", UNTYPED, ONE), "a = 1"),
         (node("equal", COLUMN, node("literal", value=1)), "a = 1"),
         (node("equal", UNTYPED, node("literal", value="x")), "a = 'x'"),

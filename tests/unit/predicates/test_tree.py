@@ -220,6 +220,7 @@ def test_conjunctions_flatten_and_constants_differ_by_type():
     assert (a & b) & c == a & (b & c) == And((a, b, c))
     assert Literal(1) != Literal(True)
     assert Literal(1) != Literal(1.0)
+    assert Literal(1) != 1
     assert Literal(float("nan")) == Literal(float("nan"))
     assert len({Literal(1), Literal(True), Literal(1.0), Literal(float("nan")), Literal(float("nan"))}) == 4
 

@@ -359,3 +359,12 @@ def test_seconds_and_days_become_moments_and_seconds_stop_at_the_ends(zone: Zone
 def test_what_is_no_moment_has_none(value: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - callers name the cast
         timestamp_of(Zone.UTC)(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("unit", "most"), [("MICROSECOND", 2**63 - 1), ("DAY", 2**31 - 1), ("MONTH", 2**31 - 1)])
+def test_an_interval_has_the_numbers_of_its_unit(unit: str, most: int) -> None:
+    for count in (most, -most):
+        assert Interval(count, unit).count == count
+    for count in (most + 1, -most - 1):
+        with pytest.raises(UsageError, match="more than an interval can hold"):
+            Interval(count, unit)
