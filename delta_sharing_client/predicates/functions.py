@@ -112,7 +112,7 @@ def constant_type(value: Value) -> pa.DataType:
         case int() if -(1 << 63) <= value < 1 << 63:
             return pa.int64()
         case int() | decimal.Decimal():
-            return _decimal(*_digits(value), repr(value))
+            return _decimal(*_digits(value), str(value))
         case float():
             return pa.float64()
         case str():

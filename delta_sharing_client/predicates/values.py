@@ -350,7 +350,7 @@ def from_arrow(array: Any) -> list[Value]:
         zone = Zone.UTC if array.type.tz else Zone.LOCAL
         size = NANOS[array.type.unit]
         return [None if count is None else Moment(count * size, zone) for count in array.cast(pa.int64()).to_pylist()]
-    return [normalise(value) for value in array.to_pylist()]
+    return array.to_pylist()
 
 
 def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates import hints as hints_module
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import MAX_BYTES, from_json_hints, to_json_hints
 from delta_sharing_client.predicates.meaning import evaluate
@@ -627,6 +628,13 @@ def test_a_large_text_is_refused_before_it_is_read():
     assert from_json_hints(edge).op is Op.EQ
     with pytest.raises(UsageError, match=f"must not exceed {MAX_BYTES} bytes, found {MAX_BYTES + 1}"):
         from_json_hints(edge + " ")
+    with pytest.raises(UsageError, match="must not exceed"):
+        from_json_hints('"' + "é" * (MAX_BYTES // 2) + '"')
+
+
+def test_no_text_of_a_float_is_above_what_is_sent():
+    for value in (hints_module._BEYOND_FLOATS, 1e39, 0.1, 3.4028235e38):
+        assert hints_module._float_above(value, or_equal=True) > value
 
 
 @pytest.mark.parametrize("depth", [99, 100])

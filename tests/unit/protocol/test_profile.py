@@ -347,6 +347,8 @@ def test_a_function_gives_a_secret_and_pickles_by_its_name():
 
     assert profile.credentials.token.reveal() == "planted"
     assert SecretCall(lambda: " planted\n").reveal() == "planted"
+    with pytest.raises(ProfileError, match="returned blank text; expected text"):
+        SecretCall(lambda: " \n").reveal()
     with pytest.raises(ProfileError, match="returned a int; expected text"):
         SecretCall(lambda: 5).reveal()
 

@@ -93,6 +93,7 @@ def test_redirects_are_followed_and_judged(start: Any) -> None:
     server = start()
     base = f"http://127.0.0.1:{server.server_port}"
     assert Profile.load(f"{base}/moved").endpoint == "https://h/api"
+    assert Profile.load(f"{base.replace('http', 'HTTP')}/moved").endpoint == "https://h/api"
     with pytest.raises(ProfileError, match=r"http to host 'example\.com'") as caught:
         Profile.load(f"{base}/away")
     assert "planted" not in str(caught.value)

@@ -826,6 +826,8 @@ def test_changes_outside_of_the_range_are_left_out_or_refused(server, rest, tabl
 def test_a_description_is_of_one_version(rest, table, server):
     with pytest.raises(UsageError, match="version"):
         table_metadata(rest, table, version=1, timestamp="2024-01-01T00:00:00Z")
+    with pytest.raises(UsageError, match="'timestamp'"):
+        table_metadata(rest, table, timestamp="soon")
     assert server.seen == []
 
 

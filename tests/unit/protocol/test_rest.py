@@ -557,6 +557,14 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_of_several_errors_the_first_is_told(server, rest, wire, others):
+    errors = [{"errorCode": code, "message": "m"} for code in ("X", "Y")[: 1 + others]]
+    server.on("GET", "/shares", wire.as_json(errors, status=400))
+    with pytest.raises(RequestError, match=r"\(400, X\): m"):
+        rest.list_shares()
+
+
 def test_an_empty_error_code_is_none(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"errorCode": "", "error_code": "X", "message": "m"}, status=400))
     with pytest.raises(RequestError, match=r"\(400, X\): m"):
