@@ -200,7 +200,7 @@ def _value_type(column: Column) -> str | None:
         return None
     data_type = type_of_values(column.type)
     kind = kind_of(data_type)
-    if kind is Kind.INTEGER and pa.types.is_signed_integer(data_type):
+    if pa.types.is_signed_integer(data_type):
         return "long" if data_type.bit_width == 64 else "int"
     if kind is Kind.TIMESTAMP and data_type.unit == "ns":
         return None  # servers parse and compare whole microseconds

@@ -229,8 +229,7 @@ def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
     found = _range_of(left)
     if found is None:
         return None
-    limits = [_exact(constant) for constant in constants]
-    leaf = _among(limits) if isinstance(expression, In) else _ordered(op, limits[0])
+    leaf = _among(constants) if isinstance(expression, In) else _ordered(op, constants[0])
     return lambda statistics: leaf(found(statistics))
 
 

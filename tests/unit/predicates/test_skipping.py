@@ -397,6 +397,8 @@ def test_a_computed_condition_is_decided_where_every_column_has_one_value_or_non
     assert kept("lower(text) = 'x'", text=_bounds("Ab", "Ab", 1, 4))
     assert not kept("lower(text) = 'ab'", text=nulls)
     assert kept("lower(text) IS NULL", text=nulls)
+    assert kept("date(day) IS NULL", day=nulls)
+    assert not kept("month(day) = 2", day=nulls)
     assert not kept("lower(text) IS NOT NULL", text=nulls)
     assert not kept("NOT (lower(text) = 'ab')", text=constant)
     # It fails for the one value that there is: the read must say so.

@@ -183,6 +183,18 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, kind=AnswerKind.SNAPSHOT):
     return files, error, answer.end, answer.min_expiration, answer._number, loosened.counts
 
 
+@pytest.mark.parametrize("form", list(HEADS))
+def test_blocks_of_added_files_are_read_in_one_piece(monkeypatch, form):
+    given = []
+    read = wire_lines.Lines.of
+    monkeypatch.setattr(wire_lines.Lines, "of", lambda lines, block: given.append(block) or read(lines, block))
+    single = {"url": "u"} if form is ResponseFormat.PARQUET else ()
+    lines = [file_line(file={"id": str(number), **dict(single)}) for number in range(300)]
+    files, error, *_ = listing(b"\n".join(lines) + b"\n", False, form)
+    assert (len(files), error) == (300, None)
+    assert any(b'"file"' in block.text for block in given) is (form is ResponseFormat.PARQUET)
+
+
 @pytest.mark.parametrize("odd", [{"stats": '{"errorCode":"X"}'}, {"new": {}}])
 def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, odd):
     lines, one_by_one = wire_lines.Lines, mock.Mock(return_value=iter(()))

@@ -565,6 +565,16 @@ def test_of_several_errors_the_first_is_told(server, rest, wire, others):
         rest.list_shares()
 
 
+def test_an_error_that_is_wrapped_too_deep_is_not_searched(server, rest, wire):
+    error = {"message": "deep down"}
+    for _ in range(50):
+        error = {"error": error}
+    server.on("GET", "/shares", wire.as_json(error, status=400))
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert caught.value.server_message.startswith('{"error": {')
+
+
 def test_an_empty_error_code_is_none(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"errorCode": "", "error_code": "X", "message": "m"}, status=400))
     with pytest.raises(RequestError, match=r"\(400, X\): m"):
