@@ -361,7 +361,7 @@ def _what_else(content: object) -> str | None:
     start = start[:_START]
     if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
         return "is empty"
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in start:
+    if b"\x00" in start:
         return "is UTF-16 text, and UTF-8 was expected; save it as UTF-8, or"
     if start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
         return "is an HTML page, such as a page for signing in, and not JSON"

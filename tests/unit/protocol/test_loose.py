@@ -441,3 +441,9 @@ def test_a_truth_value_is_one_of_few_texts(written, meant, is_told):
 def test_what_may_be_true_or_false_is_refused(written):
     with pytest.raises(loose.MALFORMED):
         loose.Loosened("x").decode(f'{{"add":{{"path":"p","dataChange":{written}}}}}'.encode(), SingleAction)
+
+
+def test_a_null_where_one_may_stand_is_no_deviation():
+    counted = Loosened("Reading")
+    decode(b'{"file": {"id": "a", "size": "5", "version": null, "deltaSingleAction": null}}', Line, counted)
+    assert dict(counted.counts) == {"'size' is not an integer": 1}

@@ -557,6 +557,13 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
 
+def test_an_error_without_a_text_has_no_message_of_the_server(server, rest, wire):
+    server.on("GET", "/shares", wire.Reply(400, b""))
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert caught.value.server_message is None
+
+
 @pytest.mark.parametrize("others", [0, 1])
 def test_of_several_errors_the_first_is_told(server, rest, wire, others):
     errors = [{"errorCode": code, "message": "m"} for code in ("X", "Y")[: 1 + others]]

@@ -72,6 +72,13 @@ def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, tabl
     assert server.seen[1].body == {"limitHint": 9, "includeRefreshToken": True, "refreshToken": "r0"}
 
 
+def test_a_token_stands_in_place_of_the_time_that_was_asked_for(server, rest, table, signing):
+    server.on("POST", QUERY, signing("a", token="r"))
+    urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
+    urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
+    assert server.seen[1].body == {"includeRefreshToken": True, "refreshToken": "r0"}
+
+
 def test_next_refresh_uses_the_newest_token(server, rest, table, signing):
     server.on("POST", QUERY, signing("a", token="r"))
     urls, files = read(rest, table)
