@@ -350,6 +350,7 @@ def test_urls_of_very_many_files_are_compressed_and_found_in_any_order(
     vectors = {urls.url_for(url_key(file) + "#dv", rejected="https://x/dv?0") for file in files.values()}
     assert vectors == {"https://x/dv?1"}
     assert len(server.seen) == 2
+    assert len(urls._urls._unpacked) <= protocol_urls._UNPACKED
     with pytest.raises(DataError, match="does not list the file"):
         urls.url_for("another")
 
