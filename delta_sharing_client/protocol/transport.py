@@ -114,7 +114,7 @@ class Transport:
         self._interrupt: Interrupt | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_deadline": None, "_interrupt": None}
+        return vars(self) | {"_interrupt": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _deadline=Deadline(None))

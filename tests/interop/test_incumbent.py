@@ -18,6 +18,7 @@ import pytest
 
 from delta_sharing_client.delta.log.table import DeltaLog
 from mock_server import demo
+from tests import versions
 from tests.effort import sample
 from tests.interop.served_tables import change_queries, names, serving, shared_name
 
@@ -108,6 +109,8 @@ def answers(incumbent_python: str, tmp_path_factory: pytest.TempPathFactory) -> 
         ]
         requests = {str(request): request for request in listed}
         assert len(requests) == len(listed)
+        if versions.PANDAS < 2:
+            del requests["spark.all-types as delta"]  # pandas 1 has no times before 1677
         chosen = {*sample(list(requests), 2), *ERRORS, *WRONG_ROWS}
         requests = {name: request for name, request in requests.items() if name in chosen}
         profile = served.server.profile_path

@@ -208,7 +208,7 @@ def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None
 def test_arrow_computes_whole_columns(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     day = datetime.datetime(2024, 2, 29, 1)
     instants = pa.array([day, None])
-    batch = pa.record_batch({
+    batch = pa.RecordBatch.from_pydict({
         "t": ["Ab", None], "b": pa.array([b"Ab", None]), "i": pa.array([5, None], pa.int32()),
         "s": ["2024-02-29", None], "d": pa.array([day.date(), None]), "ts": instants.cast(pa.timestamp("us", "UTC")),
         "ns": instants.cast(pa.timestamp("ns", "UTC")), "wall": instants,

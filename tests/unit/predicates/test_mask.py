@@ -295,18 +295,18 @@ def test_field_of_a_null_struct_is_null_even_over_values():
 
 
 def test_one_row_that_is_left_is_asked_for_every_condition():
-    batch = pa.record_batch({"a": [1, 2, 3], "b": [1, 2, 3]})
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": [1, 2, 3]})
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
 
 def test_a_row_for_which_an_earlier_condition_is_unknown_is_not_computed():
-    batch = pa.record_batch({"a": [None, 5, 5, 5], "b": pa.array([0, 1, None, 2])})
+    batch = pa.RecordBatch.from_pydict({"a": [None, 5, 5, 5], "b": pa.array([0, 1, None, 2])})
     condition = bind(parse_filter("a > 2 AND 1 / b > 0.5 AND b IN (1, 3)"), batch.schema)
     assert mask(condition, batch).to_pylist() == [False, True, False, False]
 
 
 def test_floats_are_compared_with_nan_and_cast_exactly():
-    batch = pa.record_batch({"f": pa.array([1.5, math.nan, None], pa.float32()), "d": [2.7, math.nan, None]})
+    batch = pa.RecordBatch.from_pydict({"f": pa.array([1.5, math.nan, None], pa.float32()), "d": [2.7, math.nan, None]})
     for condition, expected in (
         ("f = CAST('NaN' AS DOUBLE)", [False, True, False]),
         ("f < CAST('NaN' AS DOUBLE)", [True, False, False]),
@@ -318,12 +318,12 @@ def test_floats_are_compared_with_nan_and_cast_exactly():
 
 
 def test_null_divided_by_zero_is_null():
-    batch = pa.record_batch({"a": [None, 4.0], "b": [0.0, 2.0]})
+    batch = pa.RecordBatch.from_pydict({"a": [None, 4.0], "b": [0.0, 2.0]})
     assert mask(bind(parse_filter("a / b > 1"), batch.schema), batch).to_pylist() == [False, True]
 
 
 def test_a_long_that_no_double_has_is_rounded():
-    batch = pa.record_batch({"x": pa.array([None], pa.float64()), "n": [2**53 + 1]})
+    batch = pa.RecordBatch.from_pydict({"x": pa.array([None], pa.float64()), "n": [2**53 + 1]})
     for condition in ("coalesce(x, n) > 1", "CAST(n AS DOUBLE) = 9007199254740992D"):
         assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == [True]
 

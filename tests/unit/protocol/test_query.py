@@ -823,6 +823,19 @@ def test_changes_outside_of_the_range_are_left_out_or_refused(server, rest, tabl
             ids(found)
 
 
+def test_the_pages_of_a_feed_are_asked_for_by_their_tokens(server, rest, table, wire):
+    pages_ = [
+        wire.ndjson(
+            *wire.parquet_head(version=3), wire.parquet_file(name, "add", version=1, timestamp=10),
+            {"endStreamAction": {"nextPageToken": token}}, version=1, capabilities="includeendstreamaction=true",
+        )
+        for name, token in (("f1", "p2"), ("f2", None))
+    ]  # fmt: skip
+    server.on("GET", CHANGES, *pages_)
+    assert ids(query_changes(rest, table, ChangesQuery(starting_version=1))) == ["f1", "f2"]
+    assert [seen.query.get("pageToken") for seen in server.seen] == [None, "p2"]
+
+
 def test_a_description_is_of_one_version(rest, table, server):
     with pytest.raises(UsageError, match="version"):
         table_metadata(rest, table, version=1, timestamp="2024-01-01T00:00:00Z")

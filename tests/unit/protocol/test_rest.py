@@ -557,6 +557,15 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
 
+def test_a_challenge_is_told_where_there_is_no_message(server, rest, wire):
+    challenge = {"WWW-Authenticate": "Basic realm=x"}
+    for body, told in ((b"", "the challenge Basic realm=x"), (b'{"message": "sign in"}', "sign in")):
+        server.on("GET", "/shares", wire.Reply(400, body, challenge))
+        with pytest.raises(RequestError) as caught:
+            rest.list_shares()
+        assert caught.value.server_message.endswith(told)
+
+
 def test_an_error_without_a_text_has_no_message_of_the_server(server, rest, wire):
     server.on("GET", "/shares", wire.Reply(400, b""))
     with pytest.raises(RequestError) as caught:

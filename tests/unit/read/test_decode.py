@@ -451,8 +451,8 @@ def test_an_open_file_is_used_once_and_not_for_dictionaries(monkeypatch: pytest.
 def test_a_small_part_of_a_batch_does_not_keep_all_of_it(
     start: int, rows: int, is_slice: bool, is_nested: bool
 ) -> None:
-    [batch] = numbers(100).to_batches()
-    batch = batch.append_column("l", pa.array([[row] for row in range(100)])) if is_nested else batch
+    table = numbers(100)
+    [batch] = (table.append_column("l", pa.array([[row] for row in range(100)])) if is_nested else table).to_batches()
     part = decode._part(batch, start, rows)
     assert part is not None
     assert part["n"].to_pylist() == list(range(start, start + rows))
