@@ -226,6 +226,7 @@ def test_empty_schema_is_said():
         ("i64 IN (1, 2.5)", False),
         ("i64 > 1 AND f32 < 0.1", False),
         ("i64 IS NULL", True),
+        ("i64 <=> NULL", True),
         ("year(day) > 2023", True),
         ("year(day) > 2023.5", False),
         ("day = DATE '2024-01-01'", True),

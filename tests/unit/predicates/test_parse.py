@@ -539,3 +539,8 @@ def test_a_list_as_duckdb_writes_it_is_one():
         parse_filter(
             pc.if_else(pc.is_valid(pc.field("b")), pc.is_in(field, value_set=values), pa.scalar(None, pa.bool_()))
         )
+
+
+def test_conditions_in_a_tuple_all_hold():
+    assert str(parse_filter((("a", "=", 1), ("b", ">", 2)))) == "a = 1 AND b > 2"
+    assert str(parse_filter((("a", "=", 1),))) == "a = 1"

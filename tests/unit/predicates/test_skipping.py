@@ -557,6 +557,8 @@ def test_an_unknown_bound_of_one_column_leaves_the_other_to_decide(text: str) ->
             }
             assert not _may_match(both, Known({**known, ("b",): _bounds(0, 5)}))
             assert _may_match(both, Known({**known, ("b",): _bounds(0, 6)})) is _may_match(one, Known(known))
+    assert _may_match(one, Known({}))
+    assert not _may_match(both, Known({("b",): _bounds(0, 5)}))
 
 
 @pytest.mark.parametrize(

@@ -1008,6 +1008,12 @@ def test_asynchronous_query_is_polled_until_its_answer_and_its_pages_follow(serv
     assert len(sleeps) == 2
 
 
+def test_a_query_that_runs_on_needs_no_id_again(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q/1", "status": "pending"}}, version=0))
+    server.on("POST", STATUS, wire.ndjson({"queryStatus": {"status": "running"}}, version=0), page(wire, None, "a"))
+    assert ids(query_table(rest, table, QueryRequest(asynchronous=True))) == ["a"]
+
+
 @pytest.mark.parametrize("query_id", ["7", "not a uuid", "../../x?y#z", "ü😀", "x" * 300, '{"a": 1}'])
 def test_the_id_of_a_query_is_sent_back_as_it_came(server, rest, table, wire, query_id):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": query_id, "status": "pending"}}))
