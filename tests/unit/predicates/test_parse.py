@@ -100,6 +100,7 @@ from tests.versions import understood
             ("a > INTERVAL 2 MINUTES + b", "a > (b + INTERVAL '2' MINUTE)"),
             ("decimal(a) > timestamp(b)", "CAST(a AS DECIMAL(10, 0)) > timestamp(b)"),
             ("a = CAST(7 AS BIGINT)", "a = 7"),
+            ("a = CAST(' 7 ' AS INT)", "a = 7"),
             ("a = CAST('2024-01-01 01:00Z' AS TIMESTAMP_LTZ)", "a = TIMESTAMP '2024-01-01 01:00:00Z'"),
             ("a = 0 % 5 AND timestamp_ntz(a) > b", "a = 0 AND CAST(a AS TIMESTAMP_NTZ) > b"),
             ("a = CAST('-128' AS TINYINT)", "a = -128"),

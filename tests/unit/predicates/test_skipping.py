@@ -387,6 +387,7 @@ def test_a_computed_condition_is_decided_where_every_column_has_one_value_or_non
     few = _bounds(Decimal("0.25"), Decimal("1.25"), 0, 4)
     assert kept("small * 2 > 2.4", small=few)
     assert not kept("small * 2 > 2.5", small=few)
+    assert not kept("f64 = 0.100000001", f64=_bounds(0.0, 0.1, 0, 4))
     narrow = _bounds(0.0, None, 0, 4)
     assert kept("f64 = 5.5", f64=narrow)
     assert not kept("f64 = 5.5", f64=narrow._replace(upper=3.0))

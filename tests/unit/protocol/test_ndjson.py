@@ -195,7 +195,7 @@ def test_blocks_of_added_files_are_read_in_one_piece(monkeypatch, form):
     assert any(b'"file"' in block.text for block in given) is (form is ResponseFormat.PARQUET)
 
 
-@pytest.mark.parametrize("odd", [{"stats": '{"errorCode":"X"}'}, {"new": {}}])
+@pytest.mark.parametrize("odd", [{"errorCode": "X"}, {"new": {}}])
 def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, odd):
     lines, one_by_one = wire_lines.Lines, mock.Mock(return_value=iter(()))
     monkeypatch.setattr(lines, "_one_by_one", one_by_one)
