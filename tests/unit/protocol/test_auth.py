@@ -318,3 +318,7 @@ def test_every_secret_of_a_login_is_masked(oauth, server, wire):
     assert "granted-token" not in held.secrets()
     client.list_shares()
     assert {"granted-token", "planted-secret"} <= set(held.secrets())
+
+
+def test_only_a_bearer_token_has_an_expiration_time(oauth):
+    assert oauth().profile.expiration_time is None

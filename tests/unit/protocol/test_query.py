@@ -836,6 +836,11 @@ def test_the_pages_of_a_feed_are_asked_for_by_their_tokens(server, rest, table, 
     assert [seen.query.get("pageToken") for seen in server.seen] == [None, "p2"]
 
 
+@pytest.mark.parametrize(("limit", "sent"), [(0, 0), (2**31 - 1, 2**31 - 1), (2**31, None), (None, None)])
+def test_a_limit_that_servers_cannot_read_is_no_hint(limit, sent):
+    assert QueryRequest(limit_hint=limit).body(None, (ResponseFormat.DELTA,)).get("limitHint") == sent
+
+
 def test_a_description_is_of_one_version(rest, table, server):
     with pytest.raises(UsageError, match="version"):
         table_metadata(rest, table, version=1, timestamp="2024-01-01T00:00:00Z")
