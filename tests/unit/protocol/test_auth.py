@@ -104,6 +104,14 @@ def test_a_token_of_a_function_is_not_sent_after_the_expiration_time_of_the_prof
     assert len(server.seen) == (seconds > 0)
 
 
+def test_a_token_of_a_function_that_no_header_can_hold_is_refused(server):
+    fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted\nHost: x"}
+    with pytest.raises(ProfileError, match="The bearer token of the profile") as caught:
+        RestClient(Profile.load(fields)).list_shares()
+    assert "planted" not in str(caught.value)
+    assert server.seen == []
+
+
 def living(text, seconds=3600.0):
     return auth._Token.living(text, time.time(), seconds)
 

@@ -79,6 +79,7 @@ def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
 def test_a_body_is_not_read_before_it_is_asked_for(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"items": []}))
     with rest.operation().attempt(SHARES) as response:
+        assert "gzip" in server.seen[0].headers["accept-encoding"]
         assert response.raw.tell() == 0
         assert response.json() == {"items": []}
 

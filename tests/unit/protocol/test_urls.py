@@ -210,6 +210,7 @@ def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, w
         f"https://x/{name}?1" for name in ("add1", "remove2", "add3", "cdc3")
     ]
     assert server.seen[0].query == server.seen[1].query
+    assert server.seen[1].headers["delta-sharing-capabilities"].startswith("responseformat=delta;")
 
 
 def test_range_of_versions_is_repeated_as_it_is(server, rest, table, wire):
