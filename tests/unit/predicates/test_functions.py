@@ -47,7 +47,16 @@ from delta_sharing_client.predicates.tree import (
     fixed,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day, Interval, Kind, Moment, Zone, current_moment, normalise
+from delta_sharing_client.predicates.values import (
+    Day,
+    Interval,
+    Kind,
+    Moment,
+    Zone,
+    current_moment,
+    normalise,
+    parse_date,
+)
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
@@ -1227,6 +1236,28 @@ def test_the_last_moments_are_reached_and_not_passed() -> None:
     assert moved == Moment(last, Zone.UTC)
     assert functions.fold("+", [Day(2**31 - 2), Interval(1, "DAY")], "shown") == Day(2**31 - 1)
     assert functions.fold("+", [Day(1 - 2**31), Interval(-1, "DAY")], "shown") == Day(-(2**31))
+
+
+@pytest.mark.parametrize(
+    ("day", "months", "found"),
+    [("2023-01-31", 13, "2024-02-29"), ("2025-01-31", -11, "2024-02-29"), ("2024-02-29", 12, "2025-02-28")],
+)
+def test_a_month_later_ends_in_the_month_of_its_own_year(day: str, months: int, found: str) -> None:
+    moved = functions.fold("+", [parse_date(day), Interval(months, "MONTH")], "shown")
+    assert moved == parse_date(found)
+
+
+def test_nanoseconds_are_cut_to_dates_and_microseconds() -> None:
+    nanos = pa.array([-1, 0, 86_400_000_000_000 - 1, None], pa.timestamp("ns"))
+    assert functions._dates(nanos, pa.date32()).to_pylist() == [-1, 0, 0, None]
+    found = functions._timestamps(nanos, pa.timestamp("us"))
+    assert found.cast(pa.int64()).to_pylist() == [-1, 0, 86_400_000_000 - 1, None]
+
+
+def test_text_and_booleans_as_booleans() -> None:
+    assert functions._booleans(pa.array(["true"]), pa.bool_()) is None
+    assert functions._booleans(pa.array([True, None]), pa.bool_()).to_pylist() == [True, None]
+    assert functions._booleans(pa.array([2, 0, None]), pa.bool_()).to_pylist() == [True, False, None]
 
 
 @pytest.mark.parametrize(("unit", "size"), [("us", 1000), ("ns", 1)])

@@ -19,6 +19,7 @@ from delta_sharing_client.predicates.values import (
     Moment,
     Zone,
     as_double,
+    as_float,
     decimal_of,
     format_date,
     format_value,
@@ -27,6 +28,7 @@ from delta_sharing_client.predicates.values import (
     order,
     parse_date,
     parse_moment,
+    string_of,
     timestamp_of,
     type_name,
 )
@@ -368,3 +370,37 @@ def test_an_interval_has_the_numbers_of_its_unit(unit: str, most: int) -> None:
     for count in (most + 1, -most - 1):
         with pytest.raises(UsageError, match="more than an interval can hold"):
             Interval(count, unit)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (False, "false"), (Day(0), "1970-01-01"), (-7, "-7"), (Day(-719_162), "0001-01-01")],
+)
+def test_text_of_a_value_is_that_of_spark(value: object, text: str) -> None:
+    assert string_of(value) == text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("value", "found"), [(0.1, 0.10000000149011612), (1e39, math.inf), (-1e39, -math.inf)])
+def test_nearest_float_is_a_number(value: float, found: float) -> None:
+    assert as_float(value) == found
+    assert type(as_float(value)) is float
+
+
+@pytest.mark.parametrize("text", ["1E400", "1E-400", "-9E+400", "123E398"])
+def test_decimal_of_so_many_digits_is_read(text: str) -> None:
+    assert normalise(Decimal(text)) == Decimal(text)
+
+
+@pytest.mark.parametrize("text", ["1E401", "1E-401", "123E399", "123E-401"])
+def test_decimal_of_more_digits_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="more than 400 digits"):
+        normalise(Decimal(text))
+
+
+def test_an_interval_is_named() -> None:
+    assert [type_name(value) for value in (Interval(1, "DAY"), b"", Decimal(1), None)] == [
+        "interval",
+        "binary",
+        "decimal",
+        "null",
+    ]

@@ -289,6 +289,35 @@ def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
         assert list(lines) == [wire_lines.NOTHING] * blank
 
 
+def response_lines():
+    subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="text/x")
+    return wire_lines.Lines(subject, Loosened("x"))
+
+
+def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
+    lines = response_lines()
+    assert len(list(lines.of(Block(b'{}\n{"file":{"id":"a"}}', complete=True)))) == 2
+    assert len(lines.added(Block(b"\n".join([file_line()] * 3), complete=True))) == 3
+    with pytest.raises(ProtocolError, match="line 6 of the response is malformed"):
+        list(lines.of(Block(b"{bad", complete=True)))
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ([b'{"file":{"id":"a"}}\n{}'], "line 3 of the response is malformed"),
+        ([b'{"file":{"id":"a"}}', b"{}"], "line 3 of the response is malformed"),
+        ([b"{}\n{}"], "expected lines of JSON, found text/x that begins with 'Sorry'"),
+    ],
+)
+def test_text_is_another_page_only_if_no_line_of_an_answer_came_before(before, reason):
+    lines = response_lines()
+    for text in before:
+        list(lines.of(Block(text, complete=True)))
+    with pytest.raises(ProtocolError, match=reason):
+        list(lines.of(Block(b"Sorry", complete=True)))
+
+
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])
 def test_a_number_is_no_line(text):
     assert wire_lines._decoded_at_once(text, Line) is None

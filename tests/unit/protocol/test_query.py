@@ -583,6 +583,14 @@ def test_changes_of_one_file_and_version_differ_by_their_vectors():
     assert seen.take(changes) == changes[1:]
 
 
+def test_a_change_that_an_answer_lists_three_times_is_given_out_three_times():
+    change = SharedFile(AddFile(path="https://x/f"), "f", version=1)
+    seen = pages._Changes()
+    assert len(seen.take([change] * 2)) == 2
+    seen.begin_again()
+    assert len(seen.take([change] * 3)) == 1
+
+
 @pytest.mark.parametrize("other", [{"path": "https://storage.test/other.parquet"}, {"size": 6}])
 @pytest.mark.usefixtures("small_chunks")
 def test_two_files_of_one_id_are_refused_where_one_of_them_was_handed_out_before_a_break(
