@@ -66,8 +66,9 @@ class _Read:
         """Start the read; ``tell`` is called on the loop with every result, and must not block."""
         self._loop = loop.current().loop
         self._running = loop.Running(
-            _read(self._plan, self.listing, self.report, self._taken, self._eager, tell, meanwhile)
+            lambda: _read(self._plan, self.listing, self.report, self._taken, self._eager, tell, meanwhile)
         )
+        self._running.start()
 
     def cancel(self) -> None:
         """End the read soon, from any thread; takes no lock."""

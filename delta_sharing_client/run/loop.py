@@ -151,16 +151,23 @@ _running: set[asyncio.Task[Any]] = set()
 
 
 class Running(Generic[T]):
-    """A coroutine on the loop; any thread may cancel it or wait for it."""
+    """A coroutine on the loop, which ``make`` returns there; any thread may cancel it or wait for it.
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    It is started separately, because Ctrl-C may interrupt any call: what is not assigned yet cannot be cancelled.
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._make: Callable[[], Coroutine[Any, Any, T]] | None = make
         self._loop = current().loop
         self._task: asyncio.Task[T] | None = None
         self._outcome: Callable[[], T] | None = None
         # A lock and not an Event: Ctrl-C during Event.wait may leave its lock held.
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
-        self._loop.call_soon_threadsafe(self._start, coroutine)
+
+    def start(self) -> None:
+        """Start it; a coroutine that was cancelled before never starts."""
+        self._loop.call_soon_threadsafe(self._start)
 
     def cancel(self) -> None:
         """End it soon. Takes no lock, so that finalizers may call it."""
@@ -175,8 +182,9 @@ class Running(Generic[T]):
         return False
 
     def result(self) -> T:
-        """Wait for its end and return its result; an interrupt of the wait cancels it."""
+        """Start it, wait for its end and return its result; an interrupt of the wait cancels it."""
         try:
+            self.start()
             while not self.wait(LISTEN_SECONDS):
                 pass
         except BaseException:
@@ -186,8 +194,11 @@ class Running(Generic[T]):
         assert self._outcome is not None
         return self._outcome()
 
-    def _start(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._task = task = self._loop.create_task(coroutine)
+    def _start(self) -> None:
+        make, self._make = self._make, None
+        if make is None:
+            return
+        self._task = task = self._loop.create_task(make())
         _running.add(task)
         task.add_done_callback(self._done)
 
@@ -197,6 +208,9 @@ class Running(Generic[T]):
         if task is not None:
             # After the coroutine's first step: a coroutine that never started could not clean up.
             self._loop.call_soon(task.cancel)
+        elif self._make is not None:
+            self._make, self._outcome = None, _cancelled
+            self._ended.release()
 
     def _done(self, task: asyncio.Task[T]) -> None:
         # Release the task: its exception keeps everything that its frames kept.
@@ -226,4 +240,4 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 def call(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run ``coroutine`` on the loop and return its result; not for the loop's own thread."""
-    return Running(coroutine).result()
+    return Running(lambda: coroutine).result()

@@ -132,7 +132,14 @@ def _why(before: Resources, folder: Path) -> str:
         for ident, frame in sys._current_frames().items()
         if ident != threading.get_ident()
     ]
-    return "\n".join(["a garbage collection does not end it; threads:", *stacks])
+    return "\n".join(["a garbage collection does not end it; threads:", *stacks, "tasks:", *_tasks()])
+
+
+def _tasks() -> list[str]:
+    """Return where each task of the loop waits."""
+    return [
+        f"{task.get_name()}: {task.get_coro()} {task.get_stack()}" for task in asyncio.all_tasks(loop.current().loop)
+    ]
 
 
 def resident_bytes() -> int:

@@ -390,7 +390,8 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
         return True
 
     storage.faults["f"] = [stall]
-    reading = loop.Running(remote(read_timeout=200.0).read(ByteRange(0, len(DATA))))
+    reading = loop.Running(lambda: remote(read_timeout=200.0).read(ByteRange(0, len(DATA))))
+    reading.start()
     while not storage.requests:
         reading.wait(0.01)
     assert not reading.wait(0.1)

@@ -18,7 +18,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +320,37 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
     nothing_is_left()
     # What a thread was decoding goes when that ends.
     wait_for(lambda: arrow_bytes() - before < 500_000)
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_an_interrupt_where_a_read_starts_ends_it(
+    large: Table, monkeypatch: pytest.MonkeyPatch, is_started: bool
+) -> None:
+    start = loop.Running.start
+
+    def interrupted(running: loop.Running[None]) -> None:
+        if is_started:
+            start(running)
+        raise KeyboardInterrupt
+
+    before = asyncio.all_tasks(loop.current().loop)
+    batches = execute(large.plan())
+    monkeypatch.setattr(loop.Running, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    wait_for(lambda: asyncio.all_tasks(loop.current().loop) <= before)
+    with pytest.raises(UsageError, match="it was closed"):
+        next(batches)
+
+
+def test_what_is_cancelled_before_it_starts_never_starts() -> None:
+    made: list[object] = []
+    running: loop.Running[None] = loop.Running(lambda: made.append(1))  # type: ignore[arg-type,return-value,func-returns-value]
+    running.cancel()
+    assert running.wait(5)
+    with pytest.raises(CancelledError):
+        running.result()
+    assert not made
 
 
 def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: threading.Event) -> None:

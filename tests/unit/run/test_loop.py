@@ -30,7 +30,8 @@ def test_what_runs_is_no_garbage() -> None:
         finally:
             ended.append(asyncio.get_running_loop())
 
-    running = loop.Running(waits_for_what_only_it_knows())
+    running = loop.Running(waits_for_what_only_it_knows)
+    running.start()
     wait_for(lambda: bool(tasks))
     del running
     gc.collect()
