@@ -34,11 +34,6 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
         raise DataError(f"{error.message} Found {_shown(text)}{where}.") from None
 
 
-def partition_scalar(text: str | None, data_type: DataType, *, column: str | None = None) -> pa.Scalar:
-    """Return :func:`parse_partition_value` as a scalar of the column's Arrow type; same errors."""
-    return pa.scalar(parse_partition_value(text, data_type, column=column), to_arrow_type(data_type))
-
-
 def binary_text(value: bytes) -> str | None:
     """Return the text of bytes in a log; ``None`` for empty bytes, which a log cannot distinguish from null."""
     try:

@@ -7,6 +7,7 @@ them, so they are known for each batch before it is filtered.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -135,7 +136,8 @@ class FileDecoder:
         self._predicate = shape.context.predicate
         # The predicate has the same result for every row of the file; it is not evaluated before the first row.
         self._is_settled = not all(column.name in self._constants for column in shape.context.filters)
-        self._rows_per_batch = shape.context.options.batch_rows
+        most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
+        self._rows_per_batch = min(shape.context.options.batch_rows, max(most, 1))
 
     def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
         """Yield the visible, matching rows of ``groups``, in order; the file is opened only if columns are read from
@@ -206,7 +208,8 @@ class FileDecoder:
 
     def _settle(self) -> None:
         if not self._is_settled:
-            self._predicate = None if _matches_constants(self.shape, self._constants) else Literal(False)
+            [matches] = _which_match(self.shape, [self._constants])
+            self._predicate = None if matches else Literal(False)
             self._is_settled = True
 
     def _raw(
@@ -242,7 +245,7 @@ class FileDecoder:
         """Return the file's value of ``column`` ``rows`` times, as a slice of a cached array."""
         held = self._repeated.get(column.name)
         if held is None or len(held) < rows:
-            value = self._constants[column.name]
+            value = pa.scalar(self._constants[column.name], column.arrow.type)
             size = max(rows, self._rows_per_batch if held is not None else rows)
             held = self._repeated[column.name] = pa.repeat(value, size)
         return held.slice(0, rows)
@@ -453,41 +456,78 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tasks with only constant columns, so many of each, without their files.
 
-    Rows of several tasks share a batch. The predicate is evaluated once for a task, because all of its rows are the
+    Rows of several tasks share a batch. The predicate is evaluated for one row of a task, because all of them are the
     same, and not at all without rows. Errors name the file.
     """
-    step, output = shape.context.options.batch_rows, shape.context.output
-    held: list[tuple[dict[str, pa.Scalar], int]] = []
-    room = step
-    for task, rows in counted:
-        try:
-            constants = shape.constants(task)
-            left = rows if rows and _matches_constants(shape, constants) else 0
-        except DeltaSharingError as error:
-            error.file_id = task.file_id
-            raise
-        while left:
-            taken = min(left, room)
+    counted = list(counted)
+    try:
+        matching: Iterable[_Repeated] = _matching(shape, counted)
+    except DeltaSharingError:
+        # The rows of the files before the one that fails come first.
+        matching = itertools.chain.from_iterable(_matching(shape, [each]) for each in counted)
+    held: list[_Repeated] = []
+    rows_held = bytes_held = 0
+    most_rows, most_bytes = shape.context.options.batch_rows, _most_bytes(shape)
+    for constants, rows in matching:
+        width = _text_bytes(constants)
+        while rows:
+            room = min(most_rows - rows_held, (most_bytes - bytes_held) // max(width, 1))
+            if room <= 0 and held:
+                yield _constant_batch(shape.context.output, held)
+                held, rows_held, bytes_held = [], 0, 0
+                continue
+            taken = min(rows, max(room, 1))
             held.append((constants, taken))
-            left, room = left - taken, room - taken
-            if not room:
-                yield _constant_batch(output, held)
-                held, room = [], step
+            rows, rows_held, bytes_held = rows - taken, rows_held + taken, bytes_held + taken * width
     if held:
-        yield _constant_batch(output, held)
+        yield _constant_batch(shape.context.output, held)
 
 
-def _matches_constants(shape: Shape, constants: dict[str, pa.Scalar]) -> bool:
-    predicate = shape.context.predicate
-    if predicate is None:
-        return True
-    return count_true(predicate_mask(predicate, _constant_batch(shape.context.filters, [(constants, 1)]))) > 0
+_Repeated = tuple[dict[str, object], int]
+"""The values of a file's constant columns, and how many rows have them."""
 
 
-def _constant_batch(columns: tuple[ReadColumn, ...], held: list[tuple[dict[str, pa.Scalar], int]]) -> pa.RecordBatch:
+def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Repeated]:
+    """Return the constants of the tasks that have rows and match; an error names the file if there is only one."""
+    try:
+        found = [(shape.constants(task), rows) for task, rows in counted]
+        found = [each for each in found if each[1]]
+        return list(itertools.compress(found, _which_match(shape, [constants for constants, _ in found])))
+    except DeltaSharingError as error:
+        if len(counted) == 1:
+            error.file_id = counted[0][0].file_id
+        raise
+
+
+def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
+    """Return whether the predicate is true for each; for all at once, because of each it takes longer than all else."""
+    if shape.context.predicate is None or not each:
+        return [True] * len(each)
+    once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])
+    return [found is True for found in predicate_mask(shape.context.predicate, once).to_pylist()]
+
+
+def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) -> pa.RecordBatch:
+    counts = [rows for _, rows in held]
     if not columns:
-        return rows_without_columns(sum(rows for _, rows in held))
-    arrays = []
-    for column in columns:
-        arrays.append(pa.concat_arrays([pa.repeat(constants[column.name], rows) for constants, rows in held]))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
+        return rows_without_columns(sum(counts))
+    # A column at a time: a call of Arrow for each file would wait each time until the listing's thread pauses.
+    each = [pa.array([values[column.name] for values, _ in held], column.arrow.type) for column in columns]
+    places = pa.array(np.repeat(np.arange(len(held)), counts))
+    return pa.RecordBatch.from_arrays(
+        [values.take(places) for values in each], schema=pa.schema([column.arrow for column in columns])
+    )
+
+
+def _text_bytes(constants: dict[str, object]) -> int:
+    """Return a bound of the bytes of text in a row: texts may be long, and every row repeats them."""
+    return sum(_MOST_UTF8 * len(value) for value in constants.values() if isinstance(value, (str, bytes)))
+
+
+# Bytes of a character.
+_MOST_UTF8 = 4
+
+
+def _most_bytes(shape: Shape) -> int:
+    """Return the most bytes of one batch."""
+    return max(_LEAST_IN_FLIGHT, shape.context.options.max_bytes_in_flight) // _BATCH_SHARE

@@ -68,8 +68,12 @@ _LARGE = 48 * _MB
 _LEAST_LARGE = 2 * _MB
 # Batches of such a unit that wait for the consumer.
 _BATCHES_AHEAD = 2
-# A limit with fewer rows needs only the first batches of a row group.
+# A limit with fewer rows needs only the first batches of a row group. Constant rows, or bytes of them, up to this are
+# sent at once.
 _FEW_ROWS = 262_144
+_FEW_BYTES = 4 * _MB
+# Constant rows of more files than this are not made on the loop.
+_FEW_FILES = 20
 # Gaps up to this size between parts of a page index are downloaded too, because a request costs more.
 _INDEX_GAPS = 64 * 1024
 
@@ -210,12 +214,14 @@ class _FileRead:
     async def send_constants(self, counted: Sequence[tuple[FileTask, int]], rows: Sink) -> None:
         """Send so many rows of each file, which have one value in each column."""
         found = constant_batches(self._s.shape, counted)
-        if sum(count for _, count in counted) <= _FEW_ROWS:
-            rows.send(list(found), _nothing)
-        else:
-            # A log may state any number of rows; they are created here as they are taken.
-            grant = await self._s.budget.acquire((self._number, 0), 0)
-            await self._hand_out(_Unit(_Decoded([], 0, found), grant, 0), rows)
+        # The rows of many files take so long that nothing could be cancelled meanwhile.
+        decoded = await self._in_thread(_begin, found) if len(counted) > _FEW_FILES else _begin(found)
+        if decoded.rest is None:
+            rows.send(decoded.batches, _nothing)
+            return
+        # A log may state any number of rows; they are created as they are taken.
+        grant = await self._s.budget.acquire((self._number, 0), decoded.nbytes)
+        await self._hand_out(_Unit(decoded, grant, 0), rows)
 
     async def _selection(self) -> Selection:
         """Return the rows that the deletion vectors leave."""
@@ -573,6 +579,18 @@ class _FileRead:
     def _next(self, rest: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         with self._s.report.stage("decode"):
             return next(rest, None)
+
+
+def _begin(found: Iterator[pa.RecordBatch]) -> _Decoded:
+    """Return all of ``found`` if that is little, and otherwise the first of it."""
+    batches: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in found:
+        batches.append(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size > _FEW_BYTES or rows > _FEW_ROWS:
+            return _Decoded(batches, size, found)
+    return _Decoded(batches, size, None)
 
 
 async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

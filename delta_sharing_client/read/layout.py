@@ -11,7 +11,7 @@ from typing import Union
 import pyarrow as pa
 
 from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
-from delta_sharing_client.delta.partition_values import partition_bound, partition_scalar
+from delta_sharing_client.delta.partition_values import parse_partition_value, partition_bound
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
@@ -97,12 +97,12 @@ class Shape:
         untold = self.untold(task)
         return any(column.origin not in constant or column.name in untold for column in self.context.filters)
 
-    def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
-        """Return the columns with one value in the whole file, in their Arrow types.
+    def constants(self, task: FileTask) -> dict[str, object]:
+        """Return the columns with one value in the whole file, as values that Arrow converts to the columns' types.
 
         Raises ``DataError`` if a partition value cannot be parsed.
         """
-        values: dict[str, pa.Scalar] = {}
+        values: dict[str, object] = {}
         untold, change = self.untold(task), task.change
         for column in self.columns:
             if column.name in untold:
@@ -110,9 +110,9 @@ class Shape:
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
-                values[column.name] = partition_scalar(text, column.field.type, column=column.name)
+                values[column.name] = parse_partition_value(text, column.field.type, column=column.name)
             elif change is not None and (value := change.value(column.origin)) is not None:
-                values[column.name] = pa.scalar(value, column.arrow.type)
+                values[column.name] = value
         return values
 
     def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:

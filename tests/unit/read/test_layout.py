@@ -82,7 +82,7 @@ def test_a_partition_column_may_be_told_in_another_case(stored: str, told: str) 
     plan = table.plan()
     [task] = plan.tasks
     shape = Shape(plan.context)
-    assert {name: value.as_py() for name, value in shape.constants(task).items()} == {stored: 1}
+    assert shape.constants(task) == {stored: 1}
     # That the file has no column 'more' is nothing strange.
     shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
 

@@ -8,12 +8,14 @@ import functools
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from msgspec.structs import replace
 
@@ -21,7 +23,9 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.read import decode
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import execute
 from delta_sharing_client.run.scan import ScanRun, _Slot
@@ -446,6 +450,67 @@ def test_a_filter_is_evaluated_for_each_constant_file(days: Table) -> None:
     wanted = datetime.date(2024, 1, 9)
     found = days.read(columns=["day"], filter=col("day") >= wanted)
     assert found["day"].to_pylist() == [day for day in expected_days() if day >= wanted]
+
+
+def test_a_filter_is_evaluated_for_many_constant_files_at_once(days: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[int] = []
+    mask = decode.predicate_mask
+
+    def counted(predicate: Any, batch: pa.RecordBatch) -> Any:
+        evaluated.append(batch.num_rows)
+        return mask(predicate, batch)
+
+    monkeypatch.setattr(decode, "predicate_mask", counted)
+    days.read(columns=["day"], filter=col("day") >= datetime.date(2024, 1, 2))
+    assert max(evaluated) > 4  # days without a vector and with a count, between those that have not
+    assert sum(evaluated) <= 40
+
+
+def test_a_filter_that_fails_for_one_constant_file_names_it(make_table: MakeTable) -> None:
+    table = make_table(pa.schema([("id", pa.int64()), ("n", pa.int64())]), partition_columns=["n"])
+    for number in range(50):
+        value = str((1 << 63) - 1 if number == 30 else number)
+        table.add(pa.table({"id": [number]}), stats={"numRecords": 1}, partition_values={"n": value})
+    batches = execute(table.plan(columns=["n"], filter=parse_filter("n + 1 > 10")))
+    with pytest.raises(DataError, match="overflow") as caught:
+        pa.Table.from_batches(batches)
+    assert caught.value.file_id == "id-part-30.parquet"
+    kept = table.read(columns=["n"], filter=parse_filter("n < 100 and n + 1 > 10"))
+    assert kept["n"].to_pylist() == [number for number in range(10, 50) if number != 30]
+
+
+@pytest.mark.parametrize("columns", [["p"], ["id", "p"]], ids=["constants", "file"])
+def test_a_long_partition_value_makes_small_batches(make_table: MakeTable, columns: list[str]) -> None:
+    table = make_table(pa.schema([("id", pa.int64()), ("p", pa.string())]), partition_columns=["p"])
+    texts = ["x" * 40_000, "é" * 20_000, "z", "\U0001f600" * 10_000]
+    for text in texts:
+        table.add(pa.table({"id": range(1_000)}), stats={"numRecords": 1_000}, partition_values={"p": text})
+    options = fast_options(max_bytes_in_flight=16_000_000, batch_rows=100_000)
+    lengths: list[int] = []
+    for batch in execute(table.plan(columns=columns, options=options)):
+        batch.validate(full=True)
+        assert batch.nbytes <= 4_100_000
+        lengths += pc.binary_length(batch["p"]).to_pylist()
+    assert lengths == [length for length in (40_000, 40_000, 1, 40_000) for _ in range(1_000)]
+
+
+@pytest.mark.parametrize(("files", "is_elsewhere"), [(20, False), (21, True)])
+def test_the_rows_of_many_constant_files_are_not_made_on_the_loop(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, files: int, is_elsewhere: bool
+) -> None:
+    table = make_table(pa.schema([("id", pa.int64()), ("n", pa.int64())]), partition_columns=["n"])
+    for number in range(files):
+        table.add(pa.table({"id": [number]}), stats={"numRecords": 1}, partition_values={"n": str(number)})
+    threads: set[str] = set()
+    make = decode._constant_batch
+
+    def noted(*arguments: Any) -> pa.RecordBatch:
+        threads.add(threading.current_thread().name.rpartition("_")[0] or threading.current_thread().name)
+        return make(*arguments)
+
+    monkeypatch.setattr(decode, "_constant_batch", noted)
+    assert table.read(columns=["n"])["n"].to_pylist() == list(range(files))
+    assert threads == {"delta-sharing-decode" if is_elsewhere else "delta-sharing-loop"}
 
 
 def test_a_partition_value_that_is_none_is_an_error_of_its_file(days: Table) -> None:
