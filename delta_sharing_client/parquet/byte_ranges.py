@@ -84,6 +84,8 @@ def coalesce(
 def split(item: ByteRange, part: int) -> list[ByteRange]:
     """Split ``item`` into equal parts of about ``part`` bytes, none larger than 1.5 times that."""
     count = max(1, round(item.length / part)) if part > 0 else 1
+    if count == 1:
+        return [item]
     edges = [item.start + item.length * index // count for index in range(count + 1)]
     return [ByteRange(start, stop) for start, stop in itertools.pairwise(edges)]
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.parquet.thrift import list_of, read_struct
+from delta_sharing_client.parquet.thrift import list_of, read_struct, skip
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 MAX_FOOTER = 256 * 1024 * 1024
@@ -123,17 +123,16 @@ def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
 
     Opening a small file twice would add a tenth to the time of decoding it.
     """
-    length = footer_length(data, data.size)
+    start = data.size - footer_length(data, data.size)
+    footer = data.slice(start, data.size - start - _TRAILER)
     try:
         file = open_reader(pa.BufferReader(data))
-        metadata, arrow = file.metadata, file.schema_arrow
-        plain = _is_plain(arrow)
+        plain = _plain_schema(file, footer)
     except ARROW_ERRORS:
+        plain = None
+    if plain is None:
         return parse_footer(data, data.size), None  # which raises the error, or does without it
-    if not plain:
-        return parse_footer(data, data.size), None
-    start = data.size - length
-    return Footer(metadata, arrow, start, data.slice(start, length - _TRAILER)), file
+    return Footer(file.metadata, plain, start, footer), file
 
 
 def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
@@ -186,20 +185,48 @@ _PLAIN = frozenset(
 )
 
 
-# The last schema with only plain types: files of a table usually have the same.
-_last_plain: list[pa.Schema] = [pa.schema([])]
-
-
 def _is_plain(schema: pa.Schema) -> bool:
-    if not SHORTCUTS.plain_schemas:
+    if not SHORTCUTS.plain_schemas or not all(data_type.id in _PLAIN for data_type in schema.types):
         return False
-    if schema.equals(_last_plain[0]):
-        return True
-    plain = all(data_type.id in _PLAIN for data_type in schema.types)
-    if plain:
-        _check_names(schema)
-        _last_plain[0] = schema
-    return plain
+    _check_names(schema)
+    return True
+
+
+class _Known(NamedTuple):
+    """A plain schema, the bytes of a footer up to the end of its schema, and the footer's keys and values."""
+
+    schema: pa.Schema
+    beginning: bytes
+    texts: dict[bytes, bytes] | None
+
+
+# Files of a table usually have one schema. With a thread for each processor, to ask pyarrow for the schema of every
+# small file would make a read a tenth longer.
+_last: list[_Known] = [_Known(pa.schema([]), b"", None)]
+
+
+def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None:
+    """Return the file's Arrow schema if it has only plain types; the same object as long as files agree."""
+    known, texts = _last[0], file.metadata.metadata
+    size = len(known.beginning)
+    if size and texts == known.texts and footer.slice(0, size).equals(pa.py_buffer(known.beginning)):
+        return known.schema
+    schema = file.schema_arrow
+    if not _is_plain(schema):
+        return None
+    _last[0] = _Known(schema, _beginning(footer.to_pybytes()), texts)
+    return schema
+
+
+def _beginning(footer: bytes) -> bytes:
+    """Return the first two fields, version and schema."""
+    at = 0
+    for _ in range(2):
+        header = footer[at]
+        if header >> 4 != 1:
+            return b""
+        at = skip(footer, at + 1, header & 15)
+    return footer[:at]
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:

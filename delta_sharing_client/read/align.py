@@ -48,7 +48,7 @@ class FileColumn:
     ``leaves`` is empty, and ``convert`` is never called, if the file does not have the column.
     """
 
-    __slots__ = ("_check", "convert", "field", "leaves", "top", "type")
+    __slots__ = ("_check", "convert", "field", "is_as_stored", "leaves", "top", "type")
 
     def __init__(
         self, field: StructField, arrow: pa.DataType, top: int, leaves: tuple[int, ...], convert: MaybeConvert
@@ -59,6 +59,8 @@ class FileColumn:
         self.leaves = leaves
         self.convert = convert
         self._check = checker(arrow)
+        self.is_as_stored = convert is None and self._check is None and field.nullable
+        """Whether ``apply`` returns every array as it is."""
 
     def apply(self, array: pa.Array) -> pa.Array:
         """Return ``array``, the file's column, in the table's type.
@@ -107,6 +109,11 @@ class Node(NamedTuple):
         is_leaf = not below and not pa.types.is_struct(data_type)
         return cls(data_type, 1 if is_leaf else sum(node.leaves for node in below), below)
 
+    @property
+    def has_lists(self) -> bool:
+        """Whether a row may have any number of values."""
+        return _is_list(self.type) or pa.types.is_map(self.type) or any(node.has_lists for node in self.below)
+
 
 class _Fields:
     """The fields of a schema or of a struct in it, by the key for finding them; and the first Parquet column of
@@ -147,6 +154,10 @@ class Aligner:
     @property
     def leaves(self) -> int:
         return self._top.starts[-1]
+
+    def has_lists(self, tops: Iterable[int]) -> bool:
+        """Whether a row may have any number of values in one of the top-level columns."""
+        return any(self._top.nodes[top].has_lists for top in tops)
 
     def column(self, item: StructField) -> FileColumn:
         """Return the location of ``item`` (pruned to the needed parts) in the file."""
@@ -440,17 +451,23 @@ def checker(data_type: pa.DataType) -> Check | None:
 
 # For fewer values, checking one by one is faster.
 _FEW_VALUES = 4096
+_FEW_BYTES = 128 * 1024
 
 
 def _check_text(array: pa.StringArray) -> None:
-    """Check all values at once: together they are UTF-8, and none of them starts inside a character."""
-    if len(array) < _FEW_VALUES:
-        array.validate(full=True)
+    """Check all values at once: they are ASCII, or together they are UTF-8 and none of them starts inside a
+    character."""
+    if not len(array):
         return
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
-    first, last = bounds[0], bounds[-1]
+    first, last = int(bounds[0]), int(bounds[-1])
     if first == last:
+        return
+    if len(array) < _FEW_VALUES:
+        # During a call of Arrow other threads take the interpreter, and this one waits to get it back.
+        if last - first > _FEW_BYTES or not data[first:last].to_pybytes().isascii():
+            array.validate(full=True)
         return
     together = pa.py_buffer(np.array([first, last], np.int32))
     pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)

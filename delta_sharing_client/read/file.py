@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import bisect
 import dataclasses
+import functools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -107,7 +107,7 @@ class Shared:
     report: ScanReport
     limit: int | None
     reader: Reader
-    decoders: Executor
+    decode: Callable[[Callable[[], Any]], Awaitable[Any]]
     budget: Budget
     cache: FileCache | None
     guess: FooterGuess
@@ -537,7 +537,7 @@ class _FileRead:
         return block
 
     async def _in_thread(self, call: Callable[..., T], *values: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._s.decoders, call, *values)
+        return await self._s.decode(functools.partial(call, *values))
 
     def _decoder(self, layout: Layout, selection: Selection) -> FileDecoder:
         return FileDecoder(self._s.shape, self._task, layout, selection, self._s.report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Union
 
 import pyarrow as pa
@@ -52,20 +52,20 @@ class Shape:
             if column.origin is Origin.PARTITION
             if column.field is not None
         ]
+        constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP, Origin.CHANGE_TYPE}
+        self._constant = [column for column in self.columns if column.origin in constant]
         self._in_files = not self.origins.isdisjoint({Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
-        self._last: tuple[bool, frozenset[str], pa.Schema, Alignment] | None = None
+        self._last: tuple[tuple[bool, frozenset[str]], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
         """Return the scan's columns in a file with the schema ``arrow``; ``DataError`` if they do not fit.
 
         Files of a table usually have one schema, so the last result is cached.
         """
-        typed, untold, last = self._reads_type(task), self.untold(task), self._last
-        if last is not None and last[:2] == (typed, untold) and last[2].equals(arrow, check_metadata=True):
-            return last[3]
-        found = _align(self, arrow, task)
-        self._last = (typed, untold, arrow, found)
-        return found
+        key, last = (self._reads_type(task), self.untold(task)), self._last
+        if last is None or last[0] != key or not (last[1] is arrow or last[1].equals(arrow, check_metadata=True)):
+            last = self._last = (key, arrow, _align(self, arrow, task))
+        return last[2]
 
     def needs_file(self, task: FileTask) -> bool:
         """Return whether any value is read from the data file itself (otherwise row counts are enough)."""
@@ -104,7 +104,7 @@ class Shape:
         """
         values: dict[str, object] = {}
         untold, change = self.untold(task), task.change
-        for column in self.columns:
+        for column in self._constant:
             if column.name in untold:
                 continue
             if column.origin is Origin.PARTITION:
@@ -173,7 +173,8 @@ class Alignment:
     """A file's schema compared with the scan; the same for all files with that schema.
 
     ``columns`` is the number of Parquet columns; ``leaves`` are the needed ones, and ``tops`` the places of their
-    top-level columns in what is read.
+    top-level columns in what is read. ``has_lists``: a row may have any number of values in one of them;
+    ``is_as_stored``: they are the output, with its names and types.
     """
 
     columns: int
@@ -184,6 +185,8 @@ class Alignment:
     row_commit_version: FileColumn | None
     leaves: tuple[int, ...]
     tops: dict[int, int]
+    has_lists: bool
+    is_as_stored: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,12 +215,6 @@ class Layout:
     def leaves(self) -> tuple[int, ...]:
         """The Parquet columns to read."""
         return self.alignment.leaves
-
-    @property
-    def has_lists(self) -> bool:
-        """Whether a row may have any number of values in one of the columns to read."""
-        schema = self.footer.metadata.schema
-        return any(schema.column(leaf).max_repetition_level > 0 for leaf in self.leaves)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
@@ -348,7 +345,18 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         row_commit_version=row_version,
         leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
         tops=tops,
+        has_lists=aligner.has_lists(tops),
+        is_as_stored=_is_as_stored(output, list(tops), arrow, context.output_schema),
     )
+
+
+def _is_as_stored(
+    output: Sequence[FileColumn | None], tops: list[int], arrow: pa.Schema, output_schema: pa.Schema
+) -> bool:
+    if [column.top for column in output if column is not None and column.convert is None] != tops:
+        return False
+    found = pa.schema([arrow.field(top) for top in tops])
+    return bool(found.equals(output_schema.remove_metadata(), check_metadata=True))
 
 
 def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: frozenset[str]) -> FileColumn | None:

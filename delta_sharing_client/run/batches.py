@@ -36,7 +36,7 @@ class _End(NamedTuple):
 
 
 T = TypeVar("T")
-_News = Union[Item, _End]
+_News = Union[list[Item], _End]
 
 
 class _Read:
@@ -53,8 +53,9 @@ class _Read:
         self._plan = plan
         self._eager = eager
         self._running: loop.Running[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._released: loop.Inbox[Item] | None = None
         self._taken = Taken()
+        self._items: deque[Item] = deque()
         self._item: Item | None = None
         self._batches: deque[pa.RecordBatch] = deque()
 
@@ -64,7 +65,7 @@ class _Read:
 
     def begin(self, tell: Callable[[_News], None], meanwhile: list[Meanwhile]) -> None:
         """Start the read; ``tell`` is called on the loop with every result, and must not block."""
-        self._loop = loop.current().loop
+        self._released = loop.Inbox(loop.current().loop, lambda item: item.release())
         self._running = loop.Running(
             lambda: _read(self._plan, self.listing, self.report, self._taken, self._eager, tell, meanwhile)
         )
@@ -90,26 +91,29 @@ class _Read:
             self._running.wait(loop.END_SECONDS)
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """Return the next batch of the current item, ``None`` if another item is needed."""
-        if self._batches:
-            batch = self._batches.popleft()
-            self.report.add(rows=batch.num_rows)
-            return batch
-        item, self._item = self._item, None
-        if item is not None:
-            self._finish(item)
-        return None
+        """Return the next batch of the items that were taken, ``None`` if more are needed."""
+        while not self._batches:
+            if self._item is not None:
+                self._finish(self._item)
+                self._item = None
+            if not self._items:
+                return None
+            self._item = item = self._items.popleft()
+            self._batches.extend(item.batches)
+            if item.begins:
+                self.report.add(files=len(item.tasks))
+        batch = self._batches.popleft()
+        self.report.add(rows=batch.num_rows)
+        return batch
 
-    def take(self, item: Item) -> None:
-        """Make ``item`` the current one."""
-        self._item = item
-        self._batches.extend(item.batches)
-        if item.begins:
-            self.report.add(files=len(item.tasks))
+    def take(self, items: list[Item]) -> None:
+        """Add ``items`` to those whose batches are next."""
+        self._items.extend(items)
 
     def forget(self) -> None:
         """Release the rows that were not taken."""
         self._item = None
+        self._items.clear()
         self._batches.clear()
 
     def failed(self, error: BaseException) -> None:
@@ -123,13 +127,12 @@ class _Read:
         return UsageError(f"The read cannot continue: {why}.", table=self.context.table)
 
     def _finish(self, item: Item) -> None:
-        assert self._loop is not None
+        assert self._released is not None
         if item.ends:
             # Before the release: after the last one, progress is shown for the last time.
             self._taken.files += len(item.tasks)
             self._taken.bytes += sum(max(0, task.size) for task in item.tasks)
-        with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
-            self._loop.call_soon_threadsafe(item.release)
+        self._released.put(item)
         if item.ends and self.report.on_progress is not None and (progress := self.report.progress) is not None:
             self.report.on_progress(progress)
 
@@ -149,7 +152,7 @@ async def _read(
     ends = [begin() for begin in meanwhile]
     handed = _Handed()
     try:
-        put = (lambda item: tell(handed.counted(item))) if ends else tell
+        put = (lambda items: tell(list(map(handed.counted, items)))) if ends else tell
         await ScanRun(plan, listing, report, taken, put, eager=eager).read()
         # What shows the read shows it until the consumer has the last row, not until the last row is here.
         await handed.taken()
@@ -259,7 +262,7 @@ class Batches(Iterator[pa.RecordBatch]):
             self._read.begin(self._news.put, self._meanwhile)
         while (batch := self._read.next_batch()) is None:
             news = self._wait()
-            if isinstance(news, Item):
+            if isinstance(news, list):
                 self._read.take(news)
             elif news.error is not None:
                 raise news.error
@@ -403,7 +406,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
                 self._begin(read)
             while (batch := read.next_batch()) is None:
                 news = await self._wait()
-                if isinstance(news, Item):
+                if isinstance(news, list):
                     read.take(news)
                 elif news.error is not None:
                     read.failed(news.error)

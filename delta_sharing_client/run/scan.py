@@ -149,7 +149,7 @@ class ScanRun:
         listing: Listing,
         report: ScanReport,
         taken: Taken,
-        put: Callable[[Item], None],
+        put: Callable[[list[Item]], None],
         *,
         eager: bool,
     ) -> None:
@@ -160,6 +160,7 @@ class ScanRun:
         self._report = report
         self._taken = taken
         self._put = put
+        self._finished: list[Item] = []
         self._most = plan.context.options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
         self._files_ahead = 1 if plan.limit is not None else 2 * self._most
@@ -187,6 +188,7 @@ class ScanRun:
             for task in (opening, *tasks):
                 task.cancel()
             await asyncio.gather(opening, *tasks, return_exceptions=True)
+            self._put_finished()
             # They refer to this object: a cycle that would keep everything that was read ahead.
             for slot in self._slots:
                 slot.drop()
@@ -242,7 +244,7 @@ class ScanRun:
             report=report,
             limit=self._limit,
             reader=reader,
-            decoders=loop.current().decoders,
+            decode=loop.current().decoders.run,
             budget=self._budget,
             cache=cache,
             guess=FooterGuess(len(context.schema.fields)),
@@ -304,9 +306,17 @@ class ScanRun:
         self._listing.hurry()
         if item.ends:
             self._files_ahead = min(2 * self._files_ahead, 2 * self._most)
-        self._put(item)
+        # Together with what else this step of the loop finishes: each time, the consumer's thread is woken.
+        if not self._finished:
+            asyncio.get_running_loop().call_soon(self._put_finished)
+        self._finished.append(item)
         if self._left == 0:
             self._end(None)
+
+    def _put_finished(self) -> None:
+        finished, self._finished = self._finished, []
+        if finished:
+            self._put(finished)
 
     def _most_bytes(self) -> int:
         most = self._context.options.max_bytes_in_flight * 5 // 8

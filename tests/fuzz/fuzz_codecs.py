@@ -42,6 +42,7 @@ from delta_sharing_client.delta.deletion_vectors import (
     z85_encode,
 )
 from delta_sharing_client.delta.partition_values import parse_partition_value
+from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
 from delta_sharing_client.delta.variant.column import variant_to_json
 from delta_sharing_client.errors import DeltaSharingError

@@ -11,7 +11,6 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -61,13 +60,13 @@ def counted() -> Iterator[Steps]:
     steps, before, running = Steps(), sys.gettrace(), loop.current()
     threading.settrace(steps.of)
     # Threads that are there already are not traced.
-    kept, running.decoders = running.decoders, ThreadPoolExecutor(2)
+    kept, running.decoders = running.decoders, loop.Decoders(running.loop)
     running.loop.call_soon_threadsafe(sys.settrace, steps.of)
     sys.settrace(steps.of)
     try:
         yield steps
     finally:
-        running.decoders.shutdown()
+        running.decoders._executor.shutdown()
         running.decoders = kept
         running.loop.call_soon_threadsafe(sys.settrace, None)
         sys.settrace(before)

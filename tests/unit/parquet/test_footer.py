@@ -96,6 +96,52 @@ def test_a_file_of_plain_types_is_opened_once() -> None:
         assert (found.arrow, found.start, found.data) == (again.arrow, again.start, again.data)
 
 
+def test_a_file_with_another_schema_than_the_last_has_its_own() -> None:
+    """Schemas that differ in one thing each: a name, a type, an order, an id, what may be null, keys, a struct around
+    the same columns, and more columns behind them."""
+    one = pa.field("a", pa.int64())
+    schemas = [
+        pa.schema([one, ("b", pa.int64())]),
+        pa.schema([one, ("c", pa.int64())]),
+        pa.schema([one, ("b", pa.int32())]),
+        pa.schema([one, ("b", pa.timestamp("us"))]),
+        pa.schema([one, ("b", pa.timestamp("us", "UTC"))]),
+        pa.schema([("b", pa.int64()), one]),
+        pa.schema([one, pa.field("b", pa.int64(), metadata={"PARQUET:field_id": "7"})]),
+        pa.schema([one, pa.field("b", pa.int64(), metadata={"PARQUET:field_id": "8"})]),
+        pa.schema([one, pa.field("b", pa.int64(), nullable=False)]),
+        pa.schema([one, ("b", pa.int64())], {"key": "one"}),
+        pa.schema([one, ("b", pa.int64())], {"key": "two"}),
+        pa.schema([pa.field("s", pa.struct([one, ("b", pa.int64())]), nullable=False)]),
+        pa.schema([one, ("b", pa.int64()), ("c", pa.int64())]),
+        pa.schema([one]),
+    ]
+    written = {parquet_bytes(schema.empty_table(), store_schema=store) for schema in schemas for store in (True, False)}
+    # Without the writer's Arrow schema, keys are not written either.
+    assert len(written) == 2 * len(schemas) - 2
+    files = [pa.py_buffer(data) for data in written]
+    for first in files:
+        for data in files:
+            open_file(first)
+            assert open_file(data)[0].arrow.equals(parse_footer(data, data.size).arrow, check_metadata=True)
+
+
+def test_files_with_one_schema_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow is asked for the schema of the first."""
+    made: list[object] = []
+    is_plain = footer._is_plain
+    monkeypatch.setattr(footer, "_is_plain", lambda schema: made.append(schema) or is_plain(schema))
+    found = [open_file(pa.py_buffer(parquet_bytes(pa.table({"shared": [rows]})))) for rows in range(3)]
+    assert len(made) == 1
+    assert found[0][0].arrow is found[1][0].arrow is found[2][0].arrow
+    assert [reader.read_all()["shared"].to_pylist() for _, reader in found if reader is not None] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("footer_bytes", [b"\x15\x04\x19\x00\x16\x00\x00", b"\x25\x04\x19\x00"])
+def test_the_beginning_of_a_footer_is_its_first_two_fields_or_unknown(footer_bytes: bytes) -> None:
+    assert footer._beginning(footer_bytes) == (b"\x15\x04\x19\x00" if footer_bytes[0] == 0x15 else b"")
+
+
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int64()), pa.duration("us"), pa.duration("ns"), pa.large_string(), pa.time64("us")], ids=str
 )

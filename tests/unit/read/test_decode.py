@@ -554,3 +554,72 @@ def test_what_is_forgotten_is_gone() -> None:
     file.data.replaced[7] = b"x"  # type: ignore[index]
     file.data.forget()
     assert (len(file.data.blocks), len(file.data.replaced), len(file.data.opened)) == (0, 0, 0)
+
+
+# === Batches that are as the file stores them ===
+
+
+TEXTS = pa.table({"a": pa.array([1, 2, None], pa.int64()), "b": ["x", None, "\u00e9"], "c": [0.5, None, 1.5]})
+
+
+def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of rows of batches that are made of single columns, as they come."""
+    found: list[int] = []
+    assemble = decode._Columns._assemble
+
+    def counted(self: Any, *values: Any) -> pa.RecordBatch:
+        batch = assemble(self, *values)
+        found.append(batch.num_rows)
+        return batch
+
+    monkeypatch.setattr(decode._Columns, "_assemble", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "is_rebuilt"),
+    [
+        (TEXTS, {}, False),
+        (TEXTS.replace_schema_metadata({"a": "b"}), {}, False),
+        (TEXTS, {"columns": ["a", "c"]}, False),
+        (TEXTS, {"columns": ["c", "a"]}, True),
+        (TEXTS, {"partition": {"p": "one"}}, True),
+        (TEXTS, {"partition": {"p": "one"}, "columns": ["a", "b", "c"]}, False),
+        (TEXTS, {"columns": ["a"], "wanted": col("c") > 0}, True),
+        (TEXTS, {"deleted": vector(1)}, False),
+        (pa.table({"a": pa.array([1, 2], pa.int64()), "s": [{"x": 1, "y": 2}, None]}), {}, False),
+    ],
+)
+def test_a_batch_is_rebuilt_where_its_columns_are_not_those_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, content: pa.Table, given: dict[str, Any], is_rebuilt: bool
+) -> None:
+    found = rebuilt(monkeypatch)
+    file = File(content, **given)
+    [batch] = file.batches()
+    # A filter is evaluated on columns of its own.
+    assert (len(found) > ("wanted" in given)) is is_rebuilt
+    assert batch.schema.equals(file.decoder.shape.context.output_schema, check_metadata=True)
+    expected = content.to_pylist()
+    if "deleted" in given:
+        del expected[1]
+    if "wanted" in given:
+        expected = [row for row in expected if (row["c"] or 0) > 0]
+    assert batch.to_pylist() == [{name: row.get(name, "one") for name in batch.schema.names} for row in expected]
+
+
+@pytest.mark.parametrize("rows", [3, 5000])
+@pytest.mark.parametrize("other", ["", "\u00e9"])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
+def test_text_that_is_none_is_refused_in_batches_as_the_file_stores_them(rows: int, other: str, bad: bytes) -> None:
+    texts = pa.array([other.encode()] * (rows - 1) + [bad], pa.binary())
+    broken = pa.StringArray.from_buffers(rows, *texts.buffers()[1:])
+    file = File(pa.table({"a": pa.array(range(rows), pa.int64()), "b": broken}), batch_rows=rows)
+    with pytest.raises(DataError, match="Column 'b' has a value that does not fit the table's type string"):
+        file.batches()
+
+
+def test_a_null_that_may_not_be_is_refused_in_batches_as_the_file_stores_them() -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    file = File(pa.table({"a": pa.array([1], pa.int64())}, schema))
+    assert file.layout.alignment.is_as_stored
+    assert [batch.to_pylist() for batch in file.batches()] == [[{"a": 1}]]

@@ -227,7 +227,7 @@ def test_a_file_is_read_for_its_columns(columns: list[str], by_file: bool) -> No
 
 @pytest.mark.parametrize(("kind", "has_lists"), [(pa.int64(), False), (pa.list_(pa.int64()), True)])
 def test_lists_beside_other_columns_are_lists(kind: pa.DataType, has_lists: bool) -> None:
-    assert File(pa.table({"a": [1], "b": pa.nulls(1, kind)})).layout.has_lists is has_lists
+    assert File(pa.table({"a": [1], "b": pa.nulls(1, kind)})).layout.alignment.has_lists is has_lists
 
 
 @pytest.mark.parametrize(("kind", "by_row"), [(AddFile, False), (AddCdcFile, True)])

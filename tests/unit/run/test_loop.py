@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import weakref
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from delta_sharing_client.run import loop
@@ -74,3 +76,163 @@ def test_the_loop_is_made_while_the_server_is_asked_and_before_anything_else_goe
     lines = textwrap.dedent(program).replace("FAILS", str(fails))
     run = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+# === Values and jobs between threads and the loop ===
+
+
+def on_loop(call: Any) -> Any:
+    async def now() -> Any:
+        return call()
+
+    return loop.call(now())
+
+
+def test_what_threads_put_arrives_in_order_and_nothing_is_left() -> None:
+    """Most of the values are put while the loop takes others."""
+    taken: list[tuple[int, int]] = []
+    inbox: loop.Inbox[tuple[int, int]] = loop.Inbox(loop.current().loop, taken.append)
+    threads = [
+        threading.Thread(target=lambda number=number: [inbox.put((number, place)) for place in range(5000)])
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_for(lambda: len(taken) == 20_000)
+    for number in range(4):
+        assert [place for thread, place in taken if thread == number] == list(range(5000))
+
+
+def test_the_loop_is_woken_once_for_all_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = loop.current().loop
+    woken: list[Any] = []
+    taken: list[int] = []
+    inbox = loop.Inbox(running, taken.append)
+    monkeypatch.setattr(running, "call_soon_threadsafe", woken.append)
+    for value in range(3):
+        inbox.put(value)
+    [empty] = woken
+    empty()
+    assert taken == [0, 1, 2]
+    inbox.put(3)
+    assert len(woken) == 2
+
+
+def test_jobs_run_on_other_threads_and_return_or_raise() -> None:
+    decoders = loop.current().decoders
+
+    async def jobs() -> list[Any]:
+        def fails() -> None:
+            raise ValueError("as told")
+
+        names = [decoders.run(lambda: threading.current_thread().name) for _ in range(50)]
+        found = await asyncio.gather(*names, decoders.run(fails), return_exceptions=True)
+        return [found[-1], *set(found[:-1])]
+
+    failure, *names = loop.call(jobs())
+    assert isinstance(failure, ValueError)
+    assert 1 <= len(names) <= pa.cpu_count()
+    assert all(name.startswith("delta-sharing-decode") for name in names)
+
+
+def test_no_more_jobs_run_at_a_time_than_there_are_processors_and_all_of_them_at_once() -> None:
+    most, running = pa.cpu_count(), 0
+    seen: list[int] = []
+    lock, full = threading.Lock(), threading.Barrier(most)
+
+    def job() -> None:
+        nonlocal running
+        with lock:
+            running += 1
+            seen.append(running)
+        full.wait(60)  # until so many jobs run
+        with lock:
+            running -= 1
+
+    async def jobs() -> None:
+        await asyncio.gather(*(loop.current().decoders.run(job) for _ in range(3 * most)))
+
+    loop.call(jobs())
+    assert max(seen) == most
+
+
+def test_a_job_after_a_pause_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads have gone back to their pool; a job may come just when one of them does."""
+    monkeypatch.setattr(loop, "_LINGER", 0.0005)
+    decoders = on_loop(lambda: loop.Decoders(asyncio.get_running_loop()))
+
+    async def jobs() -> list[int]:
+        found = []
+        for place in range(300):
+            found.append(await asyncio.wait_for(decoders.run(lambda place=place: place), 60))
+            await asyncio.sleep(0.0005 * (place % 3))
+        return found
+
+    assert loop.call(jobs()) == list(range(300))
+    wait_for(lambda: decoders._working == 0)
+    assert decoders._unfinished == 0
+    decoders._executor.shutdown()
+
+
+def test_a_job_that_is_cancelled_before_it_starts_never_starts() -> None:
+    started: list[str] = []
+    go_on = threading.Event()
+
+    async def jobs() -> None:
+        decoders = loop.current().decoders
+        busy = [decoders.run(lambda: go_on.wait(60)) for _ in range(pa.cpu_count())]
+        late = decoders.run(lambda: started.append("late"))
+        late.cancel()
+        go_on.set()
+        await asyncio.gather(*busy)
+        await decoders.run(lambda: started.append("last"))
+
+    loop.call(jobs())
+    assert started == ["last"]
+
+
+def test_the_result_of_a_job_that_is_cancelled_while_it_runs_is_dropped() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Result:
+        pass
+
+    results: list[weakref.ref[Result]] = []
+
+    def job() -> Result:
+        begun.set()
+        go_on.wait(60)
+        found = Result()
+        results.append(weakref.ref(found))
+        return found
+
+    async def jobs() -> None:
+        decoders = loop.current().decoders
+        future = decoders.run(job)
+        await asyncio.to_thread(begun.wait, 60)
+        future.cancel()
+        go_on.set()
+        await decoders.run(lambda: None)
+
+    loop.call(jobs())
+    wait_for(lambda: bool(results) and results[0]() is None)
+
+
+def test_the_interpreter_ends_while_jobs_wait_and_run() -> None:
+    program = """
+        import asyncio, sys, time
+        from delta_sharing_client.run import loop
+
+        async def jobs():
+            for _ in range(100):
+                loop.current().decoders.run(lambda: time.sleep(0.01))
+
+        loop.call(jobs())
+        sys.stdout.write("done")
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "done", "")
