@@ -457,17 +457,16 @@ _FEW_BYTES = 128 * 1024
 def _check_text(array: pa.StringArray) -> None:
     """Check all values at once: they are ASCII, or together they are UTF-8 and none of them starts inside a
     character."""
-    if not len(array):
-        return
     _, offsets, data = array.buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
-    first, last = int(bounds[0]), int(bounds[-1])
-    if first == last:
+    # During a call of Arrow other threads take the interpreter, and this one waits to get it back.
+    if data is None or (data.size <= _FEW_BYTES and data.to_pybytes().isascii()):
         return
     if len(array) < _FEW_VALUES:
-        # During a call of Arrow other threads take the interpreter, and this one waits to get it back.
-        if last - first > _FEW_BYTES or not data[first:last].to_pybytes().isascii():
-            array.validate(full=True)
+        array.validate(full=True)
+        return
+    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
+    first, last = bounds[0], bounds[-1]
+    if first == last:
         return
     together = pa.py_buffer(np.array([first, last], np.int32))
     pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)
