@@ -546,10 +546,24 @@ def test_many_texts_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None
             return whole(data_type, length, *rest)
 
     monkeypatch.setattr("delta_sharing_client.read.align.pa.Array", Arrays)
-    check(pa.array(np.full(MANY, "text")))
+    check(pa.array(np.full(MANY, "t\u00e9xt")))
     assert looked_at == [1]
-    check(pa.array(np.full(MANY - 1, "text")))
+    check(pa.array(np.full(MANY - 1, "t\u00e9xt")))
     assert looked_at == [1]
+
+
+@pytest.mark.parametrize(("text", "count", "is_asked"), [("text", MANY, False), ("text", 40_000, True)])
+def test_a_little_ascii_is_known_without_arrow(
+    monkeypatch: pytest.MonkeyPatch, text: str, count: int, is_asked: bool
+) -> None:
+    asked: list[int] = []
+    check = checker(pa.string())
+    assert check is not None
+    monkeypatch.setattr(align.np, "frombuffer", lambda *values: asked.append(len(values)) or np.zeros(1, np.int32))
+    check(pa.array(np.full(count, text)))
+    check(pa.array([], pa.string()))
+    check(pa.nulls(10, pa.string()))
+    assert bool(asked) is is_asked
 
 
 @pytest.mark.parametrize("place", [0, 1, 2500, 4997])
