@@ -207,6 +207,8 @@ _last: list[_Known] = [_Known(pa.schema([]), b"", None)]
 
 def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None:
     """Return the file's Arrow schema if it has only plain types; the same object as long as files agree."""
+    if not SHORTCUTS.plain_schemas:
+        return None
     known, texts = _last[0], file.metadata.metadata
     size = len(known.beginning)
     if size and texts == known.texts and footer.slice(0, size).equals(pa.py_buffer(known.beginning)):

@@ -111,15 +111,22 @@ class Decoders:
         """Return what ``call`` will return on a thread; on the loop. A job that is cancelled before it starts never
         starts."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((future, call))
         self._unfinished += 1
+        self._jobs.put((future, call))
         self._employ()
         return future
 
     def _employ(self) -> None:
-        if self._working < min(self._unfinished, self._most):
-            self._working += 1
+        if self._working >= min(self._unfinished, self._most):
+            return
+        try:
             self._executor.submit(self._work)
+        except RuntimeError as error:
+            # No thread can be started: there are too many, or the interpreter ends.
+            while not self._working and not self._jobs.empty():
+                self._finish(self._jobs.get()[0], None, error)
+        else:
+            self._working += 1
 
     def _leave(self) -> None:
         self._working -= 1

@@ -220,6 +220,35 @@ def test_the_result_of_a_job_that_is_cancelled_while_it_runs_is_dropped() -> Non
     wait_for(lambda: bool(results) and results[0]() is None)
 
 
+def test_a_job_for_which_no_thread_can_be_started_fails_unless_another_thread_does_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop.pa, "cpu_count", lambda: 2)
+    decoders = on_loop(lambda: loop.Decoders(asyncio.get_running_loop()))
+    submit, go_on = decoders._executor.submit, threading.Event()
+
+    def refuse(work: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def jobs() -> list[Any]:
+        first = decoders.run(lambda: go_on.wait(60))
+        monkeypatch.setattr(decoders._executor, "submit", refuse)
+        second = decoders.run(lambda: "done by the first thread")
+        go_on.set()
+        found = [await first, await second]
+        while decoders._working:
+            await asyncio.sleep(0.001)
+        found += await asyncio.gather(decoders.run(lambda: "never"), return_exceptions=True)
+        monkeypatch.setattr(decoders._executor, "submit", submit)
+        return [*found, await decoders.run(lambda: "again")]
+
+    first, second, failure, again = loop.call(jobs())
+    assert (first, second, again) == (True, "done by the first thread", "again")
+    assert isinstance(failure, RuntimeError)
+    assert decoders._unfinished == 0
+    decoders._executor.shutdown()
+
+
 def test_the_interpreter_ends_while_jobs_wait_and_run() -> None:
     program = """
         import asyncio, sys, time
