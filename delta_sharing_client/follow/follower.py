@@ -163,7 +163,7 @@ class Follower:
         """Return the offset after the latest known version, ``None`` if none is known; sends no request."""
         if self.clock.known is None:
             return None
-        return self._offset(Position(self.clock.known + 1), self.clock.known, from_snapshot=False)
+        return self._offset(self.clock.known + 1, self.clock.known, is_snapshot=False)
 
     def budget(self) -> Budget:
         """Return the limits of one batch."""
@@ -179,22 +179,22 @@ class Follower:
         resolved = self._resolve(start) if isinstance(start, Beginning) else start
         self.check(resolved)
         if resolved.in_snapshot:
-            window = self._snapshot_at(resolved.position.version, resolved.response_format)
+            window = self._snapshot_at(resolved.version, resolved.response_format)
             return self._advance(resolved, window, budget)
         latest = self.clock.latest()
         if self.clock.went_back:
             self._check_same_table(resolved)
         # A stream may start at a future version; after it has read rows, it cannot be ahead of the table.
-        if resolved.position.version > max(latest + 1, resolved.first_version):
+        if resolved.version > max(latest + 1, resolved.first_version):
             raise DataError(
-                f"The {self._words.place} is at version {resolved.position.version} of the table, whose latest "
+                f"The {self._words.place} is at version {resolved.version} of the table, whose latest "
                 f"version is {latest}: the table was restored from an older copy, or the server lags behind. Try again "
                 f"later; otherwise {self._words.anew}.",
                 table=self._table.name,
                 version=latest,
             )
         current = resolved
-        while current.position.version <= latest:
+        while current.version <= latest:
             window = self._tail_at(current, latest)
             reached = self._advance(current, window, budget)
             found_files = any(True for selected in self._between(current, reached) if selected.files)
@@ -220,7 +220,7 @@ class Follower:
 
     def forget_before(self, end: Offset) -> None:
         """Drop cached versions before ``end``."""
-        if self._window is not None and self._window.last < end.position.version:
+        if self._window is not None and self._window.last < end.version:
             self._window = None
 
     # === Steps ===
@@ -235,33 +235,32 @@ class Follower:
             first = self._table.version_from(options.starting_timestamp)
         else:
             version = self.clock.latest()
-            return dataclasses.replace(self._offset(Position(version), version, from_snapshot=True), in_snapshot=True)
-        return self._offset(Position(first), first, from_snapshot=False)
+            return self._offset(version, version, is_snapshot=True)
+        return self._offset(first, first, is_snapshot=False)
 
-    def _offset(self, position: Position, first: int, *, from_snapshot: bool) -> Offset:
+    def _offset(self, version: int, first: int, *, is_snapshot: bool) -> Offset:
         return Offset(
             table_id=self._stream.metadata.id,
-            position=position,
-            in_snapshot=False,
+            version=version,
+            place=BASE,
+            in_snapshot=is_snapshot,
             first_version=first,
-            from_snapshot=from_snapshot,
+            from_snapshot=is_snapshot,
             change_feed=self._options.read_change_feed,
             response_format=self._options.read.response_format,
-            last_file=None,
             schema_hash=self._schema_hash,
         )
 
     def _advance(self, start: Offset, window: Window, budget: Budget | None) -> Offset:
-        waiting = [version for version in window.versions if version.version >= start.position.version]
+        waiting = [version for version in window.versions if version.version >= start.version]
         offered = itertools.takewhile(lambda version: version.problem is None, waiting)
         reached = admit(start.position, offered, budget or Budget())
         if reached == start.position:
             if waiting and waiting[0].problem is not None:
                 raise waiting[0].problem
             return start
-        return dataclasses.replace(
-            start,
-            position=reached,
+        return start.at(
+            reached,
             in_snapshot=window.is_snapshot and reached.place != BASE,
             response_format=window.response_format,
             last_file=self._last_file(window, reached),
@@ -278,24 +277,24 @@ class Follower:
         """Yield the files between two offsets by window. An end at the base of a version excludes that version."""
         current = start
         if start.in_snapshot:
-            window = self._snapshot_at(start.position.version, end.response_format)
+            window = self._snapshot_at(start.version, end.response_format)
             self._check_place(window, start)
             yield Selected(window, tuple(self._selected(window.versions[0], start.position, end.position)))
-            current = dataclasses.replace(start, position=Position(start.position.version + 1), in_snapshot=False)
-        last = end.position.version if end.position.place != BASE else end.position.version - 1
-        while not end.in_snapshot and current.position.version <= last:
+            current = start.at(Position(start.version + 1), in_snapshot=False)
+        last = end.version if end.place != BASE else end.version - 1
+        while not end.in_snapshot and current.version <= last:
             window = self._tail_at(current, last, end.response_format)
             self._check_place(window, current)
-            if end.position.place != BASE and window.first <= end.position.version <= window.last:
+            if end.place != BASE and window.first <= end.version <= window.last:
                 self._check_place(window, end)
             files: list[SharedFile] = []
             for version in window.versions:
-                if current.position.version <= version.version <= last:
+                if current.version <= version.version <= last:
                     if version.problem is not None:
                         raise version.problem
                     files += self._selected(version, current.position, end.position)
             yield Selected(window, tuple(files))
-            current = dataclasses.replace(current, position=Position(min(window.last, last) + 1), last_file=None)
+            current = current.at(Position(min(window.last, last) + 1), last_file=None)
 
     @staticmethod
     def _selected(version: VersionFiles, start: Position, end: Position) -> Sequence[SharedFile]:
@@ -312,10 +311,10 @@ class Follower:
         return held
 
     def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> Window:
-        first = start.position.version
+        first = start.version
         # The order of files in a version depends on the format; between versions, any format works.
         wanted = self._options.read.response_format
-        if start.position.place != BASE:
+        if start.place != BASE:
             wanted = start.response_format
         if end_format is not None:
             wanted = end_format
@@ -361,9 +360,7 @@ class Follower:
     # === Checks ===
 
     def _beginning_of(self, end: Offset) -> Offset:
-        return dataclasses.replace(
-            end, position=Position(end.first_version), in_snapshot=end.from_snapshot, last_file=None
-        )
+        return end.at(Position(end.first_version), in_snapshot=end.from_snapshot, last_file=None)
 
     def check(self, offset: Offset) -> None:
         """Check an offset against the current table, once for each table and schema.

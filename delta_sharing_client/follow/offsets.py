@@ -6,9 +6,11 @@ offset is complete, its keys have a fixed order, and equal positions have equal 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Union
+
+import msgspec
+from msgspec.structs import replace
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.follow.admission import BASE, Position
@@ -18,17 +20,15 @@ from delta_sharing_client.options import ResponseFormat
 SOURCE_VERSION = 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Offset:
-    """Everything before this has been read.
+class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Everything before ``position`` has been read.
 
     Attributes
     ----------
     table_id:
         ``metaData.id`` of the table.
-    position:
-        All versions before ``position.version``, and the files of that version up to ``position.place``, in order of
-        file id, have been read.
+    version, place:
+        The ``position``; files are in order of file id.
     in_snapshot:
         Whether ``position`` is in the initial snapshot.
     first_version:
@@ -40,36 +40,35 @@ class Offset:
     response_format:
         The format whose file ids give the order of files.
     last_file:
-        The id of the file at ``position.place``; repeated queries must have the same file there.
+        The id of the file at ``place``; repeated queries must have the same file there.
     schema_hash:
         Fingerprint of the schema under which the stream read.
     """
 
+    source_version: int = SOURCE_VERSION
     table_id: str
-    position: Position
-    in_snapshot: bool
+    version: int = msgspec.field(name="tableVersion")
+    place: int = msgspec.field(name="index")
+    in_snapshot: bool = msgspec.field(name="isStartingVersion")
     first_version: int
     from_snapshot: bool
     change_feed: bool
     response_format: ResponseFormat
-    last_file: str | None
+    last_file: str | None = None
     schema_hash: str
+
+    @property
+    def position(self) -> Position:
+        return Position(self.version, self.place)
+
+    def at(self, position: Position, **changes: Any) -> Offset:
+        """Return this offset with another position, and with ``changes`` of other attributes."""
+        return replace(self, version=position.version, place=position.place, **changes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object for Spark's offset log."""
-        return {
-            "sourceVersion": SOURCE_VERSION,
-            "tableId": self.table_id,
-            "tableVersion": self.position.version,
-            "index": self.position.place,
-            "isStartingVersion": self.in_snapshot,
-            "firstVersion": self.first_version,
-            "fromSnapshot": self.from_snapshot,
-            "changeFeed": self.change_feed,
-            "responseFormat": self.response_format.value,
-            "lastFile": self.last_file,
-            "schemaHash": self.schema_hash,
-        }
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        return content
 
 
 class Beginning:
@@ -107,18 +106,8 @@ def parse_offset(value: object, words: Words) -> AnyOffset:
     if value.get("tableId") is None and value.get("tableVersion") == -1:
         return BEGINNING
     try:
-        return Offset(
-            table_id=_field(value, "tableId", str),
-            position=Position(_field(value, "tableVersion", int), _field(value, "index", int)),
-            in_snapshot=_field(value, "isStartingVersion", bool),
-            first_version=_field(value, "firstVersion", int),
-            from_snapshot=_field(value, "fromSnapshot", bool),
-            change_feed=_field(value, "changeFeed", bool),
-            response_format=ResponseFormat(_field(value, "responseFormat", str)),
-            last_file=value.get("lastFile"),
-            schema_hash=_field(value, "schemaHash", str),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        return msgspec.convert(value, Offset)
+    except msgspec.ValidationError as error:
         raise UsageError(
             f"The offset in the {words.place} was not written by this package ({error}), for example by the JVM "
             f"connector; {words.anew}."
@@ -161,10 +150,3 @@ def check_order(start: Offset, end: Offset, words: Words) -> None:
             f"The {words.place} asks for a {words.batch} from {start.to_json()} to {end.to_json()}, which goes back; "
             f"{words.anew}."
         )
-
-
-def _field(value: Mapping[str, Any], name: str, kind: type) -> Any:
-    found = value[name]
-    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-        raise TypeError(f"'{name}' is {found!r}")
-    return found

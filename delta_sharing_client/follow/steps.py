@@ -348,16 +348,16 @@ class _Steps:
         files = [file for selected in found for file in selected.files]
         if len(files) != state.files:
             raise DataError(
-                f"The changes up to version {end.position.version - 1} had {state.files} files when they were handed "
+                f"The changes up to version {end.version - 1} had {state.files} files when they were handed "
                 f"out first, and have {len(files)} now: the provider has removed some. To go on without them, "
                 f"{self._cursor.words.anew}.",
                 table=self._table.name,
             )
-        first = start.position.version if isinstance(start, Offset) else end.first_version
+        first = start.version if isinstance(start, Offset) else end.first_version
         if window.is_snapshot:
             first = last = window.first
         else:
-            last = end.position.version - 1
+            last = end.version - 1
         read = self._request.read
         return FollowedChanges(
             rest=self._rest,
