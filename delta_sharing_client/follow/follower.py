@@ -176,7 +176,7 @@ class Follower:
         A ``budget`` of ``None`` is no limit. The first result of a new stream always differs from ``start``, because it
         contains the beginning of the stream, so that a restart does not choose another one.
         """
-        resolved = self._resolve(start) if isinstance(start, Beginning) else start
+        resolved = self._resolve() if isinstance(start, Beginning) else start
         self.check(resolved)
         if resolved.in_snapshot:
             window = self._snapshot_at(resolved.version, resolved.response_format)
@@ -225,7 +225,7 @@ class Follower:
 
     # === Steps ===
 
-    def _resolve(self, _start: Beginning) -> Offset:
+    def _resolve(self) -> Offset:
         options = self._options
         if options.starting_version == "latest":
             first = self.clock.latest() + 1
@@ -263,15 +263,9 @@ class Follower:
             reached,
             in_snapshot=window.is_snapshot and reached.place != BASE,
             response_format=window.response_format,
-            last_file=self._last_file(window, reached),
+            last_file=None if reached.place == BASE else file_id(window.files_of(reached.version)[reached.place]),
             schema_hash=self._schema_hash,
         )
-
-    @staticmethod
-    def _last_file(window: Window, position: Position) -> str | None:
-        if position.place == BASE:
-            return None
-        return file_id(window.versions[position.version - window.first].files[position.place])
 
     def _between(self, start: Offset, end: Offset) -> Iterator[Selected]:
         """Yield the files between two offsets by window. An end at the base of a version excludes that version."""
@@ -346,7 +340,7 @@ class Follower:
         position = offset.position
         if position.place == BASE or not window.first <= position.version <= window.last:
             return
-        files = window.versions[position.version - window.first].files
+        files = window.files_of(position.version)
         found = file_id(files[position.place]) if position.place < len(files) else None
         if found != offset.last_file:
             raise DataError(
@@ -365,12 +359,8 @@ class Follower:
     def check(self, offset: Offset) -> None:
         """Check an offset against the current table, once for each table and schema.
 
-        Raises
-        ------
-        UsageError
-            It belongs to another table, or another kind of stream.
-        SchemaChangeError
-            The schema changed incompatibly after the offset was written, or this cannot be checked.
+        Raises ``UsageError`` if it belongs to another table or kind of stream, ``SchemaChangeError`` if the schema
+        changed incompatibly after it was written, or if this cannot be checked.
         """
         key = (offset.table_id, offset.schema_hash)
         check_restart(

@@ -20,7 +20,16 @@ from delta_sharing_client.options import ResponseFormat
 SOURCE_VERSION = 1
 
 
-class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    source_version: int = SOURCE_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for Spark's offset log."""
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        return content
+
+
+class Offset(_Stored, frozen=True, kw_only=True, rename="camel"):
     """Everything before ``position`` has been read.
 
     Attributes
@@ -45,7 +54,6 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Fingerprint of the schema under which the stream read.
     """
 
-    source_version: int = SOURCE_VERSION
     table_id: str
     version: int = msgspec.field(name="tableVersion")
     place: int = msgspec.field(name="index")
@@ -65,18 +73,13 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return this offset with another position, and with ``changes`` of other attributes."""
         return replace(self, version=position.version, place=position.place, **changes)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the object for Spark's offset log."""
-        content: dict[str, Any] = msgspec.to_builtins(self)
-        return content
 
+class Beginning(_Stored, frozen=True, kw_only=True, rename="camel"):
+    """The position of a stream whose start is not resolved yet."""
 
-class Beginning:
-    """The position of a stream whose start is not resolved yet. All are equal."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object for Spark's offset log."""
-        return {"sourceVersion": SOURCE_VERSION, "tableId": None, "tableVersion": -1, "index": BASE}
+    table_id: None = None
+    version: int = msgspec.field(name="tableVersion", default=-1)
+    place: int = msgspec.field(name="index", default=BASE)
 
 
 BEGINNING = Beginning()
@@ -84,13 +87,7 @@ AnyOffset = Union[Offset, Beginning]
 
 
 def parse_offset(value: object, words: Words) -> AnyOffset:
-    """Parse a stored offset.
-
-    Raises
-    ------
-    UsageError
-        It is not from this package, or from another version of it.
-    """
+    """Parse a stored offset; ``UsageError`` if it is not from this package, or from another version of it."""
     if not isinstance(value, Mapping):
         raise UsageError(f"Expected an offset of this package in the {words.place}, found {value!r}; {words.anew}.")
     version = value.get("sourceVersion", 0)
@@ -115,13 +112,7 @@ def parse_offset(value: object, words: Words) -> AnyOffset:
 
 
 def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: bool) -> None:
-    """Check that ``offset`` belongs to this table and kind of read.
-
-    Raises
-    ------
-    UsageError
-        It does not; the message has the difference and what to do.
-    """
+    """Raise ``UsageError``, with the difference and what to do, if ``offset`` is of another table or kind of read."""
     if offset.table_id != table_id:
         raise UsageError(
             f"The {words.place} belongs to the table with id '{offset.table_id}', but the table now has the id "
@@ -137,13 +128,7 @@ def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: b
 
 
 def check_order(start: Offset, end: Offset, words: Words) -> None:
-    """Check that ``end`` is not before ``start`` and belongs to the same stream.
-
-    Raises
-    ------
-    UsageError
-        ``end`` is before ``start`` or of another stream; only checkpoints changed by hand have such offsets.
-    """
+    """Raise ``UsageError`` if ``end`` is before ``start`` or of another stream (a checkpoint changed by hand)."""
     backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
     if backwards or end.table_id != start.table_id:
         raise UsageError(
