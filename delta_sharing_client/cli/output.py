@@ -284,12 +284,8 @@ def store_step(
 ) -> None:
     """Write a step into ``folder``, or to stdout if ``None``, and report it; a repeated step replaces its file.
 
-    Raises
-    ------
-    UsageError
-        The folder cannot be written, or has a file of another cursor under this name.
-    DeltaSharingError
-        As ``Read.to_reader``; no file is written then.
+    Raises ``UsageError`` if the folder cannot be written, or has files of another cursor, and the errors of
+    ``Read.to_reader``; no file is written then.
     """
     # Files of every format; most commands write none.
     from delta_sharing_client.outputs.files import write_file, write_stream

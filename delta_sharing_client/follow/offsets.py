@@ -30,28 +30,13 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Offset(_Stored, frozen=True, kw_only=True, rename="camel"):
-    """Everything before ``position`` has been read.
+    """Everything before ``position`` has been read: the versions before ``version``, and its files up to ``place``.
 
-    Attributes
-    ----------
-    table_id:
-        ``metaData.id`` of the table.
-    version, place:
-        The ``position``; files are in order of file id.
-    in_snapshot:
-        Whether ``position`` is in the initial snapshot.
-    first_version:
-        The version at which the stream began: that of its initial snapshot, or the first one of the tail.
-    from_snapshot:
-        Whether the stream began with a snapshot.
-    change_feed:
-        Whether the rows are those of the change feed.
-    response_format:
-        The format whose file ids give the order of files.
-    last_file:
-        The id of the file at ``place``; repeated queries must have the same file there.
-    schema_hash:
-        Fingerprint of the schema under which the stream read.
+    ``first_version`` is the version at which the stream began: that of its initial snapshot if it is
+    ``from_snapshot``, or the first one of the tail. ``in_snapshot`` says that it is still in that snapshot, and
+    ``change_feed`` that its rows are those of the change feed. Files are in order of their ids in
+    ``response_format``; repeated queries must have ``last_file`` at ``place``. ``table_id`` is ``metaData.id`` of the
+    table, and ``schema_hash`` a fingerprint of the schema under which the stream read.
     """
 
     table_id: str

@@ -289,24 +289,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the files between two offsets, packed. Also called first for a replay."""
         with self._telling():
-            return self._partitions(start, end)
-
-    def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
-        self._position = end
-        if isinstance(until, Beginning):
-            if isinstance(begin, Beginning):
-                return []
-            raise UsageError(
-                f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
-            )
-        options = self._table.options
-        asked = ScanRequest(columns=self._columns.paths, filter=options.read.filter)
-        found: list[InputPartition] = []
-        for selected in self._follower.files(begin, until):
-            plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, asked)
-            found += plan_partitions(plan, options, selected.window.plan_id)
-        return found
+            begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
+            self._position = end
+            if isinstance(until, Beginning):
+                if isinstance(begin, Beginning):
+                    return []
+                raise UsageError(
+                    f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
+                )
+            asked = ScanRequest(columns=self._columns.paths, filter=self._table.options.read.filter)
+            found: list[InputPartition] = []
+            for selected in self._follower.files(begin, until):
+                plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, asked)
+                found += plan_partitions(plan, self._table.options, selected.window.plan_id)
+            return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``partition``; runs on an executor."""

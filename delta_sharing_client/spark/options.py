@@ -239,13 +239,8 @@ def _text_of(value: object) -> object:
 
 
 def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return what Spark settings, by their full names, say as options of the data source.
-
-    Raises
-    ------
-    UsageError
-        A value that its option cannot have.
-    """
+    """Return what Spark settings, by their full names, say as options of the data source; ``UsageError`` for a value
+    that its option cannot have."""
     given = {name: value for name, value in settings.items() if name in SETTINGS and value is not None}
     parsed = {SETTINGS[name][0]: SETTINGS[name][1](name, value) for name, value in given.items()}
     return {option: str(value).lower() for option, value in parsed.items()}

@@ -62,16 +62,9 @@ def normalized(location: str) -> str:
 def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> tuple[str, Place]:
     """Return ``location``, by default the table's main one, and its reader. Requests its credentials.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The location is in a store that is not supported.
-    UsageError
-        ``obstore`` is not installed.
-    ProtocolError
-        The server returned credentials of another cloud, or a directory of another machine.
-    RequestError, AuthError, TransportError
-        From the server, which may not support directory access.
+    Raises ``UnsupportedFeatureError`` for another store, ``UsageError`` if ``obstore`` is not installed,
+    ``ProtocolError`` for credentials of another cloud or a directory of another machine, and the errors of the server,
+    which may not support directory access.
     """
     given = rest.temporary_table_credentials(table, location, negotiates=True)
     found = normalized(given.location or location or "")
