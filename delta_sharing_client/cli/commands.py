@@ -384,12 +384,7 @@ def head(
     from delta_sharing_client.outputs.files import json_rows
 
     read = open_table(settings.profile, table).scan(
-        columns=_split(columns),
-        filter=filter_,
-        limit=rows,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
+        _split(columns), filter_, rows, version=version, timestamp=timestamp, row_lineage=row_lineage
     )
     if settings.as_json:
         _write(read, None, FileFormat.JSONL, settings)
@@ -419,12 +414,7 @@ def read_table(
     Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
     """
     read = open_table(settings.profile, table).scan(
-        columns=_split(columns),
-        filter=filter_,
-        limit=limit,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
+        _split(columns), filter_, limit, version=version, timestamp=timestamp, row_lineage=row_lineage
     )
     _print_plan(read, settings) if explain else _write(read, to, file_format, settings)
 

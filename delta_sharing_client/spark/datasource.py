@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -51,53 +52,39 @@ from delta_sharing_client.spark.types import (
 
 # PySpark's data source classes, or replacements for those that this PySpark does not have. PySpark 3.5 has no Python
 # data sources: there the same classes plan and read, and ``to_spark`` passes their tasks to Spark.
-if TYPE_CHECKING:
+HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
+HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
+if TYPE_CHECKING or HAS_DATA_SOURCES:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+else:  # PySpark 3.5
+
+    class DataSource:
+        """Replaces PySpark's class, like those below."""
+
+        def __init__(self, options: Any) -> None:
+            self.options = options
+
+    class DataSourceReader: ...
+
+    class DataSourceStreamReader: ...
+
+    class InputPartition:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+
+if TYPE_CHECKING or HAS_LIMITS:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadMaxBytes,
         ReadMaxFiles,
         SupportsTriggerAvailableNow,
     )
+else:  # PySpark 4.1 and older
+    ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
 
-    HAS_DATA_SOURCES = HAS_LIMITS = True
-else:
-    try:
-        from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-    except ImportError:  # PySpark 3.5
+    class SupportsTriggerAvailableNow: ...
 
-        class DataSource:
-            """Replaces PySpark's class, like those below."""
-
-            def __init__(self, options: Any) -> None:
-                self.options = options
-
-        class DataSourceReader: ...
-
-        class DataSourceStreamReader: ...
-
-        class InputPartition:
-            def __init__(self, value: Any) -> None:
-                self.value = value
-
-        HAS_DATA_SOURCES = False
-    else:
-        HAS_DATA_SOURCES = True
-    try:
-        from pyspark.sql.streaming.datasource import (
-            ReadAllAvailable,
-            ReadMaxBytes,
-            ReadMaxFiles,
-            SupportsTriggerAvailableNow,
-        )
-    except ImportError:  # PySpark 4.1 and older
-        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
-
-        class SupportsTriggerAvailableNow: ...
-
-        HAS_LIMITS = False
-    else:
-        HAS_LIMITS = True
 
 LEAST_PARTITION = 4 * 1024 * 1024
 SIZE_LABEL = "delta-sharing-size:"
