@@ -229,7 +229,8 @@ class _Steps:
         self._request = request
         self._options = options
         self._cursor = cursor
-        self._available_now = available_now
+        # Whether there are no more steps where there is nothing new.
+        self.is_over = available_now
         self._held = contextlib.ExitStack()
         # One thread may close a loop while another one waits for its next step.
         self._mutex = threading.RLock()
@@ -251,7 +252,7 @@ class _Steps:
         with self._telling():
             self._table = FollowedTable(self._rest, request, request.waiting(options), request.polling(options))
             self._follower = Follower(self._table, self._head)
-            if self._available_now:
+            if self.is_over:
                 self._follower.freeze()
 
     def close(self) -> None:
@@ -259,11 +260,6 @@ class _Steps:
         with self._mutex:
             self._is_closed = True
             self._held.close()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there will be no more steps."""
-        return self._available_now
 
     @property
     def wait(self) -> float:
