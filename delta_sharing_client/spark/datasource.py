@@ -448,13 +448,11 @@ class DeltaSharingSource(DataSource):
         self.writer(schema, overwrite)
 
     def _describe(self, operation: Operation) -> TableHead:
-        table = ServedTable(self._parsed, operation)
-        try:
-            if self._parsed.read.version is None and self._parsed.read.timestamp is None:
+        read = self._parsed.read
+        with contextlib.closing(ServedTable(self._parsed, operation)) as table:
+            if read.version is None and read.timestamp is None:
                 return table.describe_loaded(self._parsed.loaded_version)
-            return table.describe(self._parsed.read.version, self._parsed.read.timestamp)
-        finally:
-            table.close()
+            return table.describe(read.version, read.timestamp)
 
 
 class DeltaSharingAlias(DeltaSharingSource):

@@ -219,12 +219,11 @@ def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
 
 def limits(options: ReadOptions) -> dict[str, object]:
     """Return the limits and the access mode in ``options`` as options of the data source."""
-    given = {option: getattr(options, option.field) for option in _LIMITS.values()}
-    return {
-        option.name: _text_of(value)
-        for option, value in given.items()
-        if value not in (None, getattr(ReadOptions(), option.field))
-    }
+    default = ReadOptions()
+    changed = [
+        one for one in _LIMITS.values() if getattr(options, one.field) not in (None, getattr(default, one.field))
+    ]
+    return {option.name: _text_of(getattr(options, option.field)) for option in changed}
 
 
 def _text_of(value: object) -> object:
@@ -546,10 +545,8 @@ def _is_true(given: Mapping[str, str], name: str) -> bool:
 
 
 def _on_change(given: Mapping[str, str]) -> OnChange:
-    for policy in (OnChange.SKIP_CHANGE_COMMITS, OnChange.IGNORE_CHANGES, OnChange.IGNORE_DELETES):
-        if _is_true(given, policy.value):
-            return policy
-    return OnChange.FAIL
+    strongest_first = (OnChange.SKIP_CHANGE_COMMITS, OnChange.IGNORE_CHANGES, OnChange.IGNORE_DELETES)
+    return next((policy for policy in strongest_first if _is_true(given, policy.value)), OnChange.FAIL)
 
 
 def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
