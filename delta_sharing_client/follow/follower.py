@@ -43,51 +43,45 @@ class Selected:
     files: tuple[SharedFile, ...]
 
 
+@dataclasses.dataclass(eq=False)
 class VersionClock:
     """The table's latest version, requested at most once per interval, or frozen for a query that ends by itself.
 
     While the server has not responded for less than ``patience`` seconds, the version stays the same.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[], int],
-        interval: float,
-        now: Callable[[], float] = time.monotonic,
-        patience: float = 0,
-    ) -> None:
-        self._ask = ask
-        self._interval = interval
-        self._now = now
-        self._patience = patience
-        self._silent_since: float | None = None
-        self._asked_at: float | None = None
-        self._frozen = False
-        self.known: int | None = None
-        self.went_back = False
+    ask: Callable[[], int]
+    interval: float
+    now: Callable[[], float] = time.monotonic
+    patience: float = 0
+    known: int | None = None
+    went_back: bool = False
+    _silent_since: float | None = None
+    _asked_at: float | None = None
+    _frozen: bool = False
 
     def freeze(self) -> None:
         """Request the version once more and keep it."""
-        self.known = self._ask()
+        self.known = self.ask()
         self._frozen = True
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the next request."""
-        asked_at = self._now() if self._asked_at is None else self._asked_at
-        return max(0.01, asked_at + self._interval - self._now())
+        asked_at = self.now() if self._asked_at is None else self._asked_at
+        return max(0.01, asked_at + self.interval - self.now())
 
     def latest(self) -> int:
         """Return the latest known version, requested if the interval has passed. It never decreases."""
-        due = self._asked_at is None or self._now() - self._asked_at >= self._interval
+        due = self._asked_at is None or self.now() - self._asked_at >= self.interval
         if self.known is None or (due and not self._frozen):
             try:
-                found = self._ask()
+                found = self.ask()
             except (RequestError, TransportError) as error:
                 self._wait_for(error)
                 return self.known or 0
             self._silent_since = None
-            self._asked_at = self._now()
+            self._asked_at = self.now()
             self.went_back = self.known is not None and found < self.known
             if self.went_back:
                 # The server lags behind, or is one of several: the newer version exists.
@@ -97,15 +91,13 @@ class VersionClock:
 
     def _wait_for(self, error: RequestError | TransportError) -> None:
         """Handle a failed request; raise ``error`` if the server has not responded for ``patience`` seconds."""
-        self._asked_at = self._now()
+        self._asked_at = self.now()
         if self._silent_since is None:
             self._silent_since = self._asked_at
         silent = self._asked_at - self._silent_since
-        if self.known is None or silent >= self._patience or not may_pass(error):
+        if self.known is None or silent >= self.patience or not may_pass(error):
             raise error
-        _LOG.warning(
-            "The server does not answer; the stream waits for it %d s more: %s", self._patience - silent, error
-        )
+        _LOG.warning("The server does not answer; the stream waits for it %d s more: %s", self.patience - silent, error)
 
 
 def may_pass(error: DeltaSharingError) -> bool:

@@ -219,24 +219,22 @@ def follow(
     return Follow(rest, request, options, Path(os.path.abspath(cursor)), trigger == AVAILABLE_NOW)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Steps:
     """One loop over a table: its cursor file and the next step."""
 
-    def __init__(
-        self, rest: RestClient, request: FollowRequest, options: ReadOptions, cursor: CursorFile, available_now: bool
-    ) -> None:
-        self._rest = rest
-        self._request = request
-        self._options = options
-        self._cursor = cursor
-        # Whether there are no more steps where there is nothing new.
-        self.is_over = available_now
-        self._held = contextlib.ExitStack()
-        # One thread may close a loop while another one waits for its next step.
-        self._mutex = threading.RLock()
-        self._is_closed = False
-        self._repeats = False
-        self.state: State
+    _rest: RestClient
+    _request: FollowRequest
+    _options: ReadOptions
+    _cursor: CursorFile
+    # Whether there are no more steps where there is nothing new.
+    is_over: bool
+    state: State = dataclasses.field(init=False)
+    _held: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
+    # One thread may close a loop while another one waits for its next step.
+    _mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+    _is_closed: bool = False
+    _repeats: bool = False
 
     def begin(self) -> None:
         """Lock the cursor and request the metadata."""

@@ -179,6 +179,7 @@ def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed
         )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BatchReader(DataSourceReader):
     """Reads a snapshot or a change feed.
 
@@ -186,11 +187,10 @@ class BatchReader(DataSourceReader):
     DataFrame, so a source that uses them returns wrong rows. Filters come as the option ``filter``.
     """
 
-    def __init__(self, table: ServedTable, columns: Columns, version: int, *, narrowed: bool = False) -> None:
-        self._table = table
-        self._columns = columns
-        self._version = version
-        self._narrowed = narrowed
+    _table: ServedTable
+    _columns: Columns
+    _version: int
+    _is_narrowed: bool = False
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the packed files, like ``plan``."""
@@ -204,10 +204,10 @@ class BatchReader(DataSourceReader):
             check_unchanged(schema_to_json(found.context.schema), options, self._columns.schema, self._table.name)
             tasks = packed_if_many(found.files, read_cost, options.max_partition_bytes)
         if isinstance(tasks, PackedTasks) and options.read.limit is None:
-            warn_of_large_read(len(tasks), tasks.bytes, options, narrowed=self._narrowed)
+            warn_of_large_read(len(tasks), tasks.bytes, options, narrowed=self._is_narrowed)
             return plan_packed(found, tasks, options)
         plan = ScanPlan(context=found.context, tasks=list(tasks), limit=found.limit)
-        warn_of_large_read(len(plan.tasks), plan.bytes, options, narrowed=self._narrowed)
+        warn_of_large_read(len(plan.tasks), plan.bytes, options, narrowed=self._is_narrowed)
         return plan_partitions(plan, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -217,12 +217,12 @@ class BatchReader(DataSourceReader):
             yield from partition.read(target_schema(self._columns.schema))
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CheckReader(DataSourceReader):
     """Reads the table of the self-check."""
 
-    def __init__(self, schema: StructType, pushed: Pushed) -> None:
-        self._schema = schema
-        self._pushed = pushed
+    _schema: StructType
+    _pushed: Pushed
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one, without content."""
@@ -423,7 +423,7 @@ class DeltaSharingSource(DataSource):
         columns = narrowed_columns(schema_string, options, schema)
         whole = relation_columns(schema_string, options).schema
         version = described.version if loaded is None else loaded
-        return BatchReader(ServedTable(options, operation), columns, version, narrowed=columns.schema != whole)
+        return BatchReader(ServedTable(options, operation), columns, version, columns.schema != whole)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         """Return the reader of a streaming query."""
