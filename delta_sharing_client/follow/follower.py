@@ -147,10 +147,6 @@ class Follower:
         self._window: Window | None = None
         self._checked: set[tuple[str, str]] = set()
 
-    def freeze(self) -> None:
-        """Make the current version of the table the last one, for a query that ends there."""
-        self.clock.freeze()
-
     def reported(self) -> Offset | None:
         """Return the offset after the latest known version, ``None`` if none is known; sends no request."""
         if self.clock.known is None:

@@ -251,7 +251,7 @@ class _Steps:
             self._table = FollowedTable(self._rest, request, request.waiting(options), request.polling(options))
             self._follower = Follower(self._table, self._head)
             if self.is_over:
-                self._follower.freeze()
+                self._follower.clock.freeze()
 
     def close(self) -> None:
         """Unlock the cursor."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client import durable
 from delta_sharing_client.delta.value_texts import non_finite
-from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
 from delta_sharing_client.plan.columns import check_nothing_left_out
@@ -60,8 +60,6 @@ def write_file(
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
             raise
-    except DeltaSharingError:
-        raise
     except OSError as error:
         reason = error.strerror or "the system refused it"
         first = "Make room, or c" if error.errno in NO_ROOM else "C"
