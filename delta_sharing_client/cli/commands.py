@@ -4,6 +4,7 @@ What a command needs is imported when it runs: ``--help`` and completion answer 
 """
 
 import datetime
+import importlib.util
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,14 @@ from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, for
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from delta_sharing_client.cli import output
     from delta_sharing_client.reads import Read
+else:
+    # Most of it is a library for tables and colors; it is imported on the first use.
+    _spec = importlib.util.find_spec("delta_sharing_client.cli.output")
+    _spec.loader = importlib.util.LazyLoader(_spec.loader)
+    output = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(output)
 
 
 def _print_version(asked: bool) -> None:
@@ -147,8 +155,6 @@ def tree(settings: Settings) -> None:
     Example: delta-sharing ls
     Example: delta-sharing ls --json
     """
-    from delta_sharing_client.cli import output
-
     client = open_client(settings.profile)
     shared: dict[str, dict[str, list[str]]] = {}
     for share in client.list_shares():
@@ -190,8 +196,6 @@ def profile_check(settings: Settings) -> None:
     Example: delta-sharing profile check --profile demo.share
     Example: delta-sharing profile check --json
     """
-    from delta_sharing_client.cli import output
-
     client = open_client(settings.profile)
     used = client.rest.profile
     shares = [share.name for share in client.list_shares()]
@@ -223,8 +227,6 @@ def describe(
     Example: delta-sharing describe demo.shop.orders
     Example: delta-sharing describe demo.shop.orders --version 0 --json
     """
-    from delta_sharing_client.cli import output
-
     facts, columns = output.describe_table(open_table(settings.profile, table), version, timestamp)
     if settings.as_json:
         output.print_json({**facts, "columns": columns})
@@ -327,8 +329,6 @@ def history(
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
     """
-    from delta_sharing_client.cli import output
-
     versions = open_table(settings.profile, table).history(starting_version)
     columns = ["version", "timestamp", "operation", "inserts", "updates", "deletes"]
     items = [
@@ -357,8 +357,6 @@ def credentials(
     Example: delta-sharing credentials demo.shop.orders
     Example: delta-sharing credentials demo.shop.orders --json --show-secrets
     """
-    from delta_sharing_client.cli import output
-
     client = open_client(settings.profile)
     found = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
     _print_facts(output.storage_facts(found, show_secrets), settings)
@@ -383,16 +381,10 @@ def head(
     Example: delta-sharing head demo.shop.orders
     Example: delta-sharing head demo.shop.orders -n 3 --columns order_id,amount
     """
-    from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import json_rows
 
     read = open_table(settings.profile, table).scan(
-        columns=_split(columns),
-        filter=filter_,
-        limit=rows,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
+        _split(columns), filter_, rows, version=version, timestamp=timestamp, row_lineage=row_lineage
     )
     if settings.as_json:
         _write(read, None, FileFormat.JSONL, settings)
@@ -422,12 +414,7 @@ def read_table(
     Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
     """
     read = open_table(settings.profile, table).scan(
-        columns=_split(columns),
-        filter=filter_,
-        limit=limit,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
+        _split(columns), filter_, limit, version=version, timestamp=timestamp, row_lineage=row_lineage
     )
     _print_plan(read, settings) if explain else _write(read, to, file_format, settings)
 
@@ -444,7 +431,6 @@ def sql(
     Example: delta-sharing sql "SELECT max(amount) FROM demo.shop.orders"
     Example: delta-sharing sql "SELECT * FROM demo.shop.orders" -o all.parquet
     """
-    from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import json_rows
 
     with run_sql(settings.profile, query) as reader:
@@ -524,8 +510,6 @@ def follow_table(
     Example: delta-sharing follow demo.shop.orders --cursor c --available-now
     Example: delta-sharing follow demo.shop.orders --cursor c -o d --available-now
     """
-    from delta_sharing_client.cli import output
-
     is_number = starting_version is not None and starting_version.isdigit()
     steps = open_table(settings.profile, table).follow(
         cursor,
@@ -566,8 +550,6 @@ def copy(
     Example: delta-sharing copy demo.shop.orders orders
     Example: delta-sharing copy demo.shop.orders orders --keep-days 1 --json
     """
-    from delta_sharing_client.cli import output
-
     if watch is not None and (version is not None or timestamp is not None):
         raise UsageError("The option --watch follows the latest version. Leave out --version and --timestamp.")
     shared, shown = open_table(settings.profile, table), None
@@ -608,8 +590,6 @@ def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS"
 
 
 def _print_plan(read: "Read", settings: Settings) -> None:
-    from delta_sharing_client.cli import output
-
     text = read.explain()
     output.print_json({"plan": text.splitlines()}) if settings.as_json else output.print_text(text)
 
@@ -623,7 +603,6 @@ def _write(read: "Read", to: Path | None, file_format: FileFormat | None, settin
 def _write_rows(
     reader: "pa.RecordBatchReader", to: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
-    from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import write_file, write_stream
 
     if settings.as_json:
@@ -641,27 +620,19 @@ def _write_rows(
 
 
 def _note_cost(read: "Read", settings: Settings) -> None:
-    from delta_sharing_client.cli import output
-
     if settings.verbose and read.report is not None:
         output.print_note(str(read.report))
 
 
 def _print_facts(facts: Mapping[str, object], settings: Settings) -> None:
-    from delta_sharing_client.cli import output
-
     output.print_json(facts) if settings.as_json else output.print_facts(facts)
 
 
 def _print_number(name: str, number: int, settings: Settings) -> None:
-    from delta_sharing_client.cli import output
-
     output.print_json({name: number} if settings.as_json else number)
 
 
 def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str], settings: Settings) -> None:
-    from delta_sharing_client.cli import output
-
     output.print_json(list(items)) if settings.as_json else output.print_items(items, columns)
 
 

@@ -53,10 +53,8 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
     # On a narrow terminal the first column, a name or an id, is shortened, and the others stay.
     others = sum(_GAP + max(len(name), *(text.cell_len for text in texts[name]), 0) for name in shown[1:])
     room = max(_NARROWEST_COLUMN, _console(sys.stdout).width - others)
-    table = _table(shown, [values[name] for name in shown], [room] + [None] * (len(shown) - 1))
-    for row in zip(*texts.values(), strict=True):
-        table.add_row(*row)
-    _print(table)
+    longest = [room] + [None] * (len(shown) - 1)
+    _print_table(list(texts.items()), [values[name] for name in shown], longest)
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
@@ -71,11 +69,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> No
     for number, block in enumerate(_blocks(columns, width, longest)):
         if number:
             _print(Text())
-        shown = [name for name, _ in block]
-        table = _table(shown, [[row[name] for row in rows] for name in shown], [longest] * len(shown))
-        for texts in zip(*(texts for _, texts in block), strict=True):
-            table.add_row(*texts)
-        _print(table)
+        _print_table(block, [[row[name] for row in rows] for name, _ in block], [longest] * len(block))
     if shortened:
         print_note(f"{shortened} values are shortened; --json shows them whole.")
 
@@ -143,13 +137,15 @@ def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
     yield block
 
 
-def _table(names: Sequence[str], values: Sequence[Sequence[object]], longest: Sequence[int | None]) -> Table:
-    """Return an empty table; columns of numbers are right-aligned, ``longest`` has the maximum widths."""
+def _print_table(columns: _Columns, values: Sequence[Sequence[object]], longest: Sequence[int | None]) -> None:
+    """Print ``columns`` of ``values``; numbers are right-aligned, ``longest`` has the maximum widths."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-    for name, column, width in zip(names, values, longest, strict=True):
+    for (name, _), column, width in zip(columns, values, longest, strict=True):
         side: Literal["left", "right"] = "right" if _is_number(column) else "left"
         table.add_column(cell(name), overflow="ellipsis", no_wrap=True, max_width=width, justify=side)
-    return table
+    for row in zip(*(texts for _, texts in columns), strict=True):
+        table.add_row(*row)
+    _print(table)
 
 
 def _is_number(column: Sequence[object]) -> bool:
@@ -284,12 +280,8 @@ def store_step(
 ) -> None:
     """Write a step into ``folder``, or to stdout if ``None``, and report it; a repeated step replaces its file.
 
-    Raises
-    ------
-    UsageError
-        The folder cannot be written, or has a file of another cursor under this name.
-    DeltaSharingError
-        As ``Read.to_reader``; no file is written then.
+    Raises ``UsageError`` if the folder cannot be written, or has files of another cursor, and the errors of
+    ``Read.to_reader``; no file is written then.
     """
     # Files of every format; most commands write none.
     from delta_sharing_client.outputs.files import write_file, write_stream

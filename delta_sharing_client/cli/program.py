@@ -306,8 +306,8 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
         try:
             relation = connection.sql(query)
             yield reader_of(relation)
-        except duckdb.CatalogException as error:
-            missing = _MISSING.search(str(error))
+        except duckdb.Error as error:
+            missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
             if missing is None:
                 raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
             # What DuckDB finds near the name are tables of its own.
@@ -315,8 +315,6 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
                 f"The SQL names the table '{missing[1]}', and a shared table is named in full, as share.schema.table."
                 f"{_full_names(client, missing[1])}"
             ) from None
-        except duckdb.Error as error:
-            raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
 
 
 def _tables_of(query: str) -> list[TableName]:

@@ -47,19 +47,8 @@ class Budget:
 def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> Position:
     """Return the position after the files of ``offered`` that ``budget`` admits after ``start``.
 
-    Parameters
-    ----------
-    start:
-        Where the batch begins.
-    offered:
-        Consecutive versions from ``start.version`` on.
-    budget:
-        The limits.
-
-    Returns
-    -------
-    ``start`` if nothing is offered. After the last file of a version, the position is the base of the next one.
-    Versions without files use none of the budget.
+    ``offered`` are consecutive versions from ``start.version`` on. If there are none, the result is ``start``. After
+    the last file of a version, the position is the base of the next one. Versions without files use none of the budget.
     """
     files_left, bytes_left = budget.files, budget.bytes
     position, open_unit = start, None
@@ -84,19 +73,9 @@ def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> P
 def appended_files(files: Sequence[SharedFile], version: int, on_change: OnChange) -> list[SharedFile]:
     """Return the added files of a commit that an append stream reads, in order of file id.
 
-    Parameters
-    ----------
-    files:
-        The files of the commit that change data.
-    version:
-        Its version, for the error.
-    on_change:
-        What to do if files are removed. ``IGNORE_CHANGES`` returns rewritten files, so their old rows are repeated.
-
-    Raises
-    ------
-    DataError
-        Files are removed and ``on_change`` does not allow it. The message names the version and the option.
+    ``files`` are those of ``version`` that change data. Raises ``DataError``, with the version and the option that
+    helps, if files are removed and ``on_change`` does not allow it. ``IGNORE_CHANGES`` returns rewritten files, so
+    their old rows are repeated.
     """
     adds = [file for file in files if isinstance(file.action, AddFile)]
     removes = [file for file in files if isinstance(file.action, RemoveFile)]

@@ -43,51 +43,45 @@ class Selected:
     files: tuple[SharedFile, ...]
 
 
+@dataclasses.dataclass(eq=False)
 class VersionClock:
     """The table's latest version, requested at most once per interval, or frozen for a query that ends by itself.
 
     While the server has not responded for less than ``patience`` seconds, the version stays the same.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[], int],
-        interval: float,
-        now: Callable[[], float] = time.monotonic,
-        patience: float = 0,
-    ) -> None:
-        self._ask = ask
-        self._interval = interval
-        self._now = now
-        self._patience = patience
-        self._silent_since: float | None = None
-        self._asked_at: float | None = None
-        self._frozen = False
-        self.known: int | None = None
-        self.went_back = False
+    ask: Callable[[], int]
+    interval: float
+    now: Callable[[], float] = time.monotonic
+    patience: float = 0
+    known: int | None = None
+    went_back: bool = False
+    _silent_since: float | None = None
+    _asked_at: float | None = None
+    _frozen: bool = False
 
     def freeze(self) -> None:
         """Request the version once more and keep it."""
-        self.known = self._ask()
+        self.known = self.ask()
         self._frozen = True
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the next request."""
-        asked_at = self._now() if self._asked_at is None else self._asked_at
-        return max(0.01, asked_at + self._interval - self._now())
+        asked_at = self.now() if self._asked_at is None else self._asked_at
+        return max(0.01, asked_at + self.interval - self.now())
 
     def latest(self) -> int:
         """Return the latest known version, requested if the interval has passed. It never decreases."""
-        due = self._asked_at is None or self._now() - self._asked_at >= self._interval
+        due = self._asked_at is None or self.now() - self._asked_at >= self.interval
         if self.known is None or (due and not self._frozen):
             try:
-                found = self._ask()
+                found = self.ask()
             except (RequestError, TransportError) as error:
                 self._wait_for(error)
                 return self.known or 0
             self._silent_since = None
-            self._asked_at = self._now()
+            self._asked_at = self.now()
             self.went_back = self.known is not None and found < self.known
             if self.went_back:
                 # The server lags behind, or is one of several: the newer version exists.
@@ -97,15 +91,13 @@ class VersionClock:
 
     def _wait_for(self, error: RequestError | TransportError) -> None:
         """Handle a failed request; raise ``error`` if the server has not responded for ``patience`` seconds."""
-        self._asked_at = self._now()
+        self._asked_at = self.now()
         if self._silent_since is None:
             self._silent_since = self._asked_at
         silent = self._asked_at - self._silent_since
-        if self.known is None or silent >= self._patience or not may_pass(error):
+        if self.known is None or silent >= self.patience or not may_pass(error):
             raise error
-        _LOG.warning(
-            "The server does not answer; the stream waits for it %d s more: %s", self._patience - silent, error
-        )
+        _LOG.warning("The server does not answer; the stream waits for it %d s more: %s", self.patience - silent, error)
 
 
 def may_pass(error: DeltaSharingError) -> bool:
@@ -155,15 +147,11 @@ class Follower:
         self._window: Window | None = None
         self._checked: set[tuple[str, str]] = set()
 
-    def freeze(self) -> None:
-        """Make the current version of the table the last one, for a query that ends there."""
-        self.clock.freeze()
-
     def reported(self) -> Offset | None:
         """Return the offset after the latest known version, ``None`` if none is known; sends no request."""
         if self.clock.known is None:
             return None
-        return self._offset(Position(self.clock.known + 1), self.clock.known, from_snapshot=False)
+        return self._offset(self.clock.known + 1, self.clock.known, is_snapshot=False)
 
     def budget(self) -> Budget:
         """Return the limits of one batch."""
@@ -176,25 +164,25 @@ class Follower:
         A ``budget`` of ``None`` is no limit. The first result of a new stream always differs from ``start``, because it
         contains the beginning of the stream, so that a restart does not choose another one.
         """
-        resolved = self._resolve(start) if isinstance(start, Beginning) else start
+        resolved = self._resolve() if isinstance(start, Beginning) else start
         self.check(resolved)
         if resolved.in_snapshot:
-            window = self._snapshot_at(resolved.position.version, resolved.response_format)
+            window = self._snapshot_at(resolved.version, resolved.response_format)
             return self._advance(resolved, window, budget)
         latest = self.clock.latest()
         if self.clock.went_back:
             self._check_same_table(resolved)
         # A stream may start at a future version; after it has read rows, it cannot be ahead of the table.
-        if resolved.position.version > max(latest + 1, resolved.first_version):
+        if resolved.version > max(latest + 1, resolved.first_version):
             raise DataError(
-                f"The {self._words.place} is at version {resolved.position.version} of the table, whose latest "
+                f"The {self._words.place} is at version {resolved.version} of the table, whose latest "
                 f"version is {latest}: the table was restored from an older copy, or the server lags behind. Try again "
                 f"later; otherwise {self._words.anew}.",
                 table=self._table.name,
                 version=latest,
             )
         current = resolved
-        while current.position.version <= latest:
+        while current.version <= latest:
             window = self._tail_at(current, latest)
             reached = self._advance(current, window, budget)
             found_files = any(True for selected in self._between(current, reached) if selected.files)
@@ -220,12 +208,12 @@ class Follower:
 
     def forget_before(self, end: Offset) -> None:
         """Drop cached versions before ``end``."""
-        if self._window is not None and self._window.last < end.position.version:
+        if self._window is not None and self._window.last < end.version:
             self._window = None
 
     # === Steps ===
 
-    def _resolve(self, _start: Beginning) -> Offset:
+    def _resolve(self) -> Offset:
         options = self._options
         if options.starting_version == "latest":
             first = self.clock.latest() + 1
@@ -235,67 +223,60 @@ class Follower:
             first = self._table.version_from(options.starting_timestamp)
         else:
             version = self.clock.latest()
-            return dataclasses.replace(self._offset(Position(version), version, from_snapshot=True), in_snapshot=True)
-        return self._offset(Position(first), first, from_snapshot=False)
+            return self._offset(version, version, is_snapshot=True)
+        return self._offset(first, first, is_snapshot=False)
 
-    def _offset(self, position: Position, first: int, *, from_snapshot: bool) -> Offset:
+    def _offset(self, version: int, first: int, *, is_snapshot: bool) -> Offset:
         return Offset(
             table_id=self._stream.metadata.id,
-            position=position,
-            in_snapshot=False,
+            version=version,
+            place=BASE,
+            in_snapshot=is_snapshot,
             first_version=first,
-            from_snapshot=from_snapshot,
+            from_snapshot=is_snapshot,
             change_feed=self._options.read_change_feed,
             response_format=self._options.read.response_format,
-            last_file=None,
             schema_hash=self._schema_hash,
         )
 
     def _advance(self, start: Offset, window: Window, budget: Budget | None) -> Offset:
-        waiting = [version for version in window.versions if version.version >= start.position.version]
+        waiting = [version for version in window.versions if version.version >= start.version]
         offered = itertools.takewhile(lambda version: version.problem is None, waiting)
         reached = admit(start.position, offered, budget or Budget())
         if reached == start.position:
             if waiting and waiting[0].problem is not None:
                 raise waiting[0].problem
             return start
-        return dataclasses.replace(
-            start,
-            position=reached,
+        return start.at(
+            reached,
             in_snapshot=window.is_snapshot and reached.place != BASE,
             response_format=window.response_format,
-            last_file=self._last_file(window, reached),
+            last_file=None if reached.place == BASE else file_id(window.files_of(reached.version)[reached.place]),
             schema_hash=self._schema_hash,
         )
-
-    @staticmethod
-    def _last_file(window: Window, position: Position) -> str | None:
-        if position.place == BASE:
-            return None
-        return file_id(window.versions[position.version - window.first].files[position.place])
 
     def _between(self, start: Offset, end: Offset) -> Iterator[Selected]:
         """Yield the files between two offsets by window. An end at the base of a version excludes that version."""
         current = start
         if start.in_snapshot:
-            window = self._snapshot_at(start.position.version, end.response_format)
+            window = self._snapshot_at(start.version, end.response_format)
             self._check_place(window, start)
             yield Selected(window, tuple(self._selected(window.versions[0], start.position, end.position)))
-            current = dataclasses.replace(start, position=Position(start.position.version + 1), in_snapshot=False)
-        last = end.position.version if end.position.place != BASE else end.position.version - 1
-        while not end.in_snapshot and current.position.version <= last:
+            current = start.at(Position(start.version + 1), in_snapshot=False)
+        last = end.version if end.place != BASE else end.version - 1
+        while not end.in_snapshot and current.version <= last:
             window = self._tail_at(current, last, end.response_format)
             self._check_place(window, current)
-            if end.position.place != BASE and window.first <= end.position.version <= window.last:
+            if end.place != BASE and window.first <= end.version <= window.last:
                 self._check_place(window, end)
             files: list[SharedFile] = []
             for version in window.versions:
-                if current.position.version <= version.version <= last:
+                if current.version <= version.version <= last:
                     if version.problem is not None:
                         raise version.problem
                     files += self._selected(version, current.position, end.position)
             yield Selected(window, tuple(files))
-            current = dataclasses.replace(current, position=Position(min(window.last, last) + 1), last_file=None)
+            current = current.at(Position(min(window.last, last) + 1), last_file=None)
 
     @staticmethod
     def _selected(version: VersionFiles, start: Position, end: Position) -> Sequence[SharedFile]:
@@ -312,10 +293,10 @@ class Follower:
         return held
 
     def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> Window:
-        first = start.position.version
+        first = start.version
         # The order of files in a version depends on the format; between versions, any format works.
         wanted = self._options.read.response_format
-        if start.position.place != BASE:
+        if start.place != BASE:
             wanted = start.response_format
         if end_format is not None:
             wanted = end_format
@@ -347,7 +328,7 @@ class Follower:
         position = offset.position
         if position.place == BASE or not window.first <= position.version <= window.last:
             return
-        files = window.versions[position.version - window.first].files
+        files = window.files_of(position.version)
         found = file_id(files[position.place]) if position.place < len(files) else None
         if found != offset.last_file:
             raise DataError(
@@ -361,19 +342,13 @@ class Follower:
     # === Checks ===
 
     def _beginning_of(self, end: Offset) -> Offset:
-        return dataclasses.replace(
-            end, position=Position(end.first_version), in_snapshot=end.from_snapshot, last_file=None
-        )
+        return end.at(Position(end.first_version), in_snapshot=end.from_snapshot, last_file=None)
 
     def check(self, offset: Offset) -> None:
         """Check an offset against the current table, once for each table and schema.
 
-        Raises
-        ------
-        UsageError
-            It belongs to another table, or another kind of stream.
-        SchemaChangeError
-            The schema changed incompatibly after the offset was written, or this cannot be checked.
+        Raises ``UsageError`` if it belongs to another table or kind of stream, ``SchemaChangeError`` if the schema
+        changed incompatibly after it was written, or if this cannot be checked.
         """
         key = (offset.table_id, offset.schema_hash)
         check_restart(

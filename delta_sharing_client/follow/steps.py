@@ -6,41 +6,39 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import json
 import math
 import os
 import threading
 import time
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
+from delta_sharing_client import durable
 from delta_sharing_client.delta.actions import Metadata, SharedFile
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DataError, DeltaSharingError, SchemaChangeError, UsageError
+from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.follow.follower import Follower, with_way_out
-from delta_sharing_client.follow.offsets import Beginning, Offset
-from delta_sharing_client.follow.request import FollowRequest
+from delta_sharing_client.follow.offsets import BEGINNING, AnyOffset, Beginning, Offset, parse_offset
+from delta_sharing_client.follow.request import FollowRequest, Words
 from delta_sharing_client.follow.table import FollowedTable, Window
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.request import ChangesRequest, as_of_now
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import asynchronously
 
 if TYPE_CHECKING:
     import pyspark.sql
-import json
-import uuid
-from typing import Any
-
-from delta_sharing_client import durable
-from delta_sharing_client.file_lock import FileLock
-from delta_sharing_client.follow.offsets import BEGINNING, AnyOffset, parse_offset
-from delta_sharing_client.follow.request import Words
-from delta_sharing_client.protocol.names import TableName
 
 AVAILABLE_NOW = "available-now"
 
@@ -221,23 +219,22 @@ def follow(
     return Follow(rest, request, options, Path(os.path.abspath(cursor)), trigger == AVAILABLE_NOW)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Steps:
     """One loop over a table: its cursor file and the next step."""
 
-    def __init__(
-        self, rest: RestClient, request: FollowRequest, options: ReadOptions, cursor: CursorFile, available_now: bool
-    ) -> None:
-        self._rest = rest
-        self._request = request
-        self._options = options
-        self._cursor = cursor
-        self._available_now = available_now
-        self._held = contextlib.ExitStack()
-        # One thread may close a loop while another one waits for its next step.
-        self._mutex = threading.RLock()
-        self._is_closed = False
-        self._repeats = False
-        self.state: State
+    _rest: RestClient
+    _request: FollowRequest
+    _options: ReadOptions
+    _cursor: CursorFile
+    # Whether there are no more steps where there is nothing new.
+    is_over: bool
+    state: State = dataclasses.field(init=False)
+    _held: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
+    # One thread may close a loop while another one waits for its next step.
+    _mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+    _is_closed: bool = False
+    _repeats: bool = False
 
     def begin(self) -> None:
         """Lock the cursor and request the metadata."""
@@ -253,19 +250,14 @@ class _Steps:
         with self._telling():
             self._table = FollowedTable(self._rest, request, request.waiting(options), request.polling(options))
             self._follower = Follower(self._table, self._head)
-            if self._available_now:
-                self._follower.freeze()
+            if self.is_over:
+                self._follower.clock.freeze()
 
     def close(self) -> None:
         """Unlock the cursor."""
         with self._mutex:
             self._is_closed = True
             self._held.close()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there will be no more steps."""
-        return self._available_now
 
     @property
     def wait(self) -> float:
@@ -348,16 +340,16 @@ class _Steps:
         files = [file for selected in found for file in selected.files]
         if len(files) != state.files:
             raise DataError(
-                f"The changes up to version {end.position.version - 1} had {state.files} files when they were handed "
+                f"The changes up to version {end.version - 1} had {state.files} files when they were handed "
                 f"out first, and have {len(files)} now: the provider has removed some. To go on without them, "
                 f"{self._cursor.words.anew}.",
                 table=self._table.name,
             )
-        first = start.position.version if isinstance(start, Offset) else end.first_version
+        first = start.version if isinstance(start, Offset) else end.first_version
         if window.is_snapshot:
             first = last = window.first
         else:
-            last = end.position.version - 1
+            last = end.version - 1
         read = self._request.read
         return FollowedChanges(
             rest=self._rest,
@@ -407,18 +399,6 @@ class _Steps:
 _FORM = 1
 
 
-def words_of(path: Path) -> Words:
-    """Return the words of messages about the cursor at ``path``."""
-    return Words(
-        place=f"cursor '{path}'",
-        anew=f"delete '{path}' or choose another cursor, and follow the table again",
-        again="follow the table again",
-        batch="step",
-        starting_version="'starting_version'",
-        max_outage="With 'max_outage', in seconds, a longer outage is waited for.",
-    )
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
     """The content of a cursor: ``number`` steps are committed, up to ``committed``; the next one ends at ``begun``.
@@ -439,25 +419,26 @@ class CursorFile:
     The end of a step is saved before its rows are returned, and the step is saved as committed after they are stored. A
     reader that crashes in between gets the same step again, even if the table has changed::
 
-        {"cursor": 1, "id": "5f3a...", "endpoint": "https://...", "table": "share.schema.table",
+        {"cursor": 1, "endpoint": "https://...", "table": "share.schema.table", "id": "5f3a...",
          "number": 4, "committed": {offset}, "begun": {offset} or null, "files": 2}
     """
 
     def __init__(self, path: Path, table: TableName, endpoint: str) -> None:
         self.path = path
-        self.words = words_of(path)
+        self.words = Words(
+            place=f"cursor '{path}'",
+            anew=f"delete '{path}' or choose another cursor, and follow the table again",
+            again="follow the table again",
+            batch="step",
+            starting_version="'starting_version'",
+            max_outage="With 'max_outage', in seconds, a longer outage is waited for.",
+        )
         self._table = str(table)
         self._endpoint = endpoint
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the cursor for this process.
-
-        Raises
-        ------
-        UsageError
-            Another program uses it, or the file cannot be written.
-        """
+        """Lock the cursor for this process; ``UsageError`` if another program uses it or the file cannot be written."""
         taken = (
             f"The cursor '{self.path}' is in use: another program follows the table with it. End that one, or choose "
             "another cursor."
@@ -470,10 +451,7 @@ class CursorFile:
     def read(self) -> State:
         """Return the state of the cursor, or a new one if there is no file.
 
-        Raises
-        ------
-        UsageError
-            The file is not a cursor, or belongs to another table or server.
+        Raises ``UsageError`` if the file is not a cursor, or of another table or server.
         """
         try:
             text = self.path.read_bytes()
@@ -496,24 +474,12 @@ class CursorFile:
     def write(self, state: State) -> None:
         """Replace the file atomically and durably. The caller must hold the cursor.
 
-        Raises
-        ------
-        UsageError
-            The file cannot be written; the old one remains.
+        Raises ``UsageError`` if the file cannot be written; the old one remains.
         """
-        content = {
-            "cursor": _FORM,
-            "id": state.id,
-            "endpoint": self._endpoint,
-            "table": self._table,
-            "number": state.number,
-            "committed": state.committed.to_json(),
-            "begun": None if state.begun is None else state.begun.to_json(),
-            "files": state.files,
-        }
+        at = {"cursor": _FORM, "endpoint": self._endpoint, "table": self._table}
         with self._writing():
             temporary = self._beside("part")
-            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            temporary.write_text(json.dumps({**at, **msgspec.to_builtins(state)}, indent=1), encoding="utf-8")
             durable.replace(temporary, self.path)
 
     def _parsed(self, text: bytes) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class Window:
     is_snapshot: bool
     plan_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
+    def files_of(self, version: int) -> Sequence[SharedFile]:
+        """Return the files of one of the versions, in order."""
+        return self.versions[version - self.first].files
+
 
 class FollowedTable:
     """A shared table. ``options`` are for requests for its rows, ``polling`` for those for its latest version."""
@@ -141,10 +145,8 @@ class FollowedTable:
     def snapshot_window(self, version: int, stream: TableHead, response_format: ResponseFormat) -> Window:
         """Return the files of the snapshot at ``version``, in order of file id.
 
-        Raises
-        ------
-        SchemaChangeError
-            The metadata at ``version`` does not fit ``stream``: it changed after the stream was loaded.
+        Raises ``SchemaChangeError`` if the metadata at ``version`` does not fit ``stream``: it changed after the stream
+        was loaded.
         """
         query = QueryRequest(version=version, include_refresh_token=False)
         answer = query_table(self._rest, self.request.table, query, response_format=response_format)
@@ -159,12 +161,7 @@ class FollowedTable:
         """Return the files of the versions ``first`` to ``last`` for a stream with the metadata ``stream``.
 
         A version that the stream cannot read has a ``problem`` instead of files. It is not raised here, because the
-        versions before it can be read.
-
-        Raises
-        ------
-        DataError
-            The server no longer has ``first``.
+        versions before it can be read. Raises ``DataError`` if the server no longer has ``first``.
         """
         query: QueryRequest | ChangesQuery
         try:
@@ -344,9 +341,9 @@ class FollowedTable:
                     table=self.name,
                     version=version,
                 )
-            return (
-                None if difference(metadata, stream.metadata) is None else self.schema_change(version, metadata, stream)
-            )
+            if difference(metadata, stream.metadata) is not None:
+                return self.schema_change(version, metadata, stream)
+            return None
         except DeltaSharingError as error:
             return error
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -19,12 +19,11 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client import durable
 from delta_sharing_client.delta.value_texts import non_finite
-from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
 from delta_sharing_client.plan.columns import check_nothing_left_out
 
-Write = Callable[[pa.RecordBatch], None]
 _TEMPORARY_SUFFIX = ".part"
 _LONGEST_PREFIX = 200
 
@@ -61,8 +60,6 @@ def write_file(
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
             raise
-    except DeltaSharingError:
-        raise
     except OSError as error:
         reason = error.strerror or "the system refused it"
         first = "Make room, or c" if error.errno in NO_ROOM else "C"
@@ -111,9 +108,9 @@ def _remove_left_behind(target: Path) -> None:
 def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, file_format: FileFormat) -> int:
     """Write ``batches``, which all have ``schema``, to ``sink`` as they arrive and return the number of rows."""
     rows = 0
-    with _WRITERS[file_format](sink, schema) as write:
+    with _WRITERS[file_format](sink, schema) as writer:
         for batch in batches:
-            write(batch)
+            writer.write_batch(batch)
             rows += batch.num_rows
     return rows
 
@@ -147,37 +144,29 @@ def json_values(array: pa.Array) -> list[object]:
     return [_scalar(value) for value in array.to_pylist()]
 
 
-@contextlib.contextmanager
-def _parquet(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    with pq.ParquetWriter(sink, schema) as writer:
-        yield writer.write_batch
+class _CsvWriter(pa_csv.CSVWriter):  # type: ignore[misc]
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        super().__init__(sink, _csv_schema(schema))
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        super().write_batch(_csv_batch(batch))
 
 
-@contextlib.contextmanager
-def _arrow(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    with pa.ipc.new_file(sink, schema) as writer:
-        yield writer.write_batch
+class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        self._sink = sink
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._sink.writelines(f"{compact_json(row)}\n".encode() for row in json_rows(batch))
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
-@contextlib.contextmanager
-def _csv(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    with pa_csv.CSVWriter(sink, _csv_schema(schema)) as writer:
-        yield lambda batch: writer.write_batch(_csv_batch(batch))
-
-
-@contextlib.contextmanager
-def _jsonl(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    def write(batch: pa.RecordBatch) -> None:
-        sink.writelines(f"{compact_json(row)}\n".encode() for row in json_rows(batch))
-
-    yield write
-
-
-_WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], contextlib.AbstractContextManager[Write]]] = {
-    FileFormat.PARQUET: _parquet,
-    FileFormat.CSV: _csv,
-    FileFormat.ARROW: _arrow,
-    FileFormat.JSONL: _jsonl,
+_WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], Any]] = {
+    FileFormat.PARQUET: pq.ParquetWriter,
+    FileFormat.CSV: _CsvWriter,
+    FileFormat.ARROW: pa.ipc.new_file,
+    FileFormat.JSONL: _JsonWriter,
 }
 
 

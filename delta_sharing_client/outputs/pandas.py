@@ -21,7 +21,7 @@ import datetime
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
-_BACKENDS = ("numpy", "numpy_nullable", "pyarrow")
+_BACKENDS = get_args(DtypeBackend)
 # Two: one converts while the other waits for the GIL; more would be limited by memory bandwidth.
 _CONVERSION_THREADS = 2
 # Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
@@ -51,17 +51,9 @@ def to_pandas(
 ) -> pd.DataFrame:
     """Return the rows of ``batches`` as one frame with a new ``RangeIndex``.
 
-    Parameters
-    ----------
-    schema:
-        Arrow schema of every batch; it alone decides names, order and dtypes, also without batches.
-    batches:
-        The rows. Arrow memory is released as soon as its pandas form exists.
-    dtype_backend:
-        ``numpy``, ``numpy_nullable`` or ``pyarrow``, as in pandas' own readers.
-    rows:
-        The number of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive. A
-        wrong number only costs time.
+    ``schema``, that of every batch, alone decides names, order and dtypes, also without batches. ``rows`` is the number
+    of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive; a wrong number
+    only costs time. Arrow memory is released as soon as its pandas form exists.
     """
     with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
         columns = [frame_column(field, rows, dtype_backend) for field in schema]
@@ -83,9 +75,8 @@ def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
     ``UsageError`` otherwise."""
     if dtype_backend is None:
         return "numpy"
-    for known in _BACKENDS:
-        if dtype_backend == known:
-            return known  # type: ignore[return-value]
+    if dtype_backend in _BACKENDS:
+        return cast("DtypeBackend", dtype_backend)
     raise UsageError(f"'dtype_backend' must be one of {', '.join(map(repr, _BACKENDS))}, found {dtype_backend!r}.")
 
 
@@ -190,10 +181,10 @@ class FrameColumn(abc.ABC):
     @abc.abstractmethod
     def append(self, array: pa.Array) -> None: ...
 
-    def extend(self, arrays: pa.ChunkedArray) -> None:
-        """Like ``append`` for each of the arrays."""
-        for array in arrays.chunks:
-            self.append(array)
+    def extend(self, array: pa.ChunkedArray) -> None:
+        """Like ``append`` for each of its chunks."""
+        for chunk in array.chunks:
+            self.append(chunk)
 
     @abc.abstractmethod
     def finish(self) -> object: ...
@@ -243,14 +234,10 @@ class _Held(FrameColumn):
         # As one-column tables: thousands of arrays are not handled one by one.
         self._kept: list[pa.Table] = []
 
-    def append(self, array: pa.Array) -> None:
-        self._keep(array)
+    def extend(self, array: pa.Array | pa.ChunkedArray) -> None:
+        self._kept.append(pa.Table.from_arrays([array], schema=self._schema))
 
-    def extend(self, arrays: pa.ChunkedArray) -> None:
-        self._keep(arrays)
-
-    def _keep(self, column: pa.Array | pa.ChunkedArray) -> None:
-        self._kept.append(pa.Table.from_arrays([column], schema=self._schema))
+    append = extend
 
     def finish(self) -> object:
         # Passed on and released: Arrow's memory is freed as soon as pandas' exists.

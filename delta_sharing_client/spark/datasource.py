@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -51,53 +52,39 @@ from delta_sharing_client.spark.types import (
 
 # PySpark's data source classes, or replacements for those that this PySpark does not have. PySpark 3.5 has no Python
 # data sources: there the same classes plan and read, and ``to_spark`` passes their tasks to Spark.
-if TYPE_CHECKING:
+HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
+HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
+if TYPE_CHECKING or HAS_DATA_SOURCES:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+else:  # PySpark 3.5
+
+    class DataSource:
+        """Replaces PySpark's class, like those below."""
+
+        def __init__(self, options: Any) -> None:
+            self.options = options
+
+    class DataSourceReader: ...
+
+    class DataSourceStreamReader: ...
+
+    class InputPartition:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+
+if TYPE_CHECKING or HAS_LIMITS:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadMaxBytes,
         ReadMaxFiles,
         SupportsTriggerAvailableNow,
     )
+else:  # PySpark 4.1 and older
+    ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
 
-    HAS_DATA_SOURCES = HAS_LIMITS = True
-else:
-    try:
-        from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-    except ImportError:  # PySpark 3.5
+    class SupportsTriggerAvailableNow: ...
 
-        class DataSource:
-            """Replaces PySpark's class, like those below."""
-
-            def __init__(self, options: Any) -> None:
-                self.options = options
-
-        class DataSourceReader: ...
-
-        class DataSourceStreamReader: ...
-
-        class InputPartition:
-            def __init__(self, value: Any) -> None:
-                self.value = value
-
-        HAS_DATA_SOURCES = False
-    else:
-        HAS_DATA_SOURCES = True
-    try:
-        from pyspark.sql.streaming.datasource import (
-            ReadAllAvailable,
-            ReadMaxBytes,
-            ReadMaxFiles,
-            SupportsTriggerAvailableNow,
-        )
-    except ImportError:  # PySpark 4.1 and older
-        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
-
-        class SupportsTriggerAvailableNow: ...
-
-        HAS_LIMITS = False
-    else:
-        HAS_LIMITS = True
 
 LEAST_PARTITION = 4 * 1024 * 1024
 SIZE_LABEL = "delta-sharing-size:"
@@ -192,6 +179,7 @@ def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed
         )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BatchReader(DataSourceReader):
     """Reads a snapshot or a change feed.
 
@@ -199,11 +187,10 @@ class BatchReader(DataSourceReader):
     DataFrame, so a source that uses them returns wrong rows. Filters come as the option ``filter``.
     """
 
-    def __init__(self, table: ServedTable, columns: Columns, version: int, *, narrowed: bool = False) -> None:
-        self._table = table
-        self._columns = columns
-        self._version = version
-        self._narrowed = narrowed
+    _table: ServedTable
+    _columns: Columns
+    _version: int
+    _is_narrowed: bool = False
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the packed files, like ``plan``."""
@@ -217,10 +204,10 @@ class BatchReader(DataSourceReader):
             check_unchanged(schema_to_json(found.context.schema), options, self._columns.schema, self._table.name)
             tasks = packed_if_many(found.files, read_cost, options.max_partition_bytes)
         if isinstance(tasks, PackedTasks) and options.read.limit is None:
-            warn_of_large_read(len(tasks), tasks.bytes, options, narrowed=self._narrowed)
+            warn_of_large_read(len(tasks), tasks.bytes, options, narrowed=self._is_narrowed)
             return plan_packed(found, tasks, options)
         plan = ScanPlan(context=found.context, tasks=list(tasks), limit=found.limit)
-        warn_of_large_read(len(plan.tasks), plan.bytes, options, narrowed=self._narrowed)
+        warn_of_large_read(len(plan.tasks), plan.bytes, options, narrowed=self._is_narrowed)
         return plan_partitions(plan, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -230,12 +217,12 @@ class BatchReader(DataSourceReader):
             yield from partition.read(target_schema(self._columns.schema))
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CheckReader(DataSourceReader):
     """Reads the table of the self-check."""
 
-    def __init__(self, schema: StructType, pushed: Pushed) -> None:
-        self._schema = schema
-        self._pushed = pushed
+    _schema: StructType
+    _pushed: Pushed
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one, without content."""
@@ -284,29 +271,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Make the current version the last one."""
         with self._telling():
-            self._follower.freeze()
+            self._follower.clock.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the files between two offsets, packed. Also called first for a replay."""
         with self._telling():
-            return self._partitions(start, end)
-
-    def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
-        self._position = end
-        if isinstance(until, Beginning):
-            if isinstance(begin, Beginning):
-                return []
-            raise UsageError(
-                f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
-            )
-        options = self._table.options
-        asked = ScanRequest(columns=self._columns.paths, filter=options.read.filter)
-        found: list[InputPartition] = []
-        for selected in self._follower.files(begin, until):
-            plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, asked)
-            found += plan_partitions(plan, options, selected.window.plan_id)
-        return found
+            begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
+            self._position = end
+            if isinstance(until, Beginning):
+                if isinstance(begin, Beginning):
+                    return []
+                raise UsageError(
+                    f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
+                )
+            asked = ScanRequest(columns=self._columns.paths, filter=self._table.options.read.filter)
+            found: list[InputPartition] = []
+            for selected in self._follower.files(begin, until):
+                plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, asked)
+                found += plan_partitions(plan, self._table.options, selected.window.plan_id)
+            return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``partition``; runs on an executor."""
@@ -440,7 +423,7 @@ class DeltaSharingSource(DataSource):
         columns = narrowed_columns(schema_string, options, schema)
         whole = relation_columns(schema_string, options).schema
         version = described.version if loaded is None else loaded
-        return BatchReader(ServedTable(options, operation), columns, version, narrowed=columns.schema != whole)
+        return BatchReader(ServedTable(options, operation), columns, version, columns.schema != whole)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         """Return the reader of a streaming query."""
@@ -465,13 +448,11 @@ class DeltaSharingSource(DataSource):
         self.writer(schema, overwrite)
 
     def _describe(self, operation: Operation) -> TableHead:
-        table = ServedTable(self._parsed, operation)
-        try:
-            if self._parsed.read.version is None and self._parsed.read.timestamp is None:
+        read = self._parsed.read
+        with contextlib.closing(ServedTable(self._parsed, operation)) as table:
+            if read.version is None and read.timestamp is None:
                 return table.describe_loaded(self._parsed.loaded_version)
-            return table.describe(self._parsed.read.version, self._parsed.read.timestamp)
-        finally:
-            table.close()
+            return table.describe(read.version, read.timestamp)
 
 
 class DeltaSharingAlias(DeltaSharingSource):

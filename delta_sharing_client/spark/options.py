@@ -10,12 +10,15 @@ import dataclasses
 import datetime
 import difflib
 import enum
+import functools
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, Union
+
+import msgspec
 
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
@@ -210,47 +213,36 @@ def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
     """Return ``request`` as options of the data source."""
     found: dict[str, object] = {"readChangeFeed": "true"} if isinstance(request, ChangesRequest) else {}
     for option in (*_READ.values(), *_OPTIONS.values()):
-        value = getattr(request, option.field, None)
-        if isinstance(value, bool):
-            value = "true" if value else None
-        elif isinstance(value, enum.Enum):
-            value = value.value
-        elif option.field == "columns" and value is not None:
-            value = json.dumps(value, default=list)
-        found[option.name] = value
+        found[option.name] = _text_of(getattr(request, option.field, None))
     return found
 
 
 def limits(options: ReadOptions) -> dict[str, object]:
     """Return the limits and the access mode in ``options`` as options of the data source."""
     default = ReadOptions()
-    given = {option.name: getattr(options, option.field) for option in _LIMITS.values()}
-    changed = {
-        option.name: given[option.name]
-        for option in _LIMITS.values()
-        if given[option.name] not in (None, getattr(default, option.field))
-    }
-    return {name: _text_of(value) for name, value in changed.items()}
+    changed = [
+        one for one in _LIMITS.values() if getattr(options, one.field) not in (None, getattr(default, one.field))
+    ]
+    return {option.name: _text_of(getattr(options, option.field)) for option in changed}
 
 
-def _text_of(value: Any) -> object:
+def _text_of(value: object) -> object:
+    """Return ``value`` as the value of an option; ``None`` if the option is left out."""
     if isinstance(value, bool):
-        return str(value).lower()
-    return value.value if isinstance(value, enum.Enum) else math.ceil(value)
+        return "true" if value else None
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return json.dumps(value, default=list)
+    return math.ceil(value) if isinstance(value, float) else value
 
 
 def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return what Spark settings, by their full names, say as options of the data source.
-
-    Raises
-    ------
-    UsageError
-        A value that its option cannot have.
-    """
-    given = {
-        name: (value, SETTINGS[name]) for name, value in settings.items() if name in SETTINGS and value is not None
-    }
-    return {option: convert(name, value) for name, (value, (option, convert)) in given.items()}
+    """Return what Spark settings, by their full names, say as options of the data source; ``UsageError`` for a value
+    that its option cannot have."""
+    given = {name: value for name, value in settings.items() if name in SETTINGS and value is not None}
+    parsed = {SETTINGS[name][0]: SETTINGS[name][1](name, value) for name, value in given.items()}
+    return {option: str(value).lower() for option, value in parsed.items()}
 
 
 def profile_of(options: Mapping[str, str]) -> Profile:
@@ -274,7 +266,9 @@ def credentials_of(profile: Profile) -> dict[str, str | None] | None:
         }
     if isinstance(credentials, BasicLogin):
         return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
-    if isinstance(credentials, ClientCredentials) and _is_plain(credentials) and credentials.client_secret:
+    if isinstance(credentials, ClientCredentials) and credentials.client_secret:
+        if any((credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)):
+            return None
         return {
             **shared,
             "type": "oauth_client_credentials",
@@ -286,16 +280,17 @@ def credentials_of(profile: Profile) -> dict[str, str | None] | None:
     return None
 
 
-def _is_plain(credentials: ClientCredentials) -> bool:
-    ours = (credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)
-    return not any(ours)
-
-
+_Name = Union[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]]
+_Names = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 _AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
 _BYTES = {"": 1, "b": 1}
 _BYTES |= {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
 _SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 _SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400, "days": 86_400}
+
+
+def _invalid(name: str, value: str, expected: str) -> UsageError:
+    return UsageError(f"Invalid value '{value}' for option '{name}': it must be {expected}.")
 
 
 def _parse_text(name: str, value: str) -> str:
@@ -307,51 +302,50 @@ def _parse_text(name: str, value: str) -> str:
 def _parse_product(name: str, value: str) -> str | None:
     """Return ``value`` if it can be part of a User-Agent; ``None`` if it is empty."""
     if not re.fullmatch(r"[ -~]*", value):
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be printable ASCII characters.")
+        raise _invalid(name, value, "printable ASCII characters")
     return value.strip() or None
 
 
 def _parse_flag(name: str, value: str) -> bool:
-    known = {"true": True, "false": False}
-    if value.lower() not in known:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be 'true' or 'false'.")
-    return known[value.lower()]
+    if value.lower() not in ("true", "false"):
+        raise _invalid(name, value, "'true' or 'false'")
+    return value.lower() == "true"
 
 
-def _parse_positive(name: str, value: str) -> int:
-    return _integer(name, value, 1, "must be a positive integer")
+def _parse_count(
+    name: str, value: str, least: int = 0, expected: str = "an integer greater than or equal to zero"
+) -> int:
+    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value) or not least <= int(value) < 2**63:
+        raise _invalid(name, value, expected)
+    return int(value)
 
 
-def _parse_count(name: str, value: str) -> int:
-    return _integer(name, value, 0, "must be an integer greater than or equal to zero")
+_parse_positive = functools.partial(_parse_count, least=1, expected="a positive integer")
 
 
 def _parse_starting_version(name: str, value: str) -> Start:
     if value == "latest":
         return "latest"
-    return _integer(name, value, 0, "must be 'latest' or an integer that must be greater than or equal to zero")
+    return _parse_count(name, value, 0, "'latest' or an integer that must be greater than or equal to zero")
 
 
-def _parse_size(name: str, value: str) -> int:
-    """Parse a size in bytes in the JVM's form: ``12``, ``12k``, ``10g``."""
-    found = _amount(value, _BYTES)
-    if not found:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a size configuration such as '10g'.")
+def _parse_amount(name: str, value: str, units: Mapping[str, int], least: int, expected: str) -> int:
+    match = _AMOUNT.fullmatch(value.strip().lower())
+    found = int(match[1]) * units[match[2]] if match and match[2] in units else -1
+    if found < least:
+        raise _invalid(name, value, expected)
     return found
 
 
-def _parse_seconds(name: str, value: str) -> int:
-    """Parse a duration: a number of seconds, or ``30s``, ``5m``, ``1h``."""
-    found = _amount(value, _SECONDS)
-    if found is None:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a number of seconds such as '30s'.")
-    return found
+# A size in bytes in the JVM's form: 12, 12k, 10g. A duration: a number of seconds, or 30s, 5m, 1h.
+_parse_size = functools.partial(_parse_amount, units=_BYTES, least=1, expected="a size configuration such as '10g'")
+_parse_seconds = functools.partial(_parse_amount, units=_SECONDS, least=0, expected="a number of seconds such as '30s'")
 
 
 def _parse_timeout(name: str, value: str) -> int:
     found = _parse_seconds(name, value)
     if not found:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a second or more.")
+        raise _invalid(name, value, "a second or more")
     return found
 
 
@@ -363,41 +357,21 @@ def _parse_timestamp(name: str, value: str) -> str:
     return to_instant(value, name, up=name == "startingTimestamp")
 
 
-def _amount(value: str, units: Mapping[str, int]) -> int | None:
-    match = _AMOUNT.fullmatch(value.strip().lower())
-    return int(match[1]) * units[match[2]] if match and match[2] in units else None
-
-
-def _integer(name: str, value: str, least: int, expectation: str) -> int:
-    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value) or not least <= int(value) < 2**63:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it {expectation}.")
-    return int(value)
-
-
 def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
     if value.lstrip().startswith("["):
         return _json_columns(name, value)
     found = split_names(value)
     if found is None:
-        raise UsageError(
-            f"Invalid value '{value}' for option '{name}': it must be names separated by commas, such as 'id, `a,b`'."
-        )
+        raise _invalid(name, value, "names separated by commas, such as 'id, `a,b`'")
     return tuple(found)
 
 
 def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
     try:
-        found = json.loads(value)
-    except ValueError:
-        found = None
-    items = found if isinstance(found, list) else []
-    parts = [part for item in items for part in (item if isinstance(item, list) else [item])]
-    if not parts or not all(isinstance(part, str) for part in parts) or [] in found:
-        raise UsageError(
-            f"Invalid value '{value}' for option '{name}': it must be a JSON array of names; an array in it is the "
-            "path of a nested column."
-        )
-    return tuple(item if isinstance(item, str) else tuple(item) for item in found)
+        return msgspec.json.decode(value, type=_Names)
+    except msgspec.DecodeError:
+        expected = "a JSON array of names; an array in it is the path of a nested column"
+        raise _invalid(name, value, expected) from None
 
 
 def _filter(name: str, value: str) -> Expression | None:
@@ -409,8 +383,7 @@ def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
         try:
             return kind(value)
         except ValueError:
-            known = ", ".join(f"'{member.value}'" for member in kind)
-            raise UsageError(f"Invalid value '{value}' for option '{name}': it must be one of {known}.") from None
+            raise _invalid(name, value, f"one of {', '.join(repr(member.value) for member in kind)}") from None
 
     return parse
 
@@ -479,24 +452,19 @@ _CREDENTIALS = (
     "clientSecret",
     "scope",
 )
-SETTINGS: dict[str, tuple[str, Callable[[str, str], str]]] = {
-    f"spark.delta.sharing.{name}": converted
-    for name, converted in {
-        "network.numRetries": ("maxAttempts", lambda name, value: str(_parse_count(name, value) + 1)),
-        "network.maxRetryDuration": (
-            "maxRetrySeconds",
-            lambda name, value: str(math.ceil(_parse_count(name, value) / 1000)),
-        ),
-        "network.timeout": ("readTimeout", lambda name, value: str(_parse_timeout(name, value))),
-        "network.useAsyncQuery": ("asyncQuery", lambda name, value: str(_parse_flag(name, value)).lower()),
-        "streaming.queryTableVersionIntervalSeconds": (
-            "queryTableVersionIntervalSeconds",
-            lambda name, value: str(_parse_seconds(name, value)),
-        ),
-    }.items()
+_SHARING = "spark.delta.sharing"
+SETTINGS: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    f"{_SHARING}.network.numRetries": ("maxAttempts", lambda name, value: _parse_count(name, value) + 1),
+    f"{_SHARING}.network.maxRetryDuration": (
+        "maxRetrySeconds",
+        lambda name, value: math.ceil(_parse_count(name, value) / 1000),
+    ),
+    f"{_SHARING}.network.timeout": ("readTimeout", _parse_timeout),
+    f"{_SHARING}.network.useAsyncQuery": ("asyncQuery", _parse_flag),
+    f"{_SHARING}.streaming.queryTableVersionIntervalSeconds": ("queryTableVersionIntervalSeconds", _parse_seconds),
 }
 """The settings of the JVM connector that have a meaning here: which option each of them is, and how."""
-PROFILE_SETTING = "spark.delta.sharing.profile"
+PROFILE_SETTING = f"{_SHARING}.profile"
 """Names the profile of tables whose paths and options name none."""
 # Options of Delta Lake and the JVM connector that would change the rows, and what to do instead.
 _ELSEWHERE = {
@@ -577,10 +545,8 @@ def _is_true(given: Mapping[str, str], name: str) -> bool:
 
 
 def _on_change(given: Mapping[str, str]) -> OnChange:
-    for policy in (OnChange.SKIP_CHANGE_COMMITS, OnChange.IGNORE_CHANGES, OnChange.IGNORE_DELETES):
-        if _is_true(given, policy.value):
-            return policy
-    return OnChange.FAIL
+    strongest_first = (OnChange.SKIP_CHANGE_COMMITS, OnChange.IGNORE_CHANGES, OnChange.IGNORE_DELETES)
+    return next((policy for policy in strongest_first if _is_true(given, policy.value)), OnChange.FAIL)
 
 
 def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:

@@ -72,18 +72,13 @@ def classes(session: SparkSession) -> Iterator[DataFrameReader]:
     jvm: Any = session.sparkContext._jvm
     thread = jvm.java.lang.Thread.currentThread()
     before = thread.getContextClassLoader()
-    thread.setContextClassLoader(_loader(session, before))
+    if jvm not in _loaders:
+        _loaders[jvm] = _compiled(jvm, before).getClassLoader()
+    thread.setContextClassLoader(_loaders[jvm])
     try:
         yield session.read.format(FORMAT)
     finally:
         thread.setContextClassLoader(before)
-
-
-def _loader(session: SparkSession, parent: Any) -> Any:
-    jvm: Any = session.sparkContext._jvm
-    if jvm not in _loaders:
-        _loaders[jvm] = _compiled(jvm, parent).getClassLoader()
-    return _loaders[jvm]
 
 
 def _compiled(jvm: Any, parent: Any) -> Any:

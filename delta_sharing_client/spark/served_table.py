@@ -22,7 +22,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.follow.table import FollowedTable
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.planning import plan_change_feed, stream_table
 from delta_sharing_client.predicates.tree import known_of_all
@@ -68,21 +68,21 @@ class ServedTable(FollowedTable):
             if is_open and (changes.starting_version or 0) <= version:
                 until = dataclasses.replace(changes, ending_version=version)
                 try:
-                    return streamed(plan_change_feed(self._rest, options.table, until, self.read_options))
+                    return self._planned(plan_change_feed, until)
                 except UsageError:
                     if changes.starting_version is not None:
                         raise  # otherwise it may be a view, whose changes have no versions
-            return streamed(plan_change_feed(self._rest, options.table, changes, self.read_options))
+            return self._planned(plan_change_feed, changes)
         read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
         if read.version is not None or read.timestamp is not None:
-            return streamed(stream_table(self._rest, options.table, read, self.read_options))
+            return self._planned(stream_table, read)
         return self._plan_snapshot(read, version)
 
     def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanStream:
         # Without shared history a version can only be compared, so the latest one is requested first.
         latest: int | None = None
         try:
-            found = streamed(stream_table(self._rest, self.options.table, read, self.read_options))
+            found = self._planned(stream_table, read)
         except UsageError:  # the request fitted the schema of ``version``
             pass
         else:
@@ -92,7 +92,7 @@ class ServedTable(FollowedTable):
             found.close()
         pinned = dataclasses.replace(read, version=version)
         try:
-            return streamed(stream_table(self._rest, self.options.table, pinned, self.read_options))
+            return self._planned(stream_table, pinned)
         except RequestError as error:
             if error.status is None or error.status >= 500:
                 raise
@@ -104,13 +104,12 @@ class ServedTable(FollowedTable):
                 version=latest,
             ) from None
 
-
-def streamed(found: ScanPlan | ScanStream) -> ScanStream:
-    """Return ``found`` as a stream."""
-    if isinstance(found, ScanStream):
-        return found
-    files = (task for task in found.tasks)
-    return ScanStream(context=found.context, files=files, skipped=lambda: found.skipped, limit=found.limit)
+    def _planned(self, plan: Callable[..., ScanPlan | ScanStream], request: ScanRequest | ChangesRequest) -> ScanStream:
+        found = plan(self._rest, self.options.table, request, self.read_options)
+        if isinstance(found, ScanStream):
+            return found
+        files = (task for task in found.tasks)
+        return ScanStream(context=found.context, files=files, skipped=lambda: found.skipped, limit=found.limit)
 
 
 def user_agent(operation: Operation, caller: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -69,16 +70,9 @@ class Columns:
 def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
     """Return the columns that ``options`` select of a table.
 
-    Raises
-    ------
-    DataError
-        The table has no columns, which Spark cannot read.
-    UsageError
-        A column, also one of the option ``filter``, does not exist, or the table has one with the name of a column that
-        the
-        change feed or row lineage adds.
-    UnsupportedFeatureError
-        A selected column has a type that Spark does not support.
+    Raises ``DataError`` if the table has no columns, which Spark cannot read; ``UsageError`` if a column, also one of
+    the option ``filter``, does not exist, or has the name of one that the change feed or row lineage adds;
+    ``UnsupportedFeatureError`` if Spark does not support the type of a selected column.
     """
     table = parse_schema(schema_string)
     if not len(table):
@@ -127,9 +121,7 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.St
 
 def extra_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
     """Return the columns that the read adds to the table's."""
-    if options.read_change_feed:
-        return CHANGE_FIELDS
-    return options.read.added_fields
+    return CHANGE_FIELDS if options.read_change_feed else options.read.added_fields
 
 
 def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, options: SparkOptions) -> spark.StructType:
@@ -262,19 +254,11 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type.equals(target, check_metadata=True):
         return array
     if pa.types.is_struct(target):
-        children = [conform_array(_child(array, field.name), field.type) for field in target]
-        if not all(field.nullable for field in target):
-            # By type, a variant's parts must not be null, even below a null variant.
-            parts = zip(target, children, strict=True)
-            children = [child if field.nullable else pc.fill_null(child, b"") for field, child in parts]
-        # field() ignores the offset of a slice but not its nulls, so the validity is passed as a mask.
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=pc.is_null(array))
+        return _rebuilt(array, target, conform_array, [field.type for field in target])
     if pa.types.is_list(target):
-        values = conform_array(array.values, target.value_type)
-        return pa.ListArray.from_arrays(_offsets(array), values, type=target, mask=_mask(array))
+        return _rebuilt(array, target, conform_array, [target.value_type])
     if pa.types.is_map(target):
-        keys, items = conform_array(array.keys, target.key_type), conform_array(array.items, target.item_type)
-        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=target, mask=_mask(array))
+        return _rebuilt(array, target, conform_array, [target.key_type, target.item_type])
     return array.cast(target)
 
 
@@ -296,26 +280,18 @@ def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
 
         return _padded(array, sqlglot.parse_one(noted, into=sqlglot.exp.DataType, dialect="spark"))
     if isinstance(field.dataType, spark.StructType):
-        parts = [_padded_field(_child(array, below.name), below) for below in field.dataType.fields]
-        return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=pc.is_null(array))
+        return _rebuilt(array, array.type, _padded_field, field.dataType.fields)
     return array
 
 
 def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
     """Return ``array`` with strings padded that are ``char(n)`` in the Spark type ``kind``."""
-    below = kind.expressions
     if kind.is_type("char"):
-        return pc.utf8_rpad(array, int(below[0].name))
-    if pa.types.is_struct(array.type):
-        parts = [_padded(_child(array, part.name), part.args["kind"]) for part in below]
-        return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=pc.is_null(array))
-    if pa.types.is_list(array.type):
-        values = _padded(array.values, below[0])
-        return pa.ListArray.from_arrays(_offsets(array), values, type=array.type, mask=_mask(array))
-    if pa.types.is_map(array.type):
-        keys, items = _padded(array.keys, below[0]), _padded(array.items, below[1])
-        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=array.type, mask=_mask(array))
-    return array
+        return pc.utf8_rpad(array, int(kind.expressions[0].name))
+    if not pa.types.is_nested(array.type):
+        return array
+    is_struct = pa.types.is_struct(array.type)
+    return _rebuilt(array, array.type, _padded, [part.args["kind"] if is_struct else part for part in kind.expressions])
 
 
 def _char_lengths(field: StructField) -> str | None:
@@ -327,15 +303,22 @@ def _char_lengths(field: StructField) -> str | None:
     return field.type.name if is_char else None  # type: ignore[union-attr]
 
 
-def _child(array: pa.StructArray, name: str) -> pa.Array:
-    names = [field.name.lower() for field in array.type]
-    return array.field(names.index(name.lower()))
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    # A mask is only accepted with offsets that start at their buffer.
-    return pa.array(array.offsets.to_numpy(zero_copy_only=False), pa.int32()) if array.null_count else array.offsets
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return pc.is_null(array) if array.null_count else None
+def _rebuilt(
+    array: pa.Array, kind: pa.DataType, change: Callable[[pa.Array, Any], pa.Array], parts: Sequence[Any]
+) -> pa.Array:
+    """Return the struct, list or map ``array`` as ``kind``; ``change`` is called with each child and its part."""
+    if pa.types.is_struct(kind):
+        names, built = [field.name.lower() for field in array.type], []
+        for field, part in zip(kind, parts, strict=True):
+            child = change(array.field(names.index(field.name.lower())), part)
+            # By type, a variant's parts must not be null, even below a null variant.
+            built.append(child if field.nullable else pc.fill_null(child, b""))
+        # field() ignores the offset of a slice but not its nulls, so the validity is passed as a mask.
+        return pa.StructArray.from_arrays(built, fields=list(kind), mask=pc.is_null(array))
+    children = [array.values] if pa.types.is_list(kind) else [array.keys, array.items]
+    offsets, mask = array.offsets, None
+    if array.null_count:
+        # A mask is only accepted with offsets that start at their buffer.
+        offsets, mask = pa.array(offsets.to_numpy(zero_copy_only=False), pa.int32()), pc.is_null(array)
+    build = pa.ListArray if pa.types.is_list(kind) else pa.MapArray
+    return build.from_arrays(offsets, *map(change, children, parts), type=kind, mask=mask)

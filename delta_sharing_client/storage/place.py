@@ -6,6 +6,7 @@ before they expire (protocol, "Generate Temporary Table Credential"). Everything
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import threading
@@ -62,16 +63,9 @@ def normalized(location: str) -> str:
 def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> tuple[str, Place]:
     """Return ``location``, by default the table's main one, and its reader. Requests its credentials.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The location is in a store that is not supported.
-    UsageError
-        ``obstore`` is not installed.
-    ProtocolError
-        The server returned credentials of another cloud, or a directory of another machine.
-    RequestError, AuthError, TransportError
-        From the server, which may not support directory access.
+    Raises ``UnsupportedFeatureError`` for another store, ``UsageError`` if ``obstore`` is not installed,
+    ``ProtocolError`` for credentials of another cloud or a directory of another machine, and the errors of the server,
+    which may not support directory access.
     """
     given = rest.temporary_table_credentials(table, location, negotiates=True)
     found = normalized(given.location or location or "")
@@ -122,25 +116,18 @@ class LocalPlace:
         return StoredBody(Span(start, stop, stat.st_size), found, stream.readinto, stream.close)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ObjectPlace:
     """A ``Place`` in an object store. Thread-safe; threads share one renewal of the credentials."""
 
-    def __init__(
-        self,
-        rest: RestClient,
-        table: TableName,
-        location: str,
-        options: ReadOptions,
-        credentials: TemporaryCredentials,
-    ) -> None:
-        self._rest = rest
-        self._table = table
-        self._location = location
-        self._options = options
-        self._credentials = credentials
-        self._since_ms = _now()
-        self._lock = threading.Lock()
-        self._store: Any = None
+    _rest: RestClient
+    _table: TableName
+    _location: str
+    _options: ReadOptions
+    _credentials: TemporaryCredentials
+    _since_ms: int = dataclasses.field(default_factory=lambda: _now())
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    _store: Any = None
 
     def __repr__(self) -> str:
         return f"ObjectPlace({self._location!r})"

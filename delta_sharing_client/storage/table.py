@@ -93,10 +93,11 @@ class TableFiles:
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
         """Yield the table's log for a block; its files are downloaded ahead."""
-        with contextlib.ExitStack() as stack:
-            pool = ThreadPoolExecutor(_AHEAD, "delta-log")
-            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        pool = ThreadPoolExecutor(_AHEAD, "delta-log")
+        try:
             yield DeltaLog(_Log(self, pool), self.table)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def placed(self, action: FileAction, commit: Commit | None = None) -> SharedFile:
         """Return a file of the log with addresses in place of paths, and the version and time of ``commit``.
@@ -257,16 +258,9 @@ def plan_table(
     """Read the log of ``table``; return the whole snapshot, its files, with addresses as paths, and those that
     ``request`` needs.
 
-    Raises
-    ------
-    UsageError
-        A column or filter does not fit the schema, the version does not exist, or ``obstore`` is not installed.
-    UnsupportedFeatureError
-        The table needs a feature, or is in a store, that is not supported.
-    DataError, ProtocolError
-        The log cannot be read, or violates the protocol.
-    RequestError, AuthError, TransportError
-        From the server or the storage.
+    Raises ``UsageError`` if a column or filter does not fit the schema, the version does not exist, or ``obstore`` is
+    not installed; ``UnsupportedFeatureError`` for a feature or store that is not supported; ``DataError`` or
+    ``ProtocolError`` for a broken log; and the errors of the server and the storage.
     """
     files = TableFiles(rest, table, options)
     with files.log() as log:
@@ -303,11 +297,10 @@ def read_commits(
         latest = log.latest_version()
         start = max(start, log.version_from(0))
         last = latest if end is None else min(end, latest)
-        try:
-            metadata: Metadata | None = log.snapshot(start).metadata
-        except DataError:
-            # The checkpoint before these commits may be gone. The next metadata says whether changes are recorded.
-            metadata = None
+        metadata: Metadata | None = None
+        # The checkpoint before these commits may be gone. The next metadata says whether changes are recorded.
+        with contextlib.suppress(DataError):
+            metadata = log.snapshot(start).metadata
         facts = []
         for commit in log.commits(start, last):
             metadata = commit.metadata or metadata

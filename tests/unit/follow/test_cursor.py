@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.follow.admission import Position
+from delta_sharing_client.follow.admission import BASE
 from delta_sharing_client.follow.offsets import BEGINNING, Offset
 from delta_sharing_client.follow.steps import CursorFile, State
 from delta_sharing_client.options import ResponseFormat
@@ -19,7 +19,8 @@ from delta_sharing_client.protocol.names import TableName
 TABLE = TableName("share", "schema", "table")
 END = Offset(
     table_id="abc",
-    position=Position(7),
+    version=7,
+    place=BASE,
     in_snapshot=False,
     first_version=3,
     from_snapshot=True,

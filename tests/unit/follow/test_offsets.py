@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.follow.admission import Position
@@ -14,7 +15,8 @@ from delta_sharing_client.options import ResponseFormat
 
 OFFSET = Offset(
     table_id="abc",
-    position=Position(6, 2),
+    version=6,
+    place=2,
     in_snapshot=False,
     first_version=0,
     from_snapshot=True,
@@ -95,17 +97,13 @@ def test_another_kind_of_read_is_refused() -> None:
     ("position", "in_snapshot"), [(Position(6, 1), False), (Position(5, 9), False), (Position(7), True)]
 )
 def test_going_back_is_refused(position: Position, in_snapshot: bool) -> None:
-    import dataclasses
-
-    end = dataclasses.replace(OFFSET, position=position, in_snapshot=in_snapshot)
+    end = OFFSET.at(position, in_snapshot=in_snapshot)
     with pytest.raises(UsageError, match="goes back"):
         check_order(OFFSET, end, CHECKPOINT)
 
 
 def test_going_forward_is_not() -> None:
-    import dataclasses
-
-    snapshot = dataclasses.replace(OFFSET, in_snapshot=True)
-    check_order(snapshot, dataclasses.replace(OFFSET, position=Position(7)), CHECKPOINT)
+    snapshot = replace(OFFSET, in_snapshot=True)
+    check_order(snapshot, OFFSET.at(Position(7)), CHECKPOINT)
     check_order(OFFSET, OFFSET, CHECKPOINT)
-    check_order(Offset(**{f.name: getattr(OFFSET, f.name) for f in dataclasses.fields(OFFSET)}), OFFSET, CHECKPOINT)
+    check_order(Offset(**asdict(OFFSET)), OFFSET, CHECKPOINT)

@@ -200,7 +200,9 @@ def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
     clock = [0.0]
     # Only there: other threads sleep as well.
     monkeypatch.setattr("delta_sharing_client.follow.steps.time", types.SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(VersionClock.__init__, "__defaults__", (lambda: clock[0], 0))
+    monkeypatch.setattr(
+        VersionClock.__init__, "__defaults__", (lambda: clock[0], *VersionClock.__init__.__defaults__[1:])
+    )
     found = []
     for changes in shared(lake).follow(cursor, every=30):
         found.append(content(changes))
@@ -441,13 +443,13 @@ def test_server_that_is_silent_for_a_while_is_waited_for(
 
     def silent(clock: Any) -> int:
         answers[0] += 1
-        known, ask = clock.known, clock._ask
+        known, ask = clock.known, clock.ask
         if answers[0] <= 2:
-            clock._ask = lambda: (_ for _ in ()).throw(ds.TransportError("Nobody answers."))
+            clock.ask = lambda: (_ for _ in ()).throw(ds.TransportError("Nobody answers."))
         try:
             return asked(clock)
         finally:
-            clock._ask = ask
+            clock.ask = ask
             assert clock.known >= known
 
     monkeypatch.setattr(VersionClock, "latest", silent)
