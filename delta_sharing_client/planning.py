@@ -77,8 +77,12 @@ def _as_one_read(
 
 
 @_as_one_read
-def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+def plan_table(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> ScanPlan:
     """Query ``table``, or read its log (``options.access_mode``), and return the files that ``request`` needs.
+
+    Changes are read in the schema at the end of their range.
 
     Raises
     ------
@@ -86,52 +90,66 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
         A column or filter does not fit the schema.
     UnsupportedFeatureError
         The table needs a reader feature that is not supported; checked before any data is requested.
+    SchemaChangeError
+        One schema cannot span the range of changes.
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    # The tasks of a list have the names of their files anyway.
-    most = HELD_NAMES if request.filter is not None else sys.maxsize
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _stream_by_url(rest, table, request, options, most).whole(),
-            lambda: _storage().plan_table(rest, table, request, options)[-1],
-        )
-    )
+
+    def by_url() -> ScanPlan:
+        if isinstance(request, ChangesRequest):
+            return _Feed.ask(rest, table, request, options).planned()
+        # The tasks of a list have the names of their files anyway.
+        most = HELD_NAMES if request.filter is not None else sys.maxsize
+        return _stream_by_url(rest, table, request, options, most).whole()
+
+    return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
 
 
 @_as_one_read
 def stream_table(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanPlan | ScanStream:
     """Like ``plan_table``, but only for the start of the response, so that files can be read while others are listed.
 
-    A log is read completely. Errors as in ``plan_table``; the stream raises those of the rest of the response.
+    A log and a short change feed are read completely. Errors as in ``plan_table``; the stream raises those of the rest
+    of the response.
     """
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _stream_by_url(rest, table, request, options, HELD_NAMES),
-            lambda: _storage().plan_table(rest, table, request, options)[-1],
-        )
-    )
+
+    def by_url() -> ScanPlan | ScanStream:
+        if isinstance(request, ChangesRequest):
+            return _Feed.ask(rest, table, request, options).streamed()
+        return _stream_by_url(rest, table, request, options, HELD_NAMES)
+
+    return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
+
+
+def _from_log(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> ScanPlan:
+    if isinstance(request, ChangesRequest):
+        return _storage().plan_change_feed(rest, table, request, options)
+    return _storage().plan_table(rest, table, request, options)[-1]
 
 
 @_as_one_read
-def table_schema(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request`` without a list of files. Errors as in ``plan_table``."""
-    if request.version is None and request.timestamp is None and not request.row_lineage:
-        described = table_metadata(rest, table, response_format=request.response_format)
-        check_readable(described.protocol, described.metadata, operation=Operation.SNAPSHOT, table=str(table))
-        state = _state(rest, table, described)
-        return scan_context(state, request.bound(state.schema), options).output_schema
-    # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has row
-    # tracking: the first lines of a query are those that a read gets.
-    found = stream_table(rest, table, dataclasses.replace(request, limit=1), options)
+def table_schema(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> pa.Schema:
+    """Return the schema of the rows of ``request`` without a list of files, or with the beginning of a change feed.
+
+    Errors as in ``plan_table``, if they occur there.
+    """
+    if isinstance(request, ScanRequest):
+        if request.version is None and request.timestamp is None and not request.row_lineage:
+            described = table_metadata(rest, table, response_format=request.response_format)
+            check_readable(described.protocol, described.metadata, operation=Operation.SNAPSHOT, table=str(table))
+            state = _state(rest, table, described)
+            return scan_context(state, request.bound(state.schema), options).output_schema
+        # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has
+        # row tracking: the first lines of a query are those that a read gets.
+        request = dataclasses.replace(request, limit=1)
+    found = stream_table(rest, table, request, options)
     if isinstance(found, ScanStream):
         found.close()
     return found.output_schema
@@ -240,54 +258,6 @@ def _query_snapshot(
     )
     plan = plan_snapshot(state, files, request, options)
     return snapshot, files, dataclasses.replace(plan, notes=(*plan.notes, *notes))
-
-
-@_as_one_read
-def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-    """Request the changes of ``table`` and return the files that ``request`` needs.
-
-    The rows are read in the schema at the end of the range. Errors as in ``plan_table``, and ``SchemaChangeError`` if
-    one schema cannot span the range.
-    """
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _Feed.ask(rest, table, request, options).planned(),
-            lambda: _storage().plan_change_feed(rest, table, request, options),
-        )
-    )
-
-
-@_as_one_read
-def stream_change_feed(
-    rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions
-) -> ScanPlan | ScanStream:
-    """Like ``plan_change_feed``; the first versions of a long feed can be read while later ones are listed.
-
-    Errors as in ``plan_change_feed``; the stream raises those of later versions.
-    """
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _Feed.ask(rest, table, request, options).streamed(),
-            lambda: _storage().plan_change_feed(rest, table, request, options),
-        )
-    )
-
-
-def change_feed_schema(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request``; lists only the beginning of a long feed.
-
-    Errors as in ``plan_change_feed``, if they occur there.
-    """
-    found = stream_change_feed(rest, table, request, options)
-    if isinstance(found, ScanStream):
-        found.close()
-    return found.output_schema
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

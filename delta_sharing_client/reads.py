@@ -26,14 +26,7 @@ from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now, whole_number
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
-from delta_sharing_client.planning import (
-    change_feed_schema,
-    plan_change_feed,
-    plan_table,
-    stream_change_feed,
-    stream_table,
-    table_schema,
-)
+from delta_sharing_client.planning import plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
@@ -64,7 +57,8 @@ ReadT = TypeVar("ReadT", bound="Read")
 class Read(AsyncOutputs, abc.ABC):
     """The common base of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
 
-    Create one with ``SharedTable.scan`` or ``SharedTable.changes``.
+    Create one with ``SharedTable.scan`` or ``SharedTable.changes``. A class that overrides ``plan`` overrides ``_stream`` and
+    ``schema`` too.
     """
 
     rest: RestClient = dataclasses.field(repr=False)
@@ -153,7 +147,6 @@ class Read(AsyncOutputs, abc.ABC):
 
     # === Running ===
 
-    @abc.abstractmethod
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
         """Ask the server and return the files to read; no data is downloaded.
 
@@ -170,15 +163,27 @@ class Read(AsyncOutputs, abc.ABC):
         >>> len(table.scan(filter="country = 'DE'").plan().tasks) < table.metadata().num_files
         True
         """
+        return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         """Like ``plan``; if possible, the files are read while they are listed."""
-        return self.plan(options)
+        if not SHORTCUTS.streamed_listing:
+            return self.plan(options)
+        with loop.prepared():
+            return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows (sends a request). Errors as ``plan``."""
-        return self.plan().output_schema
+        """The Arrow schema of the rows. Asks the server, but lists no files, or only the beginning of a change feed.
+
+        Errors as ``plan``.
+
+        Examples
+        --------
+        >>> table.scan(columns=["order_id"]).schema.field("order_id").type
+        DataType(int64)
+        """
+        return table_schema(self.rest, self.table, self.request, self.options)
 
     @property
     def report(self) -> ScanReport | None:
@@ -603,26 +608,6 @@ class Scan(Read):
         """
         return self._asking(version=version, timestamp=None)
 
-    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        if not SHORTCUTS.streamed_listing:
-            return self.plan(options)
-        with loop.prepared():
-            return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server; no file is listed for it). Errors as ``plan``.
-
-        Examples
-        --------
-        >>> table.scan(columns=["order_id"]).schema.field("order_id").type
-        DataType(int64)
-        """
-        return table_schema(self.rest, self.table, self.request, self.options)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Changes(Read):
@@ -634,20 +619,3 @@ class Changes(Read):
     """
 
     request: ChangesRequest
-
-    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        return plan_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        if not SHORTCUTS.streamed_listing:
-            return self.plan(options)
-        with loop.prepared():
-            return stream_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server; of a long feed no more than its beginning).
-
-        Errors as ``plan``.
-        """
-        return change_feed_schema(self.rest, self.table, self.request, self.options)
