@@ -62,9 +62,9 @@ class Lazy(Choices, total=False):
     timestamp: Timestamp
 
 
-def _with_keywords(kind: type, method: Callable[..., object]) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
-    """Show ``**kind`` of a loader as single keywords with the defaults of ``method``, also in ``help()``."""
-    known = inspect.signature(method).parameters
+def _with_keywords(kind: type) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
+    """Show ``**kind`` of a loader as single keywords with the defaults of ``SharedTable.scan``, also in ``help()``."""
+    known = inspect.signature(SharedTable.scan).parameters
 
     def shown(loader: Callable[P, ResultT]) -> Callable[P, ResultT]:
         signature = inspect.signature(loader)
@@ -103,7 +103,7 @@ def _with_signature(
     return checked
 
 
-@_with_keywords(Lineage, SharedTable.scan)
+@_with_keywords(Lineage)
 def _scan(
     url: str,
     limit: int | None = None,
@@ -118,7 +118,7 @@ def _scan(
     return scan if jsonPredicateHints is None else scan.where(from_json_hints(jsonPredicateHints))
 
 
-@_with_keywords(Choices, SharedTable.changes)
+@_with_keywords(Choices)
 def _changes(
     url: str,
     starting_version: int | None = None,
@@ -141,7 +141,7 @@ def _changes(
     )
 
 
-@_with_keywords(Lineage, SharedTable.scan)
+@_with_keywords(Lineage)
 def load_as_pandas(
     url: str,
     limit: int | None = None,
@@ -219,7 +219,7 @@ def load_as_polars(scan: Scan) -> pl.DataFrame:
     return scan.to_polars()
 
 
-@_with_keywords(Lazy, SharedTable.scan)
+@_with_keywords(Lazy)
 def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
@@ -238,7 +238,7 @@ def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     return _table(url).scan(**choices).to_polars(lazy=True)
 
 
-@_with_keywords(Lazy, SharedTable.scan)
+@_with_keywords(Lazy)
 def load_as_duckdb(
     url: str, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
 ) -> duckdb.DuckDBPyRelation:
@@ -349,7 +349,7 @@ def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] |
     _push_down().add_spark_jar(spark, jar)
 
 
-@_with_keywords(Lineage, SharedTable.scan)
+@_with_keywords(Lineage)
 def load_as_spark(
     url: str,
     version: int | None = None,
@@ -372,7 +372,7 @@ def load_as_spark(
     return table.scan(limit=limit, version=version, timestamp=timestamp, **choices).to_spark(spark)
 
 
-@_with_keywords(Choices, SharedTable.changes)
+@_with_keywords(Choices)
 def load_table_changes_as_pandas(
     url: str,
     starting_version: int | None = None,
@@ -433,7 +433,7 @@ def load_table_changes_as_polars(changes: Changes) -> pl.DataFrame:
     return changes.to_polars()
 
 
-@_with_keywords(Choices, SharedTable.changes)
+@_with_keywords(Choices)
 def load_table_changes_as_spark(
     url: str,
     starting_version: int | None = None,
