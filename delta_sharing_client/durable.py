@@ -7,13 +7,7 @@ from pathlib import Path
 
 
 def replace(temporary: Path, target: Path) -> None:
-    """Rename a complete file; when this returns, its content and its name are on the disk.
-
-    Raises
-    ------
-    OSError
-        As ``os.replace``.
-    """
+    """Rename a complete file; when this returns, its content and its name are on the disk. Errors as ``os.replace``."""
     with temporary.open("r+b") as stream:
         os.fsync(stream.fileno())
     os.replace(temporary, target)

@@ -276,7 +276,9 @@ def attach(
 
     In a Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with push-down,
     ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand. In Spark Connect this
-    needs ``add_spark_jar`` before.
+    needs ``add_spark_jar`` before. Raises ``DeltaSharingError`` for the profile, the sign-in or the network, and
+    ``UsageError`` for an argument that is not for this engine, a Spark session without push-down, or one of Spark
+    Connect without the jar.
 
     Parameters
     ----------
@@ -286,14 +288,6 @@ def attach(
         The name of the Spark catalog, ``shared`` by default; not for DuckDB.
     share, options:
         Attach only this share, with these read options; not for Spark.
-
-    Raises
-    ------
-    DeltaSharingError
-        The profile, the sign-in or the network.
-    UsageError
-        An argument that is not for this engine, a Spark session without push-down, or one of Spark Connect without
-        the jar.
 
     Examples
     --------
@@ -321,13 +315,8 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
     """Write a jar with which Spark 4.0 to 4.3 pushes down queries of ``format("deltaSharing")``, of SQL and of Spark
     Connect (extra ``spark``).
 
-    It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that
-    PySpark starts for it.
-
-    Raises
-    ------
-    UsageError
-        There is no Java here, or PySpark comes without Spark's jars.
+    It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that PySpark starts
+    for it. Raises ``UsageError`` if there is no Java here, or PySpark comes without Spark's jars.
     """
     _push_down().write_spark_jar(path)
 
@@ -336,15 +325,13 @@ def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] |
     """Let ``format("deltaSharing")`` and SQL push queries down in this session of Spark Connect, or in all classic
     sessions (extra ``spark``).
 
+    Raises ``UsageError`` if it cannot be written here, does not work in this session, or meets the JVM connector, which
+    has the same format.
+
     Parameters
     ----------
     jar:
         What ``write_spark_jar`` wrote; it is written for the session if there is none.
-
-    Raises
-    ------
-    UsageError
-        It cannot be written here, does not work in this session, or meets the JVM connector, which has the same format.
     """
     _push_down().add_spark_jar(spark, jar)
 

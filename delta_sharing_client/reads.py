@@ -57,8 +57,8 @@ ReadT = TypeVar("ReadT", bound="Read")
 class Read(AsyncOutputs, abc.ABC):
     """The common base of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
 
-    Create one with ``SharedTable.scan`` or ``SharedTable.changes``. A class that overrides ``plan`` overrides ``_stream`` and
-    ``schema`` too.
+    Create one with ``SharedTable.scan`` or ``SharedTable.changes``. A class that overrides ``plan`` must override
+    ``_stream`` and ``schema`` too.
     """
 
     rest: RestClient = dataclasses.field(repr=False)
@@ -88,10 +88,8 @@ class Read(AsyncOutputs, abc.ABC):
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
         """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order.
 
-        Raises
-        ------
-        UsageError
-            A name is no name of a column. One that the table does not have is refused when the read runs.
+        Raises ``UsageError`` if a name is no name of a column. One that the table does not have is refused when the
+        read runs.
 
         Examples
         --------
@@ -103,10 +101,7 @@ class Read(AsyncOutputs, abc.ABC):
     def where(self: ReadT, condition: Filter) -> ReadT:
         """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``.
 
-        Raises
-        ------
-        UsageError
-            The condition is not understood. Its columns and types are checked when the read runs.
+        Raises ``UsageError`` if the condition is not understood. Its columns and types are checked when the read runs.
 
         Examples
         --------
@@ -122,10 +117,7 @@ class Read(AsyncOutputs, abc.ABC):
     def limit(self: ReadT, rows: int | None) -> ReadT:
         """Return a copy that returns at most ``rows`` rows.
 
-        Raises
-        ------
-        UsageError
-            ``rows`` is no whole number of 0 or more.
+        Raises ``UsageError`` if ``rows`` is no whole number of 0 or more.
 
         Examples
         --------
@@ -199,12 +191,7 @@ class Read(AsyncOutputs, abc.ABC):
         return self._reports[-1] if self._reports else None
 
     def explain(self) -> str:
-        """Return as text which files, columns and bytes would be read, and what is skipped and why.
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``plan``.
+        """Return as text which files, columns and bytes would be read, and what is skipped and why. Errors as ``plan``.
 
         Examples
         --------
@@ -256,14 +243,8 @@ class Read(AsyncOutputs, abc.ABC):
         nothing to read. A read with a limit is one part.
 
         A part renews expired URLs for the version that was planned, so a pickled part contains credentials: protect it
-        as you protect the profile.
-
-        Raises
-        ------
-        UsageError
-            ``count`` is no whole number of 1 or more.
-        DeltaSharingError
-            As ``plan``; ``TransportError`` and ``DataError`` for a footer.
+        as you protect the profile. Raises ``UsageError`` if ``count`` is no whole number of 1 or more. Other errors as
+        ``plan``, and ``TransportError`` and ``DataError`` for a footer.
 
         Examples
         --------
@@ -279,10 +260,7 @@ class Read(AsyncOutputs, abc.ABC):
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_batches``; pyarrow passes errors of the iterator on.
+        Errors as ``to_batches``; pyarrow passes errors of the iterator on.
 
         Examples
         --------
@@ -313,18 +291,14 @@ class Read(AsyncOutputs, abc.ABC):
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
         """Return all rows as a pandas frame.
 
+        Raises ``UsageError`` if ``dtype_backend`` is unknown, or a date lies beyond what the dtype holds. Other errors
+        as ``to_arrow``.
+
         Parameters
         ----------
         dtype_backend:
             ``None`` for NumPy dtypes (nullable integers and booleans keep null apart, see ``frames``),
             ``"numpy_nullable"`` or ``"pyarrow"`` as in pandas.
-
-        Raises
-        ------
-        UsageError
-            ``dtype_backend`` is unknown, or a date lies beyond what the dtype holds.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
 
         Examples
         --------
@@ -356,18 +330,13 @@ class Read(AsyncOutputs, abc.ABC):
     def to_polars(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
         """Return all rows as a Polars frame (extra ``polars``).
 
+        Raises ``UsageError`` if Polars is not installed. Other errors as ``to_arrow``.
+
         Parameters
         ----------
         lazy:
             Return a ``LazyFrame`` instead, which reads when it is collected. Its columns, filters and limits are pushed
             down, so that it downloads only the bytes that it needs.
-
-        Raises
-        ------
-        UsageError
-            Polars is not installed.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
 
         Examples
         --------
@@ -383,14 +352,8 @@ class Read(AsyncOutputs, abc.ABC):
         """Return the rows as a ``geopandas.GeoDataFrame`` (extra ``geopandas``).
 
         Its geometries are the table's columns of the types ``geometry`` and ``geography``, each with its coordinate
-        reference system. GeoPandas computes in the plane, with a geography too.
-
-        Raises
-        ------
-        UsageError
-            No column holds a geometry, or GeoPandas is not installed.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+        reference system. GeoPandas computes in the plane, with a geography too. Raises ``UsageError`` if no column
+        holds a geometry, or GeoPandas is not installed. Other errors as ``to_arrow``.
 
         Examples
         --------
@@ -411,14 +374,8 @@ to_pandas().
 
         Every query of the relation reads again and downloads only the bytes that its columns and filters need. On the
         default connection ``duckdb.sql("SELECT ... FROM relation")`` finds the relation, too. Each thread needs its own
-        connection.
-
-        Raises
-        ------
-        UsageError
-            DuckDB is not installed.
-        DeltaSharingError
-            As ``plan``; what a query meets comes as an error of DuckDB that holds ours.
+        connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; what a query meets comes
+        as an error of DuckDB that holds ours.
 
         Examples
         --------
@@ -435,15 +392,8 @@ to_pandas().
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the rows to one Parquet file, in bounded memory, and return the number of rows.
 
-        The file gets its name when it is complete. If the read fails, an existing file is unchanged.
-        ``UsageError`` if it cannot be written.
-
-        Raises
-        ------
-        UsageError
-            The file cannot be written there.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No file is left.
+        The file gets its name when it is complete. If the read fails, an existing file is unchanged, and no other is
+        left. Raises ``UsageError`` if the file cannot be written there. Other errors as ``to_arrow``.
 
         Examples
         --------
@@ -453,12 +403,7 @@ to_pandas().
         return self._to_file(path, FileFormat.PARQUET)
 
     def to_csv(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text.
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_parquet``.
+        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text. Errors as ``to_parquet``.
 
         Examples
         --------
@@ -472,12 +417,7 @@ to_pandas().
         return self._to_file(path, FileFormat.CSV)
 
     def to_ipc(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into an Arrow IPC file (also known as Feather).
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_parquet``.
+        """As ``to_parquet``, into an Arrow IPC file (also known as Feather). Errors as ``to_parquet``.
 
         Examples
         --------
@@ -489,10 +429,7 @@ to_pandas().
     def to_jsonl(self, path: str | os.PathLike[str]) -> int:
         """As ``to_parquet``, into a file of one JSON object a line, with the values that ``--json`` prints.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_parquet``.
+        Errors as ``to_parquet``.
 
         Examples
         --------
@@ -513,10 +450,7 @@ to_pandas().
     def to_dataset(self) -> SharedDataset:
         """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``plan``, here for the schema; errors of a read come from the scanner.
+        Errors as ``plan``, here for the schema; errors of a read come from the scanner.
 
         Examples
         --------
@@ -530,12 +464,7 @@ to_pandas().
     def count(self) -> int:
         """Return the number of rows, from the log if it states it, otherwise from the files without reading a column.
 
-        Deletion vectors are read and compared with the log.
-
-        Raises
-        ------
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No number is returned.
+        Deletion vectors are read and compared with the log. Errors as ``to_arrow``.
 
         Examples
         --------
@@ -552,12 +481,8 @@ to_pandas().
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
         """Return the rows as a Spark frame, read on the executors (extra ``spark``).
 
-        Raises
-        ------
-        UsageError
-            PySpark is not installed, or there is no session.
-        DeltaSharingError
-            As ``plan``; errors of executors come from Spark when the frame is used.
+        Raises ``UsageError`` if PySpark is not installed, or there is no session. Other errors as ``plan``; errors of
+        executors come from Spark when the frame is used.
 
         Examples
         --------
@@ -596,10 +521,7 @@ class Scan(Read):
     def at_version(self, version: int) -> Scan:
         """Return a copy that reads the snapshot at ``version``.
 
-        Raises
-        ------
-        UsageError
-            ``version`` is no whole number of 0 or more.
+        Raises ``UsageError`` if ``version`` is no whole number of 0 or more.
 
         Examples
         --------

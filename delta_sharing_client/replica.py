@@ -439,14 +439,8 @@ class Copies:
 
         A path exists only once its file is complete and on disk: the bytes are first written to a temporary name that
         ends in ``_TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, and several files are downloaded
-        concurrently.
-
-        Raises
-        ------
-        DataError, TransportError, ProtocolError
-            With table and file id; also if a file is not Parquet.
-        UsageError
-            The disk cannot be written.
+        concurrently. Raises ``DataError``, ``TransportError`` and ``ProtocolError`` with table and file id, also if a
+        file is not Parquet, and ``UsageError`` if the disk cannot be written.
         """
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)

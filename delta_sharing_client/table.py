@@ -232,12 +232,8 @@ class SharedTable:
     def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:
         """Return the reader and writer versions and the features that the table needs.
 
-        The parquet response format has its own reader version, 1, and does not contain the table's features.
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``metadata``.
+        The parquet response format has its own reader version, 1, and does not contain the table's features. Errors as
+        ``metadata``.
         """
         return self._describe(None, None, response_format).protocol
 
@@ -254,10 +250,7 @@ class SharedTable:
     ) -> pd.DataFrame:
         """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``Scan.to_pandas``.
+        Errors as ``Scan.to_pandas``.
 
         Examples
         --------
@@ -282,6 +275,9 @@ class SharedTable:
     ) -> Scan:
         """Return a read of one snapshot; its outputs (``to_pandas()``, ``to_arrow()`` ...) run it.
 
+        Raises ``UsageError`` for arguments that cannot be used as given; what needs the schema is checked when the read
+        runs.
+
         Parameters
         ----------
         columns:
@@ -298,11 +294,6 @@ class SharedTable:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:
             Options for all requests of this read, instead of the client's options.
-
-        Raises
-        ------
-        UsageError
-            For arguments that cannot be used as given; what needs the schema is checked when the read runs.
 
         Examples
         --------
@@ -336,12 +327,8 @@ class SharedTable:
         """Return a read of the change data feed between two versions or timestamps, both inclusive.
 
         ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
-        other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
-
-        Raises
-        ------
-        UsageError
-            For arguments that cannot be used as given; what needs the schema is checked when the read runs.
+        other arguments are those of ``scan``. Without an end, the feed ends at the latest version. Raises
+        ``UsageError`` for arguments that cannot be used as given; what needs the schema is checked when the read runs.
 
         Examples
         --------
@@ -378,7 +365,8 @@ class SharedTable:
     ) -> Follow:
         """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
 
-        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md.
+        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md. Raises
+        ``UsageError`` for arguments that cannot be used as given. The loop raises what ``Follow`` says.
 
         Parameters
         ----------
@@ -394,11 +382,6 @@ class SharedTable:
             What one step has at most, counted in data files; at least one file of the snapshot, or one whole version.
         max_outage:
             For how many seconds of silence the server is waited for: 600, or 0 with ``"available-now"``.
-
-        Raises
-        ------
-        UsageError
-            For arguments that cannot be used as given. The loop raises what ``Follow`` says.
         """
         from delta_sharing_client.follow.request import FollowRequest
         from delta_sharing_client.follow.steps import follow
@@ -424,12 +407,8 @@ class SharedTable:
 
         Only the kind of each change is read. The protocol does not share who wrote a version, and with what operation;
         a table that is read from its directory (``access_mode``) has its log, and so an entry for every version, with
-        its operation.
-
-        Raises
-        ------
-        RequestError
-            The table's change data feed is not shared, or not from ``starting_version`` on.
+        its operation. Raises ``RequestError`` if the table's change data feed is not shared, or not from
+        ``starting_version`` on.
 
         Examples
         --------
