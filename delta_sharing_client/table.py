@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Union, cast
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import Format, Protocol
+from delta_sharing_client.delta.actions import CommitInfo, Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
 from delta_sharing_client.instants import EPOCH, to_instant
@@ -418,19 +418,18 @@ class SharedTable:
         commits = read_commits(self.rest, self.name, (starting_version, ending_version), self.options)
         if commits is None:
             counts = self._count_changes(starting_version, ending_version)
-            return _History(_counted(version, moment, found) for (version, moment), found in sorted(counts.items()))
+            return _History(_entry(*commit, found, CommitInfo()) for commit, found in sorted(counts.items()))
         unrecorded = [commit.version for commit in commits if not commit.has_feed]
         first = max(unrecorded, default=commits[0].version - 1) + 1
         last = commits[-1].version
         counts = self._count_changes(first, last) if first <= last else {}
         known = {version: found for (version, _), found in counts.items()}
         return _History(
-            dataclasses.replace(
-                _counted(commit.version, _moment(commit.timestamp_ms), known.get(commit.version, Counter()))
-                if commit.version >= first
-                else VersionChanges(commit.version, _moment(commit.timestamp_ms), None, None, None),
-                operation=commit.info.operation,
-                operation_parameters=commit.info.operation_parameters or {},
+            _entry(
+                commit.version,
+                EPOCH + datetime.timedelta(milliseconds=commit.timestamp_ms),
+                known.get(commit.version, Counter()) if commit.version >= first else None,
+                commit.info,
             )
             for commit in commits
         )
@@ -504,19 +503,16 @@ class SharedTable:
         )
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
-        if version is not None and timestamp is not None:
-            raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
         number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
         with self.rest.about(self.name):
             return table_metadata(self.rest, self.name, version=number, timestamp=instant, response_format=wanted)
 
 
-def _counted(version: int, moment: datetime.datetime, found: Counter[str]) -> VersionChanges:
-    return VersionChanges(version, moment, found["insert"], found["update_postimage"], found["delete"])
-
-
-def _moment(milliseconds: int) -> datetime.datetime:
-    return EPOCH + datetime.timedelta(milliseconds=milliseconds)
+def _entry(version: int, moment: datetime.datetime, counts: Counter[str] | None, info: CommitInfo) -> VersionChanges:
+    kinds = ("insert", "update_postimage", "delete")
+    inserts, updates, deletes = (None if counts is None else counts[kind] for kind in kinds)
+    told = info.operation_parameters or {}
+    return VersionChanges(version, moment, inserts, updates, deletes, info.operation, told)
 
 
 def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:
@@ -524,12 +520,10 @@ def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:
 
 
 def _format(value: ResponseFormat | str) -> ResponseFormat:
-    if isinstance(value, ResponseFormat):
-        return value
-    for known in ResponseFormat:
-        if isinstance(value, str) and value.lower() == known.value:
-            return known
-    raise UsageError(f"'response_format' must be 'auto', 'parquet' or 'delta', found {value!r}.")
+    try:
+        return value if isinstance(value, ResponseFormat) else ResponseFormat(value.lower())
+    except (AttributeError, ValueError):
+        raise UsageError(f"'response_format' must be 'auto', 'parquet' or 'delta', found {value!r}.") from None
 
 
 def _listed(columns: Sequence[ColumnName] | None) -> tuple[ColumnName, ...] | None:
