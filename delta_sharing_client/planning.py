@@ -12,7 +12,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -161,12 +161,9 @@ def _stream_by_url(
     answer, state, is_whole = _ask(rest, table, request, options)
     notes: list[str] = []
     blocks = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
-    try:
+    with _closed_by_errors(answer):
         stream = stream_snapshot(state, blocks, request, options)
         notes += stream.notes
-    except BaseException:
-        answer.close()
-        raise
     return dataclasses.replace(
         stream,
         files=_named(rest, table, stream.files),
@@ -175,6 +172,15 @@ def _stream_by_url(
         release=answer.close,
         break_off=answer.break_off,
     )
+
+
+@contextlib.contextmanager
+def _closed_by_errors(answer: TableAnswer) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        answer.close()
+        raise
 
 
 def _ask(
@@ -198,11 +204,8 @@ def _ask(
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=request.response_format)
-    try:
+    with _closed_by_errors(answer):
         check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    except BaseException:
-        answer.close()
-        raise
     # The refresh token is at the end of the response; until then its version is requested.
     urls = RefreshingUrls(rest, table, query, answer)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
@@ -282,11 +285,8 @@ class _Feed:
         )
         answer = query_changes(rest, table, query, response_format=request.response_format)
         feed = cls(rest, table, request, options, query, answer)
-        try:
+        with _closed_by_errors(answer):
             feed.check(answer.head)
-        except BaseException:
-            answer.close()
-            raise
         return feed
 
     def check(self, head: TableHead) -> None:
@@ -309,11 +309,8 @@ class _Feed:
         urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
         state = dataclasses.replace(_state(self.rest, self.table, self.answer.head), urls=urls)
         request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
-        try:
+        with _closed_by_errors(self.answer):
             return plan_changes(state, actions, request, self.options)
-        except BaseException:
-            self.answer.close()
-            raise
 
     def _in_windows(self, beginning: Sequence[TableAction]) -> ScanStream | None:
         found = windows.feed_windows(self.rest, self.table, self.query, self.answer, beginning)
