@@ -466,7 +466,7 @@ def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
     ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet. Raises
     ``DeltaSharingError`` for the profile, the name, the server or the network.
     """
-    return _table(url).metadata(response_format=_described_format(use_delta_format))
+    return _table(url).metadata(response_format=response_format(None if use_delta_format else False))
 
 
 def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
@@ -475,7 +475,7 @@ def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
     The parquet response format has its own reader version and does not contain the table's features. Errors as
     ``get_table_metadata``.
     """
-    return _table(url).protocol(response_format=_described_format(use_delta_format))
+    return _table(url).protocol(response_format=response_format(None if use_delta_format else False))
 
 
 def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
@@ -508,7 +508,3 @@ def _spark_table(url: str, profile: ProfileSource, session: pyspark.sql.SparkSes
 
 def _push_down() -> ModuleType:
     return optional.load("delta_sharing_client.spark.push_down", "spark")
-
-
-def _described_format(use_delta_format: bool) -> ResponseFormat:
-    return ResponseFormat.AUTO if use_delta_format else ResponseFormat.PARQUET

@@ -55,6 +55,7 @@ from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.retry import is_retried
 
 if TYPE_CHECKING:
+    from delta_sharing_client.fetch.source import UrlSource
     from delta_sharing_client.storage.table import CommitFacts
 
 _log = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ def _ask(
     # The refresh token is at the end of the response; until then its version is requested.
     urls = RefreshingUrls(rest, table, query, answer)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
-    return answer, dataclasses.replace(_state(rest, table, answer.head), urls=urls), is_whole
+    return answer, _state(rest, table, answer.head, urls), is_whole
 
 
 def _named(
@@ -307,7 +308,7 @@ class _Feed:
 
     def _whole(self, actions: Iterable[TableAction]) -> ScanPlan:
         urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
-        state = dataclasses.replace(_state(self.rest, self.table, self.answer.head), urls=urls)
+        state = _state(self.rest, self.table, self.answer.head, urls)
         request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
         with _closed_by_errors(self.answer):
             return plan_changes(state, actions, request, self.options)
@@ -318,7 +319,7 @@ class _Feed:
             return None
         try:
             self.check(found.end)
-            state = dataclasses.replace(_state(self.rest, self.table, found.end), version=found.last, urls=found.urls)
+            state = dataclasses.replace(_state(self.rest, self.table, found.end, found.urls), version=found.last)
             stream = stream_changes(state, self._parts(found), self.request, self.options)
         except DeltaSharingError:
             # A change within the range may be why the request does not fit its end: then report the change.
@@ -459,12 +460,13 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     return to_json_hints(said, described.metadata.partition_columns), described.metadata.schema_string
 
 
-def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
+def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource | None = None) -> TableState:
     return TableState(
         name=str(table),
         version=head.version,
         protocol=head.protocol,
         metadata=head.metadata,
+        urls=urls,
         allow_http=rest.allows_http_data,
         query_id=rest.query_id,
     )
