@@ -7,7 +7,6 @@ use, so Arrow output does not need pandas.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -54,7 +53,7 @@ ReadT = TypeVar("ReadT", bound="Read")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Read(AsyncOutputs, abc.ABC):
+class Read(AsyncOutputs):
     """The common base of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
 
     Create one with ``SharedTable.scan`` or ``SharedTable.changes``. A class that overrides ``plan`` must override
