@@ -16,104 +16,58 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from delta_sharing_client.client import SharingClient
-    from delta_sharing_client.errors import (
-        AuthError,
-        DataError,
-        DeltaSharingError,
-        IncompleteReadWarning,
-        NotFoundError,
-        ProfileError,
-        ProtocolError,
-        RequestError,
-        SchemaChangeError,
-        TransportError,
-        UnsupportedFeatureError,
-        UsageError,
-    )
-    from delta_sharing_client.fetch.report import Progress, ScanReport
-    from delta_sharing_client.follow.steps import Follow, FollowedChanges
-    from delta_sharing_client.loaders import (
-        add_spark_jar,
-        attach,
-        get_table_metadata,
-        get_table_protocol,
-        get_table_version,
-        load_as_arrow,
-        load_as_duckdb,
-        load_as_pandas,
-        load_as_polars,
-        load_as_spark,
-        load_table_changes_as_arrow,
-        load_table_changes_as_pandas,
-        load_table_changes_as_polars,
-        load_table_changes_as_spark,
-        scan_polars,
-        write_spark_jar,
-    )
-    from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
-    from delta_sharing_client.predicates.tree import Expression, col
-    from delta_sharing_client.protocol.names import Schema, Share, Table
-    from delta_sharing_client.protocol.profile import Profile
-    from delta_sharing_client.reads import Changes, Scan
-    from delta_sharing_client.replica import Replica
-    from delta_sharing_client.run.partitions import Partition
-    from delta_sharing_client.table import SharedTable, TableDetails
+    from delta_sharing_client.client import SharingClient as SharingClient
+    from delta_sharing_client.errors import AuthError as AuthError
+    from delta_sharing_client.errors import DataError as DataError
+    from delta_sharing_client.errors import DeltaSharingError as DeltaSharingError
+    from delta_sharing_client.errors import IncompleteReadWarning as IncompleteReadWarning
+    from delta_sharing_client.errors import NotFoundError as NotFoundError
+    from delta_sharing_client.errors import ProfileError as ProfileError
+    from delta_sharing_client.errors import ProtocolError as ProtocolError
+    from delta_sharing_client.errors import RequestError as RequestError
+    from delta_sharing_client.errors import SchemaChangeError as SchemaChangeError
+    from delta_sharing_client.errors import TransportError as TransportError
+    from delta_sharing_client.errors import UnsupportedFeatureError as UnsupportedFeatureError
+    from delta_sharing_client.errors import UsageError as UsageError
+    from delta_sharing_client.fetch.report import Progress as Progress
+    from delta_sharing_client.fetch.report import ScanReport as ScanReport
+    from delta_sharing_client.follow.steps import Follow as Follow
+    from delta_sharing_client.follow.steps import FollowedChanges as FollowedChanges
+    from delta_sharing_client.loaders import add_spark_jar as add_spark_jar
+    from delta_sharing_client.loaders import attach as attach
+    from delta_sharing_client.loaders import get_table_metadata as get_table_metadata
+    from delta_sharing_client.loaders import get_table_protocol as get_table_protocol
+    from delta_sharing_client.loaders import get_table_version as get_table_version
+    from delta_sharing_client.loaders import load_as_arrow as load_as_arrow
+    from delta_sharing_client.loaders import load_as_duckdb as load_as_duckdb
+    from delta_sharing_client.loaders import load_as_pandas as load_as_pandas
+    from delta_sharing_client.loaders import load_as_polars as load_as_polars
+    from delta_sharing_client.loaders import load_as_spark as load_as_spark
+    from delta_sharing_client.loaders import load_table_changes_as_arrow as load_table_changes_as_arrow
+    from delta_sharing_client.loaders import load_table_changes_as_pandas as load_table_changes_as_pandas
+    from delta_sharing_client.loaders import load_table_changes_as_polars as load_table_changes_as_polars
+    from delta_sharing_client.loaders import load_table_changes_as_spark as load_table_changes_as_spark
+    from delta_sharing_client.loaders import scan_polars as scan_polars
+    from delta_sharing_client.loaders import write_spark_jar as write_spark_jar
+    from delta_sharing_client.options import AccessMode as AccessMode
+    from delta_sharing_client.options import FileIdHash as FileIdHash
+    from delta_sharing_client.options import ReadOptions as ReadOptions
+    from delta_sharing_client.options import ResponseFormat as ResponseFormat
+    from delta_sharing_client.options import VariantAs as VariantAs
+    from delta_sharing_client.predicates.tree import Expression as Expression
+    from delta_sharing_client.predicates.tree import col as col
+    from delta_sharing_client.protocol.names import Schema as Schema
+    from delta_sharing_client.protocol.names import Share as Share
+    from delta_sharing_client.protocol.names import Table as Table
+    from delta_sharing_client.protocol.profile import Profile as Profile
+    from delta_sharing_client.reads import Changes as Changes
+    from delta_sharing_client.reads import Scan as Scan
+    from delta_sharing_client.replica import Replica as Replica
+    from delta_sharing_client.run.partitions import Partition as Partition
+    from delta_sharing_client.table import SharedTable as SharedTable
+    from delta_sharing_client.table import TableDetails as TableDetails
 
 __version__ = "0.2.0.dev0"
-
-__all__ = [
-    "AccessMode",
-    "AuthError",
-    "Changes",
-    "DataError",
-    "DeltaSharingError",
-    "Expression",
-    "FileIdHash",
-    "Follow",
-    "FollowedChanges",
-    "IncompleteReadWarning",
-    "NotFoundError",
-    "Partition",
-    "Profile",
-    "ProfileError",
-    "Progress",
-    "ProtocolError",
-    "ReadOptions",
-    "Replica",
-    "RequestError",
-    "ResponseFormat",
-    "Scan",
-    "ScanReport",
-    "Schema",
-    "SchemaChangeError",
-    "Share",
-    "SharedTable",
-    "SharingClient",
-    "Table",
-    "TableDetails",
-    "TransportError",
-    "UnsupportedFeatureError",
-    "UsageError",
-    "VariantAs",
-    "add_spark_jar",
-    "attach",
-    "col",
-    "get_table_metadata",
-    "get_table_protocol",
-    "get_table_version",
-    "load_as_arrow",
-    "load_as_duckdb",
-    "load_as_pandas",
-    "load_as_polars",
-    "load_as_spark",
-    "load_table_changes_as_arrow",
-    "load_table_changes_as_pandas",
-    "load_table_changes_as_polars",
-    "load_table_changes_as_spark",
-    "scan_polars",
-    "write_spark_jar",
-]
 
 # Imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of these modules.
 _HOMES = {
@@ -163,14 +117,16 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
+# A type checker knows the imports above, and would allow every name with this function.
+if not TYPE_CHECKING:
+    __all__ = sorted(_HOME_OF)
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
 
-
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__() -> list[str]:
+        return __all__

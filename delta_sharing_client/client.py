@@ -70,12 +70,8 @@ class SharingClient:
     def table(self, name: str | Table | TableName) -> SharedTable:
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
-        This sends no request; whether the table exists is checked when it is used.
-
-        Raises
-        ------
-        UsageError
-            ``name`` is not a full name.
+        This sends no request; whether the table exists is checked when it is used. Raises ``UsageError`` if ``name`` is
+        not a full name.
 
         Examples
         --------
@@ -104,50 +100,28 @@ class SharingClient:
         return [share.name for share in self.list_shares()]
 
     def list_shares(self) -> list[Share]:
-        """Return all shares.
-
-        Raises
-        ------
-        DeltaSharingError
-            From the sign-in, the server or the network.
-        """
+        """Return all shares. Raises ``DeltaSharingError`` from the sign-in, the server or the network."""
         return Listed(self.rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
         """Return one share, by name or value.
 
-        Raises
-        ------
-        NotFoundError
-            The share does not exist.
-        DeltaSharingError
-            From the sign-in, the server or the network.
+        Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         return self.rest.get_share(_share_name(share))
 
     def list_schemas(self, share: Share | str) -> list[Schema]:
         """Return the schemas of a share, given by name or value.
 
-        Raises
-        ------
-        NotFoundError
-            The share does not exist.
-        DeltaSharingError
-            From the sign-in, the server or the network.
+        Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         return Listed(self.rest.list_schemas(_share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
         """Return the tables of a schema, given by value or as ``share.schema``.
 
-        Raises
-        ------
-        UsageError
-            ``schema`` is neither a ``Schema`` nor ``share.schema``.
-        NotFoundError
-            The schema does not exist.
-        DeltaSharingError
-            From the sign-in, the server or the network.
+        Errors as ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if ``schema`` is
+        neither a ``Schema`` nor ``share.schema``.
         """
         if isinstance(schema, Schema):
             return Listed(self.rest.list_tables(schema.share, schema.name))
@@ -159,12 +133,7 @@ class SharingClient:
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares.
 
-        Raises
-        ------
-        NotFoundError
-            The share does not exist.
-        DeltaSharingError
-            From the sign-in, the server or the network.
+        Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
         return Listed(table for name in shares for table in self.rest.list_all_tables(name))

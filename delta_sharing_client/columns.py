@@ -72,21 +72,12 @@ def _selected(column: ColumnName, known: Names) -> ColumnPath:
     path = parse_path(column)
     if whole is None:
         return _path(known.along(path, _shown(path)))
-    if len(path) > 1:
-        try:
-            is_field = len(known.along(path, column)) > 1
-        except UsageError:
-            is_field = False
-        if is_field:
-            raise _ambiguous(column, path)
+    if len(path) > 1 and len(known.find(path) or ()) > 1:
+        raise UsageError(
+            f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a "
+            f"struct. Write ({column!r},) for the column, {path!r} for the field."
+        )
     return (whole.name,)
-
-
-def _ambiguous(column: str, path: ColumnPath) -> UsageError:
-    return UsageError(
-        f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a struct. "
-        f"Write ({column!r},) for the column, {path!r} for the field."
-    )
 
 
 def _path(fields: Iterable[Any]) -> ColumnPath:

@@ -21,8 +21,8 @@ import functools
 import io
 import json as json_text
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any, ClassVar, TypeVar, Union
+from collections.abc import Generator, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Union
 
 import pyarrow as pa
 import requests
@@ -61,8 +61,6 @@ __all__ = [
     "load_table_changes_as_spark",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 # === Errors: our classes, and those that scripts catch ===
 
@@ -91,14 +89,8 @@ class UnsupportedFeatureError(errors.UnsupportedFeatureError, ValueError):
     """The table needs a feature that this package does not support."""
 
 
-_ALSO: tuple[tuple[type[errors.DeltaSharingError], type[errors.DeltaSharingError]], ...] = (
-    (errors.ProfileError, ProfileError),
-    (errors.NotFoundError, NotFoundError),
-    (errors.RequestError, RequestError),
-    (errors.AuthError, AuthError),
-    (errors.TransportError, TransportError),
-    (errors.UnsupportedFeatureError, UnsupportedFeatureError),
-)
+# Each stands for its first base class; a class stands before those that it inherits from.
+_ALSO = (ProfileError, NotFoundError, RequestError, AuthError, TransportError, UnsupportedFeatureError)
 
 
 @contextlib.contextmanager
@@ -107,7 +99,7 @@ def _as_before() -> Iterator[None]:
         yield
         return
     except errors.DeltaSharingError as error:
-        also = next((also for ours, also in _ALSO if isinstance(error, ours)), None)
+        also = next((also for also in _ALSO if isinstance(error, also.__bases__[0])), None)
         if also is None or isinstance(error, also):
             raise
         translated = errors.rebuild(also, error.message, {**vars(error), "request": None, "response": None})
@@ -118,13 +110,7 @@ def _as_before() -> Iterator[None]:
     raise translated.with_traceback(trace)
 
 
-def _raising_as_before(function: F) -> F:
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with _as_before():
-            return function(*args, **kwargs)
-
-    return called  # type: ignore[return-value]
+_raising_as_before = _as_before()  # as a decorator
 
 
 # === Profiles ===
@@ -187,20 +173,13 @@ class DeltaSharingProfile:
         return Profile.load({**given, **fields, "auth": fields})
 
 
-_FIELDS = {
-    "bearer_token": "bearerToken",
-    "expiration_time": "expirationTime",
-    "type": "type",
-    "token_endpoint": "tokenEndpoint",
-    "client_id": "clientId",
-    "client_secret": "clientSecret",
-    "username": "username",
-    "password": "password",
-    "scope": "scope",
-    "issuer": "issuer",
-    "audience": "audience",
-    "private_key": "privateKey",
-}
+def _in_camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+# All but the version and the endpoint.
+_FIELDS = {field.name: _in_camel_case(field.name) for field in dataclasses.fields(DeltaSharingProfile)[2:]}
 
 
 # === Objects ===

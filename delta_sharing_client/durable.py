@@ -6,17 +6,16 @@ import os
 from pathlib import Path
 
 
-def replace(temporary: Path, target: Path) -> None:
-    """Rename a complete file; when this returns, its content and its name are on the disk.
-
-    Raises
-    ------
-    OSError
-        As ``os.replace``.
-    """
+def rename(temporary: Path, target: Path) -> None:
+    """Rename a complete file; who finds the new name finds its whole content. Errors as ``os.replace``."""
     with temporary.open("r+b") as stream:
         os.fsync(stream.fileno())
     os.replace(temporary, target)
+
+
+def replace(temporary: Path, target: Path) -> None:
+    """Like ``rename``; when this returns, the new name is on the disk, too. Errors as ``os.replace``."""
+    rename(temporary, target)
     # Windows cannot open a directory, and writes names by itself.
     if os.name == "posix":
         folder = os.open(target.parent, os.O_RDONLY)

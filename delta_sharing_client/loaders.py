@@ -10,7 +10,8 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.table import Timestamp
 
-_Loader = TypeVar("_Loader", bound=Callable[..., Any])
+P = ParamSpec("P")
+ReadT = TypeVar("ReadT", Scan, Changes)
+ResultT = TypeVar("ResultT")
 
 
 class Choices(TypedDict, total=False):
@@ -59,29 +62,86 @@ class Lazy(Choices, total=False):
     timestamp: Timestamp
 
 
-def _with_keywords(kind: type, method: Callable[..., object]) -> Callable[[_Loader], _Loader]:
-    """Show ``**kind`` of a loader as single keywords with the defaults of ``method``, also in ``help()``."""
-    known = inspect.signature(method).parameters
+def _with_keywords(kind: type) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
+    """Show ``**kind`` of a loader as single keywords with the defaults of ``SharedTable.scan``, also in ``help()``."""
+    known = inspect.signature(SharedTable.scan).parameters
 
-    def shown(loader: _Loader) -> _Loader:
+    def shown(loader: Callable[P, ResultT]) -> Callable[P, ResultT]:
         signature = inspect.signature(loader)
         *own, _ = signature.parameters.values()
         more = [known[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in inspect.get_annotations(kind)]
-        signature = signature.replace(parameters=[*own, *more])
-
-        @functools.wraps(loader)
-        def checked(*args: Any, **keywords: Any) -> Any:
-            for name in keywords.keys() - signature.parameters.keys():
-                raise TypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}")
-            return loader(*args, **keywords)
-
-        checked.__signature__ = signature  # type: ignore[attr-defined]
-        return checked  # type: ignore[return-value]
+        return _with_signature(signature.replace(parameters=[*own, *more]), loader, loader)
 
     return shown
 
 
-@_with_keywords(Lineage, SharedTable.scan)
+def _of_read(read: Callable[P, ReadT]) -> Callable[[Callable[[ReadT], ResultT]], Callable[P, ResultT]]:
+    """Give a loader the parameters of ``read``; it gets what ``read`` returns."""
+
+    def shown(loader: Callable[[ReadT], ResultT]) -> Callable[P, ResultT]:
+        def load(*args: P.args, **keywords: P.kwargs) -> ResultT:
+            return loader(read(*args, **keywords))
+
+        result = inspect.signature(loader).return_annotation
+        return _with_signature(inspect.signature(read).replace(return_annotation=result), loader, load)
+
+    return shown
+
+
+def _with_signature(
+    signature: inspect.Signature, named: Callable[..., object], load: Callable[P, ResultT]
+) -> Callable[P, ResultT]:
+    @functools.wraps(named)
+    def checked(*args: P.args, **keywords: P.kwargs) -> ResultT:
+        try:
+            signature.bind(*args, **keywords)
+        except TypeError as error:
+            raise TypeError(f"{named.__name__}() {error}") from None
+        return load(*args, **keywords)
+
+    checked.__signature__ = signature  # type: ignore[attr-defined]
+    return checked
+
+
+@_with_keywords(Lineage)
+def _scan(
+    url: str,
+    limit: int | None = None,
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    jsonPredicateHints: JsonHints = None,
+    use_delta_format: bool | None = None,
+    **choices: Unpack[Lineage],
+) -> Scan:
+    wanted = response_format(use_delta_format)
+    scan = _table(url).scan(limit=limit, version=version, timestamp=timestamp, response_format=wanted, **choices)
+    return scan if jsonPredicateHints is None else scan.where(from_json_hints(jsonPredicateHints))
+
+
+@_with_keywords(Choices)
+def _changes(
+    url: str,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: Timestamp = None,
+    ending_timestamp: Timestamp = None,
+    use_delta_format: bool | None = None,
+    *,
+    limit: int | None = None,
+    **choices: Unpack[Choices],
+) -> Changes:
+    return _table(url).changes(
+        starting_version,
+        ending_version,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
+        limit=limit,
+        response_format=response_format(use_delta_format),
+        **choices,
+    )
+
+
+@_with_keywords(Lineage)
 def load_as_pandas(
     url: str,
     limit: int | None = None,
@@ -129,73 +189,44 @@ def load_as_pandas(
     0         1      DE
     1         2      DE
     """
-    asked = {"limit": limit, "version": version, "timestamp": timestamp, **choices}
-    return _scan(url, jsonPredicateHints, use_delta_format, asked).to_pandas(dtype_backend)
+    scan = _scan(url, limit, version, timestamp, jsonPredicateHints, use_delta_format, **choices)
+    return scan.to_pandas(dtype_backend)
 
 
-@_with_keywords(Lineage, SharedTable.scan)
-def load_as_arrow(
-    url: str,
-    limit: int | None = None,
-    version: int | None = None,
-    timestamp: Timestamp = None,
-    jsonPredicateHints: JsonHints = None,
-    use_delta_format: bool | None = None,
-    **choices: Unpack[Lineage],
-) -> pa.Table:
-    """Return a shared table as a ``pyarrow.Table``; parameters and errors as in ``load_as_pandas``.
-
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_as_pandas``.
+@_of_read(_scan)
+def load_as_arrow(scan: Scan) -> pa.Table:
+    """Return a shared table as a ``pyarrow.Table``. Parameters as in ``load_as_pandas``. Errors as ``load_as_pandas``.
 
     Examples
     --------
     >>> load_as_arrow("demo.share#demo.shop.orders", columns=["order_id"], limit=2).num_rows
     2
     """
-    asked = {"limit": limit, "version": version, "timestamp": timestamp, **choices}
-    return _scan(url, jsonPredicateHints, use_delta_format, asked).to_arrow()
+    return scan.to_arrow()
 
 
-@_with_keywords(Lineage, SharedTable.scan)
-def load_as_polars(
-    url: str,
-    limit: int | None = None,
-    version: int | None = None,
-    timestamp: Timestamp = None,
-    jsonPredicateHints: JsonHints = None,
-    use_delta_format: bool | None = None,
-    **choices: Unpack[Lineage],
-) -> pl.DataFrame:
-    """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``.
+@_of_read(_scan)
+def load_as_polars(scan: Scan) -> pl.DataFrame:
+    """Return a shared table as a Polars frame (extra ``polars``). Parameters as in ``load_as_pandas``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_as_pandas``; ``UsageError`` if Polars is not installed.
+    Errors as ``load_as_pandas``, and ``UsageError`` if Polars is not installed.
 
     Examples
     --------
     >>> load_as_polars("demo.share#demo.shop.orders", limit=2).shape
     (2, 6)
     """
-    asked = {"limit": limit, "version": version, "timestamp": timestamp, **choices}
-    return _scan(url, jsonPredicateHints, use_delta_format, asked).to_polars()
+    return scan.to_polars()
 
 
-@_with_keywords(Lazy, SharedTable.scan)
+@_with_keywords(Lazy)
 def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
     The query's columns, filters and limits are pushed down, so it downloads only the bytes that it needs; see
     ``Scan.to_polars``. Parameters as in ``SharedTable.scan``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_as_pandas``, here for the schema; the read raises its errors when the frame is collected.
+    Errors as ``load_as_pandas``, here for the schema; the read raises its errors when the frame is collected.
 
     Examples
     --------
@@ -207,7 +238,7 @@ def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     return _table(url).scan(**choices).to_polars(lazy=True)
 
 
-@_with_keywords(Lazy, SharedTable.scan)
+@_with_keywords(Lazy)
 def load_as_duckdb(
     url: str, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
 ) -> duckdb.DuckDBPyRelation:
@@ -215,10 +246,7 @@ def load_as_duckdb(
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_as_pandas``, here for the schema; DuckDB wraps errors of the read in its own when a query runs.
+    Errors as ``load_as_pandas``, here for the schema; DuckDB wraps errors of the read in its own when a query runs.
 
     Examples
     --------
@@ -248,7 +276,9 @@ def attach(
 
     In a Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with push-down,
     ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand. In Spark Connect this
-    needs ``add_spark_jar`` before.
+    needs ``add_spark_jar`` before. Raises ``DeltaSharingError`` for the profile, the sign-in or the network, and
+    ``UsageError`` for an argument that is not for this engine, a Spark session without push-down, or one of Spark
+    Connect without the jar.
 
     Parameters
     ----------
@@ -258,14 +288,6 @@ def attach(
         The name of the Spark catalog, ``shared`` by default; not for DuckDB.
     share, options:
         Attach only this share, with these read options; not for Spark.
-
-    Raises
-    ------
-    DeltaSharingError
-        The profile, the sign-in or the network.
-    UsageError
-        An argument that is not for this engine, a Spark session without push-down, or one of Spark Connect without
-        the jar.
 
     Examples
     --------
@@ -278,7 +300,7 @@ def attach(
     if hasattr(connection, "createDataFrame"):
         if share is not None or options is not None:
             raise UsageError("A Spark catalog has every share and no options: omit 'share' and 'options'.")
-        optional.load("delta_sharing_client.spark.push_down", "spark").attach(connection, profile, name or "shared")
+        _push_down().attach(connection, profile, name or "shared")
         return
     if name is not None:
         raise UsageError("DuckDB databases have the names of their shares: omit 'name'.")
@@ -293,35 +315,28 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
     """Write a jar with which Spark 4.0 to 4.3 pushes down queries of ``format("deltaSharing")``, of SQL and of Spark
     Connect (extra ``spark``).
 
-    It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that
-    PySpark starts for it.
-
-    Raises
-    ------
-    UsageError
-        There is no Java here, or PySpark comes without Spark's jars.
+    It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that PySpark starts
+    for it. Raises ``UsageError`` if there is no Java here, or PySpark comes without Spark's jars.
     """
-    optional.load("delta_sharing_client.spark.push_down", "spark").write_spark_jar(path)
+    _push_down().write_spark_jar(path)
 
 
 def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] | None = None) -> None:
     """Let ``format("deltaSharing")`` and SQL push queries down in this session of Spark Connect, or in all classic
     sessions (extra ``spark``).
 
+    Raises ``UsageError`` if it cannot be written here, does not work in this session, or meets the JVM connector, which
+    has the same format.
+
     Parameters
     ----------
     jar:
         What ``write_spark_jar`` wrote; it is written for the session if there is none.
-
-    Raises
-    ------
-    UsageError
-        It cannot be written here, does not work in this session, or meets the JVM connector, which has the same format.
     """
-    optional.load("delta_sharing_client.spark.push_down", "spark").add_spark_jar(spark, jar)
+    _push_down().add_spark_jar(spark, jar)
 
 
-@_with_keywords(Lineage, SharedTable.scan)
+@_with_keywords(Lineage)
 def load_as_spark(
     url: str,
     version: int | None = None,
@@ -338,16 +353,13 @@ def load_as_spark(
     setting ``spark.delta.sharing.profile`` does. ``spark`` is the session, by default the active one. Of ``options``
     only retries and time-outs apply. Other parameters as in ``load_as_pandas``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_as_pandas``, here for the plan; errors of executors come from Spark when the DataFrame is used.
+    Errors as ``load_as_pandas``, here for the plan; errors of executors come from Spark when the DataFrame is used.
     """
     table = _spark_table(url, delta_sharing_profile, spark)
     return table.scan(limit=limit, version=version, timestamp=timestamp, **choices).to_spark(spark)
 
 
-@_with_keywords(Choices, SharedTable.changes)
+@_with_keywords(Choices)
 def load_table_changes_as_pandas(
     url: str,
     starting_version: int | None = None,
@@ -366,10 +378,8 @@ def load_table_changes_as_pandas(
     Range, columns, filter and limit as in ``SharedTable.changes``. As in ``delta-sharing``, ``_commit_timestamp`` is an
     integer of epoch milliseconds, or a UTC timestamp if ``use_delta_format`` is ``True``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_as_pandas``; ``SchemaChangeError`` if one schema cannot represent the changes of the whole range.
+    Errors as ``load_as_pandas``, and ``SchemaChangeError`` if one schema cannot represent the changes of the whole
+    range.
 
     Examples
     --------
@@ -379,58 +389,38 @@ def load_table_changes_as_pandas(
     0        22  update_preimage
     1        34  update_preimage
     """
-    bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    changes = _changes(url, bounds, use_delta_format, limit=limit, **choices)
+    changes = _changes(
+        url,
+        starting_version,
+        ending_version,
+        starting_timestamp,
+        ending_timestamp,
+        use_delta_format,
+        limit=limit,
+        **choices,
+    )
     return changes_as_pandas(changes.to_pandas(dtype_backend), changes)
 
 
-@_with_keywords(Choices, SharedTable.changes)
-def load_table_changes_as_arrow(
-    url: str,
-    starting_version: int | None = None,
-    ending_version: int | None = None,
-    starting_timestamp: Timestamp = None,
-    ending_timestamp: Timestamp = None,
-    use_delta_format: bool | None = None,
-    *,
-    limit: int | None = None,
-    **choices: Unpack[Choices],
-) -> pa.Table:
+@_of_read(_changes)
+def load_table_changes_as_arrow(changes: Changes) -> pa.Table:
     """Return the change data feed as a ``pyarrow.Table``; parameters as in ``load_table_changes_as_pandas``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_table_changes_as_pandas``.
+    Errors as ``load_table_changes_as_pandas``.
     """
-    bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    return _changes(url, bounds, use_delta_format, limit=limit, **choices).to_arrow()
+    return changes.to_arrow()
 
 
-@_with_keywords(Choices, SharedTable.changes)
-def load_table_changes_as_polars(
-    url: str,
-    starting_version: int | None = None,
-    ending_version: int | None = None,
-    starting_timestamp: Timestamp = None,
-    ending_timestamp: Timestamp = None,
-    use_delta_format: bool | None = None,
-    *,
-    limit: int | None = None,
-    **choices: Unpack[Choices],
-) -> pl.DataFrame:
+@_of_read(_changes)
+def load_table_changes_as_polars(changes: Changes) -> pl.DataFrame:
     """Return the change data feed as a Polars frame; parameters as in ``load_table_changes_as_pandas``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_table_changes_as_pandas``; ``UsageError`` if Polars is not installed.
+    Errors as ``load_table_changes_as_pandas``, and ``UsageError`` if Polars is not installed.
     """
-    bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    return _changes(url, bounds, use_delta_format, limit=limit, **choices).to_polars()
+    return changes.to_polars()
 
 
-@_with_keywords(Choices, SharedTable.changes)
+@_with_keywords(Choices)
 def load_table_changes_as_spark(
     url: str,
     starting_version: int | None = None,
@@ -444,10 +434,7 @@ def load_table_changes_as_spark(
 ) -> pyspark.sql.DataFrame:
     """Return the change data feed as a Spark frame; see ``load_as_spark`` and ``load_table_changes_as_pandas``.
 
-    Raises
-    ------
-    DeltaSharingError
-        As ``load_table_changes_as_pandas``, here for the plan; errors of executors come when the frame is used.
+    Errors as ``load_table_changes_as_pandas``, here for the plan; errors of executors come when the frame is used.
     """
     changes = _spark_table(url, delta_sharing_profile, spark).changes(
         starting_version,
@@ -462,10 +449,8 @@ def load_table_changes_as_spark(
 def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
 
-    Raises
-    ------
-    DeltaSharingError
-        The profile, the name, the server or the network; ``UsageError`` if ``starting_timestamp`` is no timestamp.
+    Raises ``DeltaSharingError`` for the profile, the name, the server or the network, and ``UsageError`` if
+    ``starting_timestamp`` is no timestamp.
 
     Examples
     --------
@@ -478,27 +463,19 @@ def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
 def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
     """Return the description of a shared table.
 
-    ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet.
-
-    Raises
-    ------
-    DeltaSharingError
-        The profile, the name, the server or the network.
+    ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet. Raises
+    ``DeltaSharingError`` for the profile, the name, the server or the network.
     """
-    return _table(url).metadata(response_format=_described_format(use_delta_format))
+    return _table(url).metadata(response_format=response_format(None if use_delta_format else False))
 
 
 def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
     """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
 
-    The parquet response format has its own reader version and does not contain the table's features.
-
-    Raises
-    ------
-    DeltaSharingError
-        The profile, the name, the server or the network.
+    The parquet response format has its own reader version and does not contain the table's features. Errors as
+    ``get_table_metadata``.
     """
-    return _table(url).protocol(response_format=_described_format(use_delta_format))
+    return _table(url).protocol(response_format=response_format(None if use_delta_format else False))
 
 
 def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
@@ -525,22 +502,9 @@ def _table(url: str, profile: ProfileSource = None) -> SharedTable:
 def _spark_table(url: str, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
     bare = isinstance(url, str) and "#" not in url.lstrip("#")
     if profile is None and bare:
-        profile = optional.load("delta_sharing_client.spark.push_down", "spark").profile_setting(session)
+        profile = _push_down().profile_setting(session)
     return _table(f"#{url.lstrip('#')}" if bare and profile is not None else url, profile)
 
 
-def _scan(url: str, hints: JsonHints, use_delta_format: bool | None, asked: dict[str, Any]) -> Scan:
-    scan = _table(url).scan(**asked, response_format=response_format(use_delta_format))
-    return scan if hints is None else scan.where(from_json_hints(hints))
-
-
-def _changes(
-    url: str, bounds: tuple[int | None, int | None, Timestamp, Timestamp], use_delta_format: bool | None, **asked: Any
-) -> Changes:
-    names = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
-    asked |= dict(zip(names, bounds, strict=True))
-    return _table(url).changes(**asked, response_format=response_format(use_delta_format))
-
-
-def _described_format(use_delta_format: bool) -> ResponseFormat:
-    return ResponseFormat.AUTO if use_delta_format else ResponseFormat.PARQUET
+def _push_down() -> ModuleType:
+    return optional.load("delta_sharing_client.spark.push_down", "spark")

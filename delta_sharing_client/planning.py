@@ -12,7 +12,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -55,6 +55,7 @@ from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.retry import is_retried
 
 if TYPE_CHECKING:
+    from delta_sharing_client.fetch.source import UrlSource
     from delta_sharing_client.storage.table import CommitFacts
 
 _log = logging.getLogger(__name__)
@@ -77,8 +78,12 @@ def _as_one_read(
 
 
 @_as_one_read
-def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+def plan_table(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> ScanPlan:
     """Query ``table``, or read its log (``options.access_mode``), and return the files that ``request`` needs.
+
+    Changes are read in the schema at the end of their range.
 
     Raises
     ------
@@ -86,52 +91,66 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
         A column or filter does not fit the schema.
     UnsupportedFeatureError
         The table needs a reader feature that is not supported; checked before any data is requested.
+    SchemaChangeError
+        One schema cannot span the range of changes.
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    # The tasks of a list have the names of their files anyway.
-    most = HELD_NAMES if request.filter is not None else sys.maxsize
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _stream_by_url(rest, table, request, options, most).whole(),
-            lambda: _storage().plan_table(rest, table, request, options)[-1],
-        )
-    )
+
+    def by_url() -> ScanPlan:
+        if isinstance(request, ChangesRequest):
+            return _Feed.ask(rest, table, request, options).planned()
+        # The tasks of a list have the names of their files anyway.
+        most = HELD_NAMES if request.filter is not None else sys.maxsize
+        return _stream_by_url(rest, table, request, options, most).whole()
+
+    return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
 
 
 @_as_one_read
 def stream_table(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanPlan | ScanStream:
     """Like ``plan_table``, but only for the start of the response, so that files can be read while others are listed.
 
-    A log is read completely. Errors as in ``plan_table``; the stream raises those of the rest of the response.
+    A log and a short change feed are read completely. Errors as in ``plan_table``; the stream raises those of the rest
+    of the response.
     """
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _stream_by_url(rest, table, request, options, HELD_NAMES),
-            lambda: _storage().plan_table(rest, table, request, options)[-1],
-        )
-    )
+
+    def by_url() -> ScanPlan | ScanStream:
+        if isinstance(request, ChangesRequest):
+            return _Feed.ask(rest, table, request, options).streamed()
+        return _stream_by_url(rest, table, request, options, HELD_NAMES)
+
+    return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
+
+
+def _from_log(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> ScanPlan:
+    if isinstance(request, ChangesRequest):
+        return _storage().plan_change_feed(rest, table, request, options)
+    return _storage().plan_table(rest, table, request, options)[-1]
 
 
 @_as_one_read
-def table_schema(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request`` without a list of files. Errors as in ``plan_table``."""
-    if request.version is None and request.timestamp is None and not request.row_lineage:
-        described = table_metadata(rest, table, response_format=request.response_format)
-        check_readable(described.protocol, described.metadata, operation=Operation.SNAPSHOT, table=str(table))
-        state = _state(rest, table, described)
-        return scan_context(state, request.bound(state.schema), options).output_schema
-    # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has row
-    # tracking: the first lines of a query are those that a read gets.
-    found = stream_table(rest, table, dataclasses.replace(request, limit=1), options)
+def table_schema(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> pa.Schema:
+    """Return the schema of the rows of ``request`` without a list of files, or with the beginning of a change feed.
+
+    Errors as in ``plan_table``, if they occur there.
+    """
+    if isinstance(request, ScanRequest):
+        if request.version is None and request.timestamp is None and not request.row_lineage:
+            described = table_metadata(rest, table, response_format=request.response_format)
+            check_readable(described.protocol, described.metadata, operation=Operation.SNAPSHOT, table=str(table))
+            state = _state(rest, table, described)
+            return scan_context(state, request.bound(state.schema), options).output_schema
+        # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has
+        # row tracking: the first lines of a query are those that a read gets.
+        request = dataclasses.replace(request, limit=1)
+    found = stream_table(rest, table, request, options)
     if isinstance(found, ScanStream):
         found.close()
     return found.output_schema
@@ -143,12 +162,9 @@ def _stream_by_url(
     answer, state, is_whole = _ask(rest, table, request, options)
     notes: list[str] = []
     blocks = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
-    try:
+    with _closed_by_errors(answer):
         stream = stream_snapshot(state, blocks, request, options)
         notes += stream.notes
-    except BaseException:
-        answer.close()
-        raise
     return dataclasses.replace(
         stream,
         files=_named(rest, table, stream.files),
@@ -157,6 +173,15 @@ def _stream_by_url(
         release=answer.close,
         break_off=answer.break_off,
     )
+
+
+@contextlib.contextmanager
+def _closed_by_errors(answer: TableAnswer) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        answer.close()
+        raise
 
 
 def _ask(
@@ -180,15 +205,12 @@ def _ask(
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=request.response_format)
-    try:
+    with _closed_by_errors(answer):
         check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    except BaseException:
-        answer.close()
-        raise
     # The refresh token is at the end of the response; until then its version is requested.
     urls = RefreshingUrls(rest, table, query, answer)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
-    return answer, dataclasses.replace(_state(rest, table, answer.head), urls=urls), is_whole
+    return answer, _state(rest, table, answer.head, urls), is_whole
 
 
 def _named(
@@ -242,54 +264,6 @@ def _query_snapshot(
     return snapshot, files, dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
-@_as_one_read
-def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-    """Request the changes of ``table`` and return the files that ``request`` needs.
-
-    The rows are read in the schema at the end of the range. Errors as in ``plan_table``, and ``SchemaChangeError`` if
-    one schema cannot span the range.
-    """
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _Feed.ask(rest, table, request, options).planned(),
-            lambda: _storage().plan_change_feed(rest, table, request, options),
-        )
-    )
-
-
-@_as_one_read
-def stream_change_feed(
-    rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions
-) -> ScanPlan | ScanStream:
-    """Like ``plan_change_feed``; the first versions of a long feed can be read while later ones are listed.
-
-    Errors as in ``plan_change_feed``; the stream raises those of later versions.
-    """
-    return _noted(
-        *_by_access_mode(
-            rest,
-            table,
-            options,
-            lambda: _Feed.ask(rest, table, request, options).streamed(),
-            lambda: _storage().plan_change_feed(rest, table, request, options),
-        )
-    )
-
-
-def change_feed_schema(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request``; lists only the beginning of a long feed.
-
-    Errors as in ``plan_change_feed``, if they occur there.
-    """
-    found = stream_change_feed(rest, table, request, options)
-    if isinstance(found, ScanStream):
-        found.close()
-    return found.output_schema
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Feed:
     """A requested change feed."""
@@ -312,11 +286,8 @@ class _Feed:
         )
         answer = query_changes(rest, table, query, response_format=request.response_format)
         feed = cls(rest, table, request, options, query, answer)
-        try:
+        with _closed_by_errors(answer):
             feed.check(answer.head)
-        except BaseException:
-            answer.close()
-            raise
         return feed
 
     def check(self, head: TableHead) -> None:
@@ -337,13 +308,10 @@ class _Feed:
 
     def _whole(self, actions: Iterable[TableAction]) -> ScanPlan:
         urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
-        state = dataclasses.replace(_state(self.rest, self.table, self.answer.head), urls=urls)
+        state = _state(self.rest, self.table, self.answer.head, urls)
         request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
-        try:
+        with _closed_by_errors(self.answer):
             return plan_changes(state, actions, request, self.options)
-        except BaseException:
-            self.answer.close()
-            raise
 
     def _in_windows(self, beginning: Sequence[TableAction]) -> ScanStream | None:
         found = windows.feed_windows(self.rest, self.table, self.query, self.answer, beginning)
@@ -351,7 +319,7 @@ class _Feed:
             return None
         try:
             self.check(found.end)
-            state = dataclasses.replace(_state(self.rest, self.table, found.end), version=found.last, urls=found.urls)
+            state = dataclasses.replace(_state(self.rest, self.table, found.end, found.urls), version=found.last)
             stream = stream_changes(state, self._parts(found), self.request, self.options)
         except DeltaSharingError:
             # A change within the range may be why the request does not fit its end: then report the change.
@@ -492,12 +460,13 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     return to_json_hints(said, described.metadata.partition_columns), described.metadata.schema_string
 
 
-def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
+def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource | None = None) -> TableState:
     return TableState(
         name=str(table),
         version=head.version,
         protocol=head.protocol,
         metadata=head.metadata,
+        urls=urls,
         allow_http=rest.allows_http_data,
         query_id=rest.query_id,
     )

@@ -7,7 +7,6 @@ use, so Arrow output does not need pandas.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -26,14 +25,7 @@ from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now, whole_number
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
-from delta_sharing_client.planning import (
-    change_feed_schema,
-    plan_change_feed,
-    plan_table,
-    stream_change_feed,
-    stream_table,
-    table_schema,
-)
+from delta_sharing_client.planning import plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
@@ -61,10 +53,11 @@ ReadT = TypeVar("ReadT", bound="Read")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Read(AsyncOutputs, abc.ABC):
+class Read(AsyncOutputs):
     """The common base of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
 
-    Create one with ``SharedTable.scan`` or ``SharedTable.changes``.
+    Create one with ``SharedTable.scan`` or ``SharedTable.changes``. A class that overrides ``plan`` must override
+    ``_stream`` and ``schema`` too.
     """
 
     rest: RestClient = dataclasses.field(repr=False)
@@ -94,10 +87,8 @@ class Read(AsyncOutputs, abc.ABC):
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
         """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order.
 
-        Raises
-        ------
-        UsageError
-            A name is no name of a column. One that the table does not have is refused when the read runs.
+        Raises ``UsageError`` if a name is no name of a column. One that the table does not have is refused when the
+        read runs.
 
         Examples
         --------
@@ -109,10 +100,7 @@ class Read(AsyncOutputs, abc.ABC):
     def where(self: ReadT, condition: Filter) -> ReadT:
         """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``.
 
-        Raises
-        ------
-        UsageError
-            The condition is not understood. Its columns and types are checked when the read runs.
+        Raises ``UsageError`` if the condition is not understood. Its columns and types are checked when the read runs.
 
         Examples
         --------
@@ -128,10 +116,7 @@ class Read(AsyncOutputs, abc.ABC):
     def limit(self: ReadT, rows: int | None) -> ReadT:
         """Return a copy that returns at most ``rows`` rows.
 
-        Raises
-        ------
-        UsageError
-            ``rows`` is no whole number of 0 or more.
+        Raises ``UsageError`` if ``rows`` is no whole number of 0 or more.
 
         Examples
         --------
@@ -153,7 +138,6 @@ class Read(AsyncOutputs, abc.ABC):
 
     # === Running ===
 
-    @abc.abstractmethod
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
         """Ask the server and return the files to read; no data is downloaded.
 
@@ -170,15 +154,27 @@ class Read(AsyncOutputs, abc.ABC):
         >>> len(table.scan(filter="country = 'DE'").plan().tasks) < table.metadata().num_files
         True
         """
+        return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         """Like ``plan``; if possible, the files are read while they are listed."""
-        return self.plan(options)
+        if not SHORTCUTS.streamed_listing:
+            return self.plan(options)
+        with loop.prepared():
+            return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows (sends a request). Errors as ``plan``."""
-        return self.plan().output_schema
+        """The Arrow schema of the rows. Asks the server, but lists no files, or only the beginning of a change feed.
+
+        Errors as ``plan``.
+
+        Examples
+        --------
+        >>> table.scan(columns=["order_id"]).schema.field("order_id").type
+        DataType(int64)
+        """
+        return table_schema(self.rest, self.table, self.request, self.options)
 
     @property
     def report(self) -> ScanReport | None:
@@ -194,12 +190,7 @@ class Read(AsyncOutputs, abc.ABC):
         return self._reports[-1] if self._reports else None
 
     def explain(self) -> str:
-        """Return as text which files, columns and bytes would be read, and what is skipped and why.
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``plan``.
+        """Return as text which files, columns and bytes would be read, and what is skipped and why. Errors as ``plan``.
 
         Examples
         --------
@@ -251,14 +242,8 @@ class Read(AsyncOutputs, abc.ABC):
         nothing to read. A read with a limit is one part.
 
         A part renews expired URLs for the version that was planned, so a pickled part contains credentials: protect it
-        as you protect the profile.
-
-        Raises
-        ------
-        UsageError
-            ``count`` is no whole number of 1 or more.
-        DeltaSharingError
-            As ``plan``; ``TransportError`` and ``DataError`` for a footer.
+        as you protect the profile. Raises ``UsageError`` if ``count`` is no whole number of 1 or more. Other errors as
+        ``plan``, and ``TransportError`` and ``DataError`` for a footer.
 
         Examples
         --------
@@ -274,10 +259,7 @@ class Read(AsyncOutputs, abc.ABC):
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_batches``; pyarrow passes errors of the iterator on.
+        Errors as ``to_batches``; pyarrow passes errors of the iterator on.
 
         Examples
         --------
@@ -308,18 +290,14 @@ class Read(AsyncOutputs, abc.ABC):
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
         """Return all rows as a pandas frame.
 
+        Raises ``UsageError`` if ``dtype_backend`` is unknown, or a date lies beyond what the dtype holds. Other errors
+        as ``to_arrow``.
+
         Parameters
         ----------
         dtype_backend:
             ``None`` for NumPy dtypes (nullable integers and booleans keep null apart, see ``frames``),
             ``"numpy_nullable"`` or ``"pyarrow"`` as in pandas.
-
-        Raises
-        ------
-        UsageError
-            ``dtype_backend`` is unknown, or a date lies beyond what the dtype holds.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
 
         Examples
         --------
@@ -351,18 +329,13 @@ class Read(AsyncOutputs, abc.ABC):
     def to_polars(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
         """Return all rows as a Polars frame (extra ``polars``).
 
+        Raises ``UsageError`` if Polars is not installed. Other errors as ``to_arrow``.
+
         Parameters
         ----------
         lazy:
             Return a ``LazyFrame`` instead, which reads when it is collected. Its columns, filters and limits are pushed
             down, so that it downloads only the bytes that it needs.
-
-        Raises
-        ------
-        UsageError
-            Polars is not installed.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
 
         Examples
         --------
@@ -378,14 +351,8 @@ class Read(AsyncOutputs, abc.ABC):
         """Return the rows as a ``geopandas.GeoDataFrame`` (extra ``geopandas``).
 
         Its geometries are the table's columns of the types ``geometry`` and ``geography``, each with its coordinate
-        reference system. GeoPandas computes in the plane, with a geography too.
-
-        Raises
-        ------
-        UsageError
-            No column holds a geometry, or GeoPandas is not installed.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+        reference system. GeoPandas computes in the plane, with a geography too. Raises ``UsageError`` if no column
+        holds a geometry, or GeoPandas is not installed. Other errors as ``to_arrow``.
 
         Examples
         --------
@@ -406,14 +373,8 @@ to_pandas().
 
         Every query of the relation reads again and downloads only the bytes that its columns and filters need. On the
         default connection ``duckdb.sql("SELECT ... FROM relation")`` finds the relation, too. Each thread needs its own
-        connection.
-
-        Raises
-        ------
-        UsageError
-            DuckDB is not installed.
-        DeltaSharingError
-            As ``plan``; what a query meets comes as an error of DuckDB that holds ours.
+        connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; what a query meets comes
+        as an error of DuckDB that holds ours.
 
         Examples
         --------
@@ -430,15 +391,8 @@ to_pandas().
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the rows to one Parquet file, in bounded memory, and return the number of rows.
 
-        The file gets its name when it is complete. If the read fails, an existing file is unchanged.
-        ``UsageError`` if it cannot be written.
-
-        Raises
-        ------
-        UsageError
-            The file cannot be written there.
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No file is left.
+        The file gets its name when it is complete. If the read fails, an existing file is unchanged, and no other is
+        left. Raises ``UsageError`` if the file cannot be written there. Other errors as ``to_arrow``.
 
         Examples
         --------
@@ -448,12 +402,7 @@ to_pandas().
         return self._to_file(path, FileFormat.PARQUET)
 
     def to_csv(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text.
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_parquet``.
+        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text. Errors as ``to_parquet``.
 
         Examples
         --------
@@ -467,12 +416,7 @@ to_pandas().
         return self._to_file(path, FileFormat.CSV)
 
     def to_ipc(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into an Arrow IPC file (also known as Feather).
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_parquet``.
+        """As ``to_parquet``, into an Arrow IPC file (also known as Feather). Errors as ``to_parquet``.
 
         Examples
         --------
@@ -484,10 +428,7 @@ to_pandas().
     def to_jsonl(self, path: str | os.PathLike[str]) -> int:
         """As ``to_parquet``, into a file of one JSON object a line, with the values that ``--json`` prints.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``to_parquet``.
+        Errors as ``to_parquet``.
 
         Examples
         --------
@@ -508,10 +449,7 @@ to_pandas().
     def to_dataset(self) -> SharedDataset:
         """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``plan``, here for the schema; errors of a read come from the scanner.
+        Errors as ``plan``, here for the schema; errors of a read come from the scanner.
 
         Examples
         --------
@@ -525,12 +463,7 @@ to_pandas().
     def count(self) -> int:
         """Return the number of rows, from the log if it states it, otherwise from the files without reading a column.
 
-        Deletion vectors are read and compared with the log.
-
-        Raises
-        ------
-        DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No number is returned.
+        Deletion vectors are read and compared with the log. Errors as ``to_arrow``.
 
         Examples
         --------
@@ -547,12 +480,8 @@ to_pandas().
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
         """Return the rows as a Spark frame, read on the executors (extra ``spark``).
 
-        Raises
-        ------
-        UsageError
-            PySpark is not installed, or there is no session.
-        DeltaSharingError
-            As ``plan``; errors of executors come from Spark when the frame is used.
+        Raises ``UsageError`` if PySpark is not installed, or there is no session. Other errors as ``plan``; errors of
+        executors come from Spark when the frame is used.
 
         Examples
         --------
@@ -591,10 +520,7 @@ class Scan(Read):
     def at_version(self, version: int) -> Scan:
         """Return a copy that reads the snapshot at ``version``.
 
-        Raises
-        ------
-        UsageError
-            ``version`` is no whole number of 0 or more.
+        Raises ``UsageError`` if ``version`` is no whole number of 0 or more.
 
         Examples
         --------
@@ -602,26 +528,6 @@ class Scan(Read):
         True
         """
         return self._asking(version=version, timestamp=None)
-
-    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        if not SHORTCUTS.streamed_listing:
-            return self.plan(options)
-        with loop.prepared():
-            return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server; no file is listed for it). Errors as ``plan``.
-
-        Examples
-        --------
-        >>> table.scan(columns=["order_id"]).schema.field("order_id").type
-        DataType(int64)
-        """
-        return table_schema(self.rest, self.table, self.request, self.options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -634,20 +540,3 @@ class Changes(Read):
     """
 
     request: ChangesRequest
-
-    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        return plan_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        if not SHORTCUTS.streamed_listing:
-            return self.plan(options)
-        with loop.prepared():
-            return stream_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server; of a long feed no more than its beginning).
-
-        Errors as ``plan``.
-        """
-        return change_feed_schema(self.rest, self.table, self.request, self.options)

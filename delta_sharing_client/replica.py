@@ -24,13 +24,13 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
+from delta_sharing_client import durable
 from delta_sharing_client.delta.actions import (
     AddFile,
     DeletionVectorDescriptor,
@@ -147,7 +147,7 @@ def replicate(
         root.mkdir(parents=True, exist_ok=True)
         _refuse_links(root)
         with FileLock(root / _LOCK, f"Another update of the copy in '{root}' is running: wait for its end."):
-            return _update(_Source(rest, table, read, options), root, retention, repair)
+            return _update(rest, table, root, read, options, retention, repair)
     except OSError as error:
         raise UsageError(
             f"The copy in '{root}' cannot be written ({error.strerror}): make room or give permission, or choose "
@@ -166,17 +166,15 @@ def _refuse_links(root: Path) -> None:
             )
 
 
-class _Source(NamedTuple):
-    """The source of the rows."""
-
-    rest: RestClient
-    table: TableName
-    read: ScanRequest
-    options: ReadOptions
-
-
-def _update(source: _Source, root: Path, retention: datetime.timedelta | None, repair: bool) -> Replica:
-    rest, table, read, options = source
+def _update(
+    rest: RestClient,
+    table: TableName,
+    root: Path,
+    read: ScanRequest,
+    options: ReadOptions,
+    retention: datetime.timedelta | None,
+    repair: bool,
+) -> Replica:
     before = _current(root)
     # Where none are named, those of unknown types are refused below, and no warning tells of them.
     columns = () if read.columns is None else read.columns
@@ -298,7 +296,10 @@ class _Fetch:
         vectors = copies.vectors([task for _, task, _ in missing])
         for (place, _, name), vector in zip(missing, vectors, strict=True):
             content, (descriptor,) = encode_file([vector], name, prefix=_VECTORS)
-            _write_file(self._root / relative_path(descriptor), content)
+            path = self._root / relative_path(descriptor)
+            temporary = _temporary(path)
+            temporary.write_bytes(content)
+            durable.rename(temporary, path)
             found[place] = descriptor
         return found
 
@@ -388,14 +389,10 @@ def _removed(file: AddFile, now: int) -> RemoveFile:
     )
 
 
-def _write_file(path: Path, content: bytes) -> None:
+def _temporary(path: Path) -> Path:
+    """Return an unused name in the folder of ``path``, which is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
-    with temporary.open("xb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
 
 
 def _clean(root: Path, needed: Sequence[AddFile | RemoveFile]) -> int:
@@ -439,14 +436,8 @@ class Copies:
 
         A path exists only once its file is complete and on disk: the bytes are first written to a temporary name that
         ends in ``_TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, and several files are downloaded
-        concurrently.
-
-        Raises
-        ------
-        DataError, TransportError, ProtocolError
-            With table and file id; also if a file is not Parquet.
-        UsageError
-            The disk cannot be written.
+        concurrently. Raises ``DataError``, ``TransportError`` and ``ProtocolError`` with table and file id, also if a
+        file is not Parquet, and ``UsageError`` if the disk cannot be written.
         """
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)
@@ -500,8 +491,7 @@ class Copies:
             file.check_total(total)
             file.size = total
         self._report.begin(file.size)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
+        temporary = _temporary(target)
         temporary.open("xb").close()
         # Parts of one file start one after another, so that a file of terabytes is not a million tasks at once.
         ahead = asyncio.Semaphore(self._most)
@@ -534,11 +524,9 @@ class Copies:
             pq.read_metadata(temporary)
         except pa.ArrowException:
             raise file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
-        # After a power failure, the log must not name a file whose bytes were lost.
-        with temporary.open("r+b") as stream:
-            os.fsync(stream.fileno())
         digest = _digest_of(temporary)
-        os.replace(temporary, target)
+        # After a power failure, the log must not name a file whose bytes were lost.
+        durable.rename(temporary, target)
         return digest
 
 
@@ -550,11 +538,8 @@ def _write_part(path: Path, start: int, data: pa.Buffer) -> None:
 
 def _digest_of(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while data := stream.read(_PART):
-            digest.update(data)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _parts(size: int) -> Iterator[ByteRange]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Union, cast
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import Format, Protocol
+from delta_sharing_client.delta.actions import CommitInfo, Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
 from delta_sharing_client.instants import EPOCH, to_instant
@@ -232,12 +232,8 @@ class SharedTable:
     def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:
         """Return the reader and writer versions and the features that the table needs.
 
-        The parquet response format has its own reader version, 1, and does not contain the table's features.
-
-        Raises
-        ------
-        DeltaSharingError
-            As ``metadata``.
+        The parquet response format has its own reader version, 1, and does not contain the table's features. Errors as
+        ``metadata``.
         """
         return self._describe(None, None, response_format).protocol
 
@@ -254,10 +250,7 @@ class SharedTable:
     ) -> pd.DataFrame:
         """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``.
 
-        Raises
-        ------
-        DeltaSharingError
-            As ``Scan.to_pandas``.
+        Errors as ``Scan.to_pandas``.
 
         Examples
         --------
@@ -282,6 +275,9 @@ class SharedTable:
     ) -> Scan:
         """Return a read of one snapshot; its outputs (``to_pandas()``, ``to_arrow()`` ...) run it.
 
+        Raises ``UsageError`` for arguments that cannot be used as given; what needs the schema is checked when the read
+        runs.
+
         Parameters
         ----------
         columns:
@@ -298,11 +294,6 @@ class SharedTable:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:
             Options for all requests of this read, instead of the client's options.
-
-        Raises
-        ------
-        UsageError
-            For arguments that cannot be used as given; what needs the schema is checked when the read runs.
 
         Examples
         --------
@@ -336,12 +327,8 @@ class SharedTable:
         """Return a read of the change data feed between two versions or timestamps, both inclusive.
 
         ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
-        other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
-
-        Raises
-        ------
-        UsageError
-            For arguments that cannot be used as given; what needs the schema is checked when the read runs.
+        other arguments are those of ``scan``. Without an end, the feed ends at the latest version. Raises
+        ``UsageError`` for arguments that cannot be used as given; what needs the schema is checked when the read runs.
 
         Examples
         --------
@@ -378,7 +365,8 @@ class SharedTable:
     ) -> Follow:
         """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
 
-        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md.
+        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md. Raises
+        ``UsageError`` for arguments that cannot be used as given. The loop raises what ``Follow`` says.
 
         Parameters
         ----------
@@ -394,11 +382,6 @@ class SharedTable:
             What one step has at most, counted in data files; at least one file of the snapshot, or one whole version.
         max_outage:
             For how many seconds of silence the server is waited for: 600, or 0 with ``"available-now"``.
-
-        Raises
-        ------
-        UsageError
-            For arguments that cannot be used as given. The loop raises what ``Follow`` says.
         """
         from delta_sharing_client.follow.request import FollowRequest
         from delta_sharing_client.follow.steps import follow
@@ -424,12 +407,8 @@ class SharedTable:
 
         Only the kind of each change is read. The protocol does not share who wrote a version, and with what operation;
         a table that is read from its directory (``access_mode``) has its log, and so an entry for every version, with
-        its operation.
-
-        Raises
-        ------
-        RequestError
-            The table's change data feed is not shared, or not from ``starting_version`` on.
+        its operation. Raises ``RequestError`` if the table's change data feed is not shared, or not from
+        ``starting_version`` on.
 
         Examples
         --------
@@ -439,19 +418,18 @@ class SharedTable:
         commits = read_commits(self.rest, self.name, (starting_version, ending_version), self.options)
         if commits is None:
             counts = self._count_changes(starting_version, ending_version)
-            return _History(_counted(version, moment, found) for (version, moment), found in sorted(counts.items()))
+            return _History(_entry(*commit, found, CommitInfo()) for commit, found in sorted(counts.items()))
         unrecorded = [commit.version for commit in commits if not commit.has_feed]
         first = max(unrecorded, default=commits[0].version - 1) + 1
         last = commits[-1].version
         counts = self._count_changes(first, last) if first <= last else {}
         known = {version: found for (version, _), found in counts.items()}
         return _History(
-            dataclasses.replace(
-                _counted(commit.version, _moment(commit.timestamp_ms), known.get(commit.version, Counter()))
-                if commit.version >= first
-                else VersionChanges(commit.version, _moment(commit.timestamp_ms), None, None, None),
-                operation=commit.info.operation,
-                operation_parameters=commit.info.operation_parameters or {},
+            _entry(
+                commit.version,
+                EPOCH + datetime.timedelta(milliseconds=commit.timestamp_ms),
+                known.get(commit.version, Counter()) if commit.version >= first else None,
+                commit.info,
             )
             for commit in commits
         )
@@ -525,19 +503,16 @@ class SharedTable:
         )
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
-        if version is not None and timestamp is not None:
-            raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
         number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
         with self.rest.about(self.name):
             return table_metadata(self.rest, self.name, version=number, timestamp=instant, response_format=wanted)
 
 
-def _counted(version: int, moment: datetime.datetime, found: Counter[str]) -> VersionChanges:
-    return VersionChanges(version, moment, found["insert"], found["update_postimage"], found["delete"])
-
-
-def _moment(milliseconds: int) -> datetime.datetime:
-    return EPOCH + datetime.timedelta(milliseconds=milliseconds)
+def _entry(version: int, moment: datetime.datetime, counts: Counter[str] | None, info: CommitInfo) -> VersionChanges:
+    kinds = ("insert", "update_postimage", "delete")
+    inserts, updates, deletes = (None if counts is None else counts[kind] for kind in kinds)
+    told = info.operation_parameters or {}
+    return VersionChanges(version, moment, inserts, updates, deletes, info.operation, told)
 
 
 def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:
@@ -545,12 +520,10 @@ def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:
 
 
 def _format(value: ResponseFormat | str) -> ResponseFormat:
-    if isinstance(value, ResponseFormat):
-        return value
-    for known in ResponseFormat:
-        if isinstance(value, str) and value.lower() == known.value:
-            return known
-    raise UsageError(f"'response_format' must be 'auto', 'parquet' or 'delta', found {value!r}.")
+    try:
+        return value if isinstance(value, ResponseFormat) else ResponseFormat(value.lower())
+    except (AttributeError, ValueError):
+        raise UsageError(f"'response_format' must be 'auto', 'parquet' or 'delta', found {value!r}.") from None
 
 
 def _listed(columns: Sequence[ColumnName] | None) -> tuple[ColumnName, ...] | None:

@@ -64,6 +64,8 @@ class Server(Protocol):
 def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
     """Run a server on a free port during a ``with`` block.
 
+    Raises ``UsageError`` if the extra ``server`` is not installed, or a column has a type that Delta does not support.
+
     Parameters
     ----------
     tables:
@@ -71,11 +73,6 @@ def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
         ``demo``). Rows are written as a Delta table with one version and an enabled change data feed.
     options:
         Such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; see docs/server.md.
-
-    Raises
-    ------
-    UsageError
-        The extra ``server`` is not installed, or a column has a type that Delta does not support.
     """
     package = server_package()
     with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:

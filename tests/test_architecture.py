@@ -67,7 +67,7 @@ def test_public_names_are_a_sorted_list_without_repeats() -> None:
 
 
 def test_every_public_name_is_known_to_type_checkers_and_has_a_home() -> None:
-    """``__init__.py`` says it three times: imports for type checkers, ``__all__``, and what is imported when."""
+    """``__init__.py`` says it twice: imports for type checkers, and what is imported when."""
     tree = ast.parse(Path(ds.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
     seen = {

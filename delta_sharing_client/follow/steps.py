@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
+import pyarrow as pa
 
 from delta_sharing_client import durable
 from delta_sharing_client.delta.actions import Metadata, SharedFile
@@ -114,6 +115,14 @@ class FollowedChanges(Read):
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
         taken = self._taken
         return taken.steps.plan(taken, as_of_now(self.request), options or self.options)
+
+    def _stream(self, options: ReadOptions | None = None) -> ScanPlan:
+        return self.plan(options)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows. Errors as ``plan``."""
+        return self.plan().output_schema
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> NoReturn:
         """Not supported, because Spark follows a table with its own checkpoint.

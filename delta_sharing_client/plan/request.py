@@ -30,7 +30,7 @@ from delta_sharing_client.predicates.tree import Expression, fixed
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.predicates.values import current_moment
 
-RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
+RequestT = TypeVar("RequestT", bound="ScanRequest | ChangesRequest")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

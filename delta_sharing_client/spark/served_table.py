@@ -24,7 +24,7 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.follow.table import FollowedTable
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
-from delta_sharing_client.planning import plan_change_feed, stream_table
+from delta_sharing_client.planning import plan_table, stream_table
 from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.names import Schema
@@ -68,11 +68,11 @@ class ServedTable(FollowedTable):
             if is_open and (changes.starting_version or 0) <= version:
                 until = dataclasses.replace(changes, ending_version=version)
                 try:
-                    return self._planned(plan_change_feed, until)
+                    return self._planned(plan_table, until)
                 except UsageError:
                     if changes.starting_version is not None:
                         raise  # otherwise it may be a view, whose changes have no versions
-            return self._planned(plan_change_feed, changes)
+            return self._planned(plan_table, changes)
         read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
         if read.version is not None or read.timestamp is not None:
             return self._planned(stream_table, read)

@@ -77,10 +77,7 @@ def _read(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
 
 def _listed(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
     """Yield the number of rows of each file of the plan."""
-    if isinstance(scan, ds.Changes):
-        stream = planning.stream_change_feed(scan.rest, scan.table, scan.request, scan.options)
-    else:
-        stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
+    stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
     assert isinstance(stream, ScanStream)
     with contextlib.closing(stream):
         for task in stream.files:

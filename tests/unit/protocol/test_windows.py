@@ -142,7 +142,7 @@ def test_windows_have_about_the_wanted_number_of_actions(
 
     monkeypatch.setattr(windows.FeedWindows, "windows", taking)
     shared = table(6_000).changes(0, columns=["number"])
-    stream = planning.stream_change_feed(shared.rest, shared.table, shared.request, shared.options)
+    stream = planning.stream_table(shared.rest, shared.table, shared.request, shared.options)
     assert isinstance(stream, ScanStream)
     assert sum(task.num_records or 0 for task in stream.files) == 6_000 * ROWS
     assert sum(sizes) == 6_000
@@ -387,7 +387,7 @@ def test_urls_are_renewed_by_the_window_of_their_file(listed: Any, few: Callable
     few(20)
     server, table = listed(files_a_version=5)
     changes = table(200).changes(0)
-    stream = planning.stream_change_feed(changes.rest, changes.table, changes.request, changes.options)
+    stream = planning.stream_table(changes.rest, changes.table, changes.request, changes.options)
     assert isinstance(stream, ScanStream)
     tasks = list(stream.files)
     asked = len(server.feeds)
