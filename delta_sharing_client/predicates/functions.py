@@ -12,7 +12,6 @@ All return null for a null, except ``coalesce``, which returns its first non-nul
 from __future__ import annotations
 
 import decimal
-import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -314,7 +313,8 @@ def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, show
             return float(kernel(*map(number, values)))  # type: ignore[arg-type]
     if name == "%":
         # The sign is that of the first operand; in Python it is that of the second.
-        return int(math.copysign(abs(values[0]) % abs(values[1]), values[0])) if values[0] else 0  # type: ignore
+        rest = abs(values[0]) % abs(values[1])  # type: ignore[arg-type, operator]
+        return -rest if values[0] < 0 else rest  # type: ignore[operator]
     result = kernel(*values)
     if not -(1 << (data_type.bit_width - 1)) <= result < 1 << (data_type.bit_width - 1):
         raise overflow(shown, data_type)

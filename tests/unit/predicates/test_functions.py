@@ -1277,6 +1277,14 @@ def test_a_moment_is_shifted_as_far_as_its_type_reaches(unit: str, size: int, la
         functions.apply("+", [edge, Interval(step.count, "DAY")], pa.date32(), "shown")
 
 
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1])
+def test_the_remainder_of_a_large_integer_keeps_every_digit(number: int) -> None:
+    divisor = 2**63 - 1
+    assert functions.apply("%", [number, divisor], pa.int64(), "shown") == number
+    bound = bind(parse_filter(f"i64 % {divisor} = {number}"), SCHEMA)
+    assert _may_match(bound, Exactly({"i64": number}))  # such a file of a partition was skipped
+
+
 def test_the_remainder_of_infinity_is_no_number_and_no_warning() -> None:
     found = functions.remainder(pa.array([math.inf, 5.0]), pa.scalar(2.0), pa.float64()).to_pylist()
     assert math.isnan(found[0])
