@@ -137,11 +137,7 @@ _TESTS: dict[tuple[str, str], Callable[[Any, list[Any]], Expression]] = {
 
 # === Operands ===
 
-# The remainder of a negative number has another sign in Polars.
-_OPERATORS = {"Plus": "+", "Minus": "-", "Multiply": "*", "TrueDivide": "/"}
 _FUNCTIONS = {function: name for name, row in ROWS.items() for function in row.polars}
-_CASTS = {"Int8": "tinyint", "Int16": "smallint", "Int32": "int", "Int64": "bigint", "Float32": "float",
-          "Float64": "double", "String": "string", "Date": "date"}  # fmt: skip
 
 
 def _operand(node: Any) -> Operand:
@@ -153,13 +149,13 @@ def _operand(node: Any) -> Operand:
         if len(values) != 1:
             raise UnsaidError("A series")
         return constant(values[0], "a comparison")
-    if kind == "BinaryExpr" and value["op"] in _OPERATORS:
-        return call(_OPERATORS[value["op"]], _operand(value["left"]), _operand(value["right"]))
+    if kind == "BinaryExpr" and (name := _FUNCTIONS.get((kind, value["op"]))):
+        return call(name, _operand(value["left"]), _operand(value["right"]))
     if kind == "Cast":
         target = value["dtype"] if isinstance(value["dtype"], str) else _tagged(value["dtype"])[1]  # Polars 1
         # Other casts make null, or another number, of what does not fit.
-        if isinstance(target, str) and target in _CASTS and value["options"] == "Strict":
-            return call(_CASTS[target], _operand(value["expr"]))
+        if isinstance(target, str) and (name := _FUNCTIONS.get((kind, target))) and value["options"] == "Strict":
+            return call(name, _operand(value["expr"]))
     if kind == "Function":
         group, name, options = _named(value["function"])
         inputs = list(map(_operand, value["input"]))
