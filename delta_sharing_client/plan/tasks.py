@@ -253,22 +253,34 @@ class SkippedFiles:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScanPlan:
-    """The files to read, in the order of their rows, and why others are skipped.
+class _Planned:
+    """What a plan states besides its files.
 
-    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` is the time of planning. ``access``
-    says how the data is read, and why. ``table_files`` is the number of files of the table, if the server states it.
-    ``notes`` are sentences on what may be missing.
+    ``limit`` is the number of rows after which ``execute`` stops. ``access`` says how the data is read, and why.
+    ``table_files`` is the number of files of the table, if the server states it. ``notes`` are sentences on what may be
+    missing.
     """
 
     context: ScanContext
-    tasks: Sequence[FileTask]
     limit: int | None = None
-    skipped: SkippedFiles = SkippedFiles()
-    plan_seconds: float = 0.0
     access: str = "by URL"
     table_files: int | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.context.output_schema
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan(_Planned):
+    """The files to read, in the order of their rows, and why others are skipped; ``plan_seconds`` is the time of
+    planning.
+    """
+
+    tasks: Sequence[FileTask]
+    skipped: SkippedFiles = SkippedFiles()
+    plan_seconds: float = 0.0
 
     def _repr_html_(self) -> str:
         facts = {
@@ -287,10 +299,6 @@ class ScanPlan:
             "note": " ".join(self.notes) or None,
         }
         return html_facts(f"Plan of {self.context.table}", facts)
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return self.context.output_schema
 
     @property
     def bytes(self) -> int:
@@ -317,13 +325,13 @@ class ScanPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScanStream:
+class ScanStream(_Planned):
     """A plan whose files are still being listed, for one reader; ``close`` it on the thread that takes the files.
 
     Attributes
     ----------
-    context, limit, access, table_files, notes:
-        As in ``ScanPlan``; notes are added while files are listed.
+    notes:
+        More are added while files are listed.
     files:
         The files to read, in the order of their rows, as they are listed. It raises errors of the listing, so only an
         exhausted iterator is a complete plan.
@@ -335,19 +343,10 @@ class ScanStream:
         Makes ``files`` raise instead of waiting for more; callable from any thread.
     """
 
-    context: ScanContext
     files: Generator[FileTask, None, None]
     skipped: Callable[[], SkippedFiles]
-    limit: int | None = None
-    access: str = "by URL"
-    table_files: int | None = None
-    notes: Sequence[str] = ()
     release: Callable[[], None] = lambda: None
     break_off: Callable[[], None] = lambda: None
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return self.context.output_schema
 
     def whole(self) -> ScanPlan:
         """Return the plan of all files, once they are listed."""
@@ -382,6 +381,9 @@ def explain(plan: ScanPlan) -> str:
     The figures come only from the server's response; row groups are chosen from the footers when the files are read,
     and are counted in the ``ScanReport`` of a read.
     """
+    # Imported here, because few processes need it.
+    from rich.filesize import decimal as shown_bytes
+
     context = plan.context
     output, filters = context.output, context.filters
     columns = {column.name: column for column in (*output, *filters)}
@@ -407,7 +409,7 @@ def explain(plan: ScanPlan) -> str:
     listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
     in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
     lines.append(
-        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; by their types the "
+        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {shown_bytes(plan.bytes)}; by their types the "
         f"columns take about {context.needed_share:.0%} of it"
     )
     for count, reason in (
@@ -418,7 +420,7 @@ def explain(plan: ScanPlan) -> str:
         if count:
             lines.append(f"  files skipped: {count}, as {reason}")
     if skipped.files:
-        lines.append(f"  bytes skipped with them: {_bytes(skipped.bytes)}")
+        lines.append(f"  bytes skipped with them: {shown_bytes(skipped.bytes)}")
     if vectors:
         lines.append(f"  files with deletion vectors: {vectors}")
     if plan.tasks and all(count is not None for count in known):
@@ -436,12 +438,3 @@ def explain(plan: ScanPlan) -> str:
 def _names(names: list[str]) -> str:
     shown = ", ".join(names[:12])
     return (shown or "none") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-
-
-def _bytes(size: int) -> str:
-    value: float = size
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
