@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Union
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,18 +34,17 @@ from delta_sharing_client.predicates.tree import (
 )
 
 
+@dataclass
 class _Call:
     """A node of a serialized expression: a function, its arguments, and its options as a dictionary."""
 
-    def __init__(self, function: str) -> None:
-        self.function = function
-        self.arguments: list[_Node] = []
-        self.options: dict[str, Any] = {}
+    function: str
+    arguments: list[_Node] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
-class _Constant:
-    def __init__(self, value: Any) -> None:
-        self.value = value
+class _Constant(NamedTuple):
+    value: Any
 
 
 _Node = Union[_Call, Column, _Constant]

@@ -11,6 +11,7 @@ variants, intervals) support only ``IS NULL``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Union
 
@@ -121,10 +122,8 @@ class _Binder:
             case IsNull(child=child):
                 operand = self._operand(child)
                 return Literal(operand.value is None) if isinstance(operand, Literal) else IsNull(operand)
-            case Like(child=child, pattern=pattern, escape=escape):
-                return self._text(child, "LIKE", lambda column: Like(column, pattern, escape))
-            case StartsWith(child=child, prefix=prefix):
-                return self._text(child, "startswith", lambda column: StartsWith(column, prefix))
+            case Like() | StartsWith():
+                return self._text(expression)
             case Literal():
                 evaluate(expression, {})  # refuses a constant that is not a truth value
                 return expression
@@ -188,16 +187,16 @@ class _Binder:
             ranges.append(UNKNOWN)
         return any_of(dict.fromkeys(ranges))
 
-    def _text(self, child: Operand, what: str, build: Callable[[Operand], Expression]) -> Expression:
-        column = self._operand(child)
+    def _text(self, test: Like | StartsWith) -> Expression:
+        column = self._operand(test.child)
+        bound = dataclasses.replace(test, child=column)
         if isinstance(column, Literal):
-            return Literal(_constant(build(column)))
+            return Literal(_constant(bound))
         kind = _kind(column)
-        if kind is Kind.VOID:
-            return UNKNOWN
-        if kind is not Kind.STRING:
+        if kind not in (Kind.VOID, Kind.STRING):
+            what = "LIKE" if isinstance(test, Like) else "startswith"
             raise UsageError(f"{what} needs a string, and the {_named(column)} is {describe(column.type)}.")
-        return build(column)
+        return UNKNOWN if kind is Kind.VOID else bound
 
 
 # === Operands ===

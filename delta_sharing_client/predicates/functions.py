@@ -454,19 +454,22 @@ def _dates(array: _Array, _: pa.DataType) -> _Array:
     return None if pa.types.is_string(array.type) else _days(array)
 
 
+def _micros_of_moments(array: _Array) -> _Array:
+    if array.type.unit == "ns":
+        return pa.array(_numbers(array.cast(pa.int64())) // 1000, mask=_nulls(array))
+    return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+
+
+_MICROS: dict[Kind, Callable[[_Array], _Array]] = {
+    Kind.DATE: lambda days: pc.multiply_checked(days.cast(pa.int32()).cast(pa.int64()), MICROS_PER_DAY),
+    Kind.STRING: lambda texts: texts.cast(pa.timestamp("us")).cast(pa.int64()),
+    Kind.INTEGER: lambda seconds: pc.multiply_checked(seconds.cast(pa.int64()), MICROS_PER_SECOND),
+    **dict.fromkeys(TIMES, _micros_of_moments),
+}
+
+
 def _timestamps(array: _Array, data_type: pa.DataType) -> _Array:
-    kind = kind_of(array.type)
-    if kind is Kind.DATE:
-        micros = pc.multiply_checked(array.cast(pa.int32()).cast(pa.int64()), MICROS_PER_DAY)
-    elif kind is Kind.STRING:
-        micros = array.cast(pa.timestamp("us")).cast(pa.int64())
-    elif kind is Kind.INTEGER:
-        micros = pc.multiply_checked(array.cast(pa.int64()), MICROS_PER_SECOND)
-    elif array.type.unit == "ns":
-        micros = pa.array(_numbers(array.cast(pa.int64())) // 1000, mask=_nulls(array))
-    else:
-        micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    return micros.cast(data_type)
+    return _MICROS[kind_of(array.type)](array).cast(data_type)
 
 
 def _add_interval(array: _Array, data_type: pa.DataType, interval: Value) -> _Array:
@@ -585,10 +588,10 @@ _PRINTABLE = ("An integer, boolean, date or string", frozenset((Kind.INTEGER, Ki
 _READABLE = ("A date, timestamp or string", DATES | {Kind.STRING})
 
 
-def _integers(data_type: pa.DataType, polars: str, *sql: str) -> Function:
+def _number(sql: str, data_type: pa.DataType, value: Callable[[Value], Value], polars: str) -> Function:
     return Function(
-        sql=sql, takes=_CASTABLE, result=data_type, value=integer_of(data_type.bit_width), kernel=_cast,
-        arrow=(str(data_type),), polars=(("Cast", polars),),
+        sql=(sql,), takes=_CASTABLE, result=data_type, value=value, kernel=_cast, arrow=(str(data_type),),
+        polars=(("Cast", polars),),
     )  # fmt: skip
 
 
@@ -648,18 +651,12 @@ ROWS: dict[str, Function] = {
     "coalesce": Function(
         sql=("Coalesce",), takes=None, result=_common_type, most=0, skips_nulls=True, arrow=("coalesce",),
     ),
-    "tinyint": _integers(pa.int8(), "Int8", "TINYINT"),
-    "smallint": _integers(pa.int16(), "Int16", "SMALLINT"),
-    "int": _integers(pa.int32(), "Int32", "INT"),
-    "bigint": _integers(pa.int64(), "Int64", "BIGINT"),
-    "float": Function(
-        sql=("FLOAT",), takes=_CASTABLE, result=pa.float32(), value=float_of, kernel=_cast, arrow=("float",),
-        polars=(("Cast", "Float32"),),
-    ),
-    "double": Function(
-        sql=("DOUBLE",), takes=_CASTABLE, result=pa.float64(), value=double_of, kernel=_cast, arrow=("double",),
-        polars=(("Cast", "Float64"),),
-    ),
+    "tinyint": _number("TINYINT", pa.int8(), integer_of(8), "Int8"),
+    "smallint": _number("SMALLINT", pa.int16(), integer_of(16), "Int16"),
+    "int": _number("INT", pa.int32(), integer_of(32), "Int32"),
+    "bigint": _number("BIGINT", pa.int64(), integer_of(64), "Int64"),
+    "float": _number("FLOAT", pa.float32(), float_of, "Float32"),
+    "double": _number("DOUBLE", pa.float64(), double_of, "Float64"),
     "decimal": Function(
         sql=("DECIMAL",), takes=_EXACT_NUMBERS, result=_written_decimal, most=3, defaults=(10, 0), value=decimal_of,
         kernel=_decimals, is_spark=False,

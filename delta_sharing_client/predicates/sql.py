@@ -79,26 +79,21 @@ def parse_sql(text: str) -> Expression:
 
 # === Predicates ===
 
-_COMPARISONS: dict[type[exp.Expression], Op] = {
-    exp.EQ: Op.EQ, exp.NEQ: Op.NE, exp.LT: Op.LT, exp.LTE: Op.LE, exp.GT: Op.GT, exp.GTE: Op.GE,
-}  # fmt: skip
-
 
 def _predicate(node: exp.Expression) -> Expression:
-    op = _COMPARISONS.get(type(node))
-    if op is not None:
-        return compared(op, *_sides(node))
     convert = _PREDICATES.get(type(node))
     if convert is None:
         raise _unsupported(node)
     return convert(node)
 
 
+def _comparison(op: Op) -> Callable[[exp.Expression], Expression]:
+    return lambda node: compared(op, *_sides(node))
+
+
 def _null_safe(node: exp.Expression) -> Expression:
-    left, right = _sides(node)
-    if isinstance(left, Literal) and not isinstance(right, Literal):
-        left, right = right, left
-    return NullSafeEqual(left, right)
+    equal = compared(Op.EQ, *_sides(node))
+    return NullSafeEqual(equal.left, equal.right)
 
 
 def _between(node: exp.Expression) -> Expression:
@@ -164,6 +159,12 @@ def _bare(node: exp.Expression) -> Expression:
 
 
 _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] = {
+    exp.EQ: _comparison(Op.EQ),
+    exp.NEQ: _comparison(Op.NE),
+    exp.LT: _comparison(Op.LT),
+    exp.LTE: _comparison(Op.LE),
+    exp.GT: _comparison(Op.GT),
+    exp.GTE: _comparison(Op.GE),
     exp.Paren: lambda node: _predicate(_only(node, "this")),
     exp.And: lambda node: And(tuple(map(_predicate, _chain(node, exp.And)))),
     exp.Or: lambda node: Or(tuple(map(_predicate, _chain(node, exp.Or)))),
@@ -569,7 +570,7 @@ def _describe(node: exp.Expression) -> str:
         return f"the function '{str(node.this).lower()}'"
     if type(node) in _NAMED:
         return _NAMED[type(node)]
-    if type(node) in _PREDICATES or type(node) in _COMPARISONS:
+    if type(node) in _PREDICATES:
         return "a condition as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
         # As users write it: sqlglot has its own names for some.
