@@ -381,9 +381,6 @@ def explain(plan: ScanPlan) -> str:
     The figures come only from the server's response; row groups are chosen from the footers when the files are read,
     and are counted in the ``ScanReport`` of a read.
     """
-    # Imported here, because few processes need it.
-    from rich.filesize import decimal as shown_bytes
-
     context = plan.context
     output, filters = context.output, context.filters
     columns = {column.name: column for column in (*output, *filters)}
@@ -409,7 +406,7 @@ def explain(plan: ScanPlan) -> str:
     listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
     in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
     lines.append(
-        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {shown_bytes(plan.bytes)}; by their types the "
+        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; by their types the "
         f"columns take about {context.needed_share:.0%} of it"
     )
     for count, reason in (
@@ -420,7 +417,7 @@ def explain(plan: ScanPlan) -> str:
         if count:
             lines.append(f"  files skipped: {count}, as {reason}")
     if skipped.files:
-        lines.append(f"  bytes skipped with them: {shown_bytes(skipped.bytes)}")
+        lines.append(f"  bytes skipped with them: {_bytes(skipped.bytes)}")
     if vectors:
         lines.append(f"  files with deletion vectors: {vectors}")
     if plan.tasks and all(count is not None for count in known):
@@ -438,3 +435,12 @@ def explain(plan: ScanPlan) -> str:
 def _names(names: list[str]) -> str:
     shown = ", ".join(names[:12])
     return (shown or "none") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _bytes(size: int) -> str:
+    value: float = size
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

@@ -172,7 +172,8 @@ def format_value(value: Value) -> str:
 
 def _format_double(value: float) -> str:
     if not math.isfinite(value):
-        return f"CAST('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}' AS DOUBLE)"
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{name}' AS DOUBLE)"
     text = repr(value)
     return text if "e" in text else text + "E0"
 
