@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,37 +30,11 @@ from delta_sharing_client.predicates.tree import Expression, fixed
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.predicates.values import current_moment
 
-RequestT = TypeVar("RequestT", bound="_Request")
+RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Request:
-    """What a read of either kind has."""
-
-    columns: Sequence[ColumnName] | None = None
-    filter: Expression | None = None
-    limit: int | None = None
-    response_format: ResponseFormat = ResponseFormat.AUTO
-
-    @property
-    def added_fields(self) -> tuple[pa.Field, ...]:
-        """The columns that the read adds to the table's."""
-        return ()
-
-    def bound(self, schema: StructType) -> Self:
-        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they do
-        not fit."""
-        added = self.added_fields
-        _check_readable(self, schema)
-        columns = resolve_columns(self.columns, schema, [field.name for field in added])
-        predicate = self.filter
-        if predicate is not None:
-            predicate = bind(fixed(predicate, current_moment()), pa.schema([*to_arrow_schema(schema), *added]))
-        return dataclasses.replace(self, columns=columns, filter=predicate)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScanRequest(_Request):
+class ScanRequest:
     """A read of one snapshot.
 
     Parameters
@@ -85,9 +59,13 @@ class ScanRequest(_Request):
         A negative or non-integer limit or version, or both a version and a timestamp.
     """
 
+    columns: Sequence[ColumnName] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
     version: int | None = None
     timestamp: str | None = None
     row_lineage: bool = False
+    response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
         _make_counts(self, "limit", "version")
@@ -96,11 +74,17 @@ class ScanRequest(_Request):
 
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that the read adds to the table's."""
         return ROW_LINEAGE_FIELDS if self.row_lineage else ()
+
+    def bound(self, schema: StructType) -> ScanRequest:
+        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they do
+        not fit."""
+        return _bound(self, schema)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChangesRequest(_Request):
+class ChangesRequest:
     """A read of the change data feed between two versions or timestamps, both inclusive.
 
     ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; an end of
@@ -113,6 +97,10 @@ class ChangesRequest(_Request):
     ending_version: int | None = None
     starting_timestamp: str | None = None
     ending_timestamp: str | None = None
+    columns: Sequence[ColumnName] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
+    response_format: ResponseFormat = ResponseFormat.AUTO
     of_view: bool = False
 
     def __post_init__(self) -> None:
@@ -133,7 +121,12 @@ class ChangesRequest(_Request):
 
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that the read adds to the table's."""
         return tuple(field for field in CHANGE_FIELDS if not self.of_view or field.name != COMMIT_VERSION)
+
+    def bound(self, schema: StructType) -> ChangesRequest:
+        """Like ``ScanRequest.bound``."""
+        return _bound(self, schema)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,7 +184,17 @@ def as_of_now(request: RequestT) -> RequestT:
     return dataclasses.replace(request, filter=fixed(request.filter, current_moment()))
 
 
-def _check_readable(request: _Request, schema: StructType) -> None:
+def _bound(request: RequestT, schema: StructType) -> RequestT:
+    added: tuple[pa.Field, ...] = request.added_fields
+    _check_readable(request, schema)
+    columns = resolve_columns(request.columns, schema, [field.name for field in added])
+    predicate: Expression | None = request.filter
+    if predicate is not None:
+        predicate = bind(fixed(predicate, current_moment()), pa.schema([*to_arrow_schema(schema), *added]))
+    return dataclasses.replace(request, columns=columns, filter=predicate)
+
+
+def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -> None:
     """Raise ``UnsupportedFeatureError`` if the request names a column that we cannot decode."""
     if not (left_out := schema.all_left_out):
         return
@@ -203,7 +206,7 @@ def _check_readable(request: _Request, schema: StructType) -> None:
             raise UnsupportedFeatureError(item.reason, feature=item.feature)
 
 
-def _make_counts(request: _Request, *names: str) -> None:
+def _make_counts(request: ScanRequest | ChangesRequest, *names: str) -> None:
     for name in names:
         value = whole_number(getattr(request, name))
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
