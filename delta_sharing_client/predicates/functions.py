@@ -133,8 +133,8 @@ class Function:
 def row_of(name: str, arguments: Sequence[object]) -> Function:
     """Return the row for a call of ``name`` with these arguments, of which the constant ones count."""
     row = ROWS[name]
-    is_shift = row.with_interval is not None and any(isinstance(item, Interval) for item in arguments)
-    return row.with_interval if is_shift and row.with_interval is not None else row
+    shift = row.with_interval
+    return row if shift is None or not any(isinstance(item, Interval) for item in arguments) else shift
 
 
 def format_call(name: str, arguments: Sequence[object]) -> str:
@@ -309,7 +309,8 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
     if isinstance(found, (Day, Moment)):
         grid = KINDS[kind_of(data_type)].grid(data_type)
         index = found.days if isinstance(found, Day) else found.nanoseconds // NANOS[data_type.unit]
-        if grid is None or not grid.low <= index <= grid.high:
+        assert grid is not None
+        if not grid.low <= index <= grid.high:
             raise overflow(shown, data_type)
     return found
 
@@ -537,7 +538,7 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
 
 def remainder(dividend: _Array, divisor: _Array) -> _Array:
     """Return the remainders of two arrays, or an array and a constant, of one type; no divisor is zero."""
-    rows = max(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
+    rows = next(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
     both = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
     nulls = _nulls(both[0]) | _nulls(both[1])
     numbers = [side.fill_null(1).to_numpy() for side in both]
