@@ -311,6 +311,19 @@ def test_a_day_beyond_those_of_a_date_is_rewritten(days: int, text: str) -> None
     assert str(bound) == text.format(first=f"DATE '{Day(-(2**31))}'")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("coalesce(v, NULL, a, b) = 1", "coalesce(a, b) = 1"),
+        ("coalesce(v, a) = 1", "a = 1"),
+        ("coalesce(v, v) IS NULL", "TRUE"),
+    ],
+)
+def test_a_column_that_is_always_null_is_no_argument_of_coalesce(text: str, expected: str) -> None:
+    schema = pa.schema({"v": pa.null(), "a": pa.int32(), "b": pa.int32()})
+    assert str(bind(parse_filter(text), schema)) == expected
+
+
 @pytest.mark.parametrize("data_type", [pa.date32(), pa.timestamp("us"), pa.timestamp("ns", "UTC"), pa.int8()], ids=str)
 def test_nulls_stay_nulls_in_arrays(data_type: pa.DataType) -> None:
     integers = pa.int32() if pa.types.is_date(data_type) else pa.int64()
