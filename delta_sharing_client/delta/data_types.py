@@ -242,7 +242,7 @@ def _cast(arrow: pa.DataType) -> Convert:
 class TypeRow:
     """Everything that the package knows about a type that is not nested.
 
-    How filters compare values and how pandas shows them follows from ``arrow`` (``predicates.values.kind_of``,
+    How filters compare values and how pandas shows them follows from ``arrow`` (``predicates.kinds.kind_of``,
     ``outputs.pandas``).
 
     Attributes

@@ -17,6 +17,8 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
@@ -233,19 +235,18 @@ def _candidates(files: list[SharedFile], table: str) -> Iterator[_Candidate]:
             yield _Candidate(cdc, cdc.action, ChangeKind.IN_FILE, None, None)
         return
     changing = [file for file in files if file.action.data_change]
-    removes = _by_identity(file for file in changing if isinstance(file.action, RemoveFile))
-    paired: set[int] = set()
+    removes = {name: file for file in changing if isinstance(file.action, RemoveFile) for name in _identities(file)}
+    pairs: dict[int, SharedFile] = {}
     for file in changing:
-        if isinstance(file.action, AddFile) and (remove := _find(file, removes)) is not None:
-            paired |= {id(file), id(remove)}
+        if isinstance(file.action, AddFile):
+            pairs.update((id(file), removes[name]) for name in _identities(file)[::-1] if name in removes)
+    paired = set(map(id, pairs.values()))
     for file in changing:
-        if id(file) not in paired:
+        if id(file) in pairs:
+            yield from _difference(file, pairs[id(file)])
+        elif id(file) not in paired:
             kind = ChangeKind.INSERT if isinstance(file.action, AddFile) else ChangeKind.DELETE
             yield _Candidate(file, file.action, kind, vector_ref(file), None)
-        elif isinstance(file.action, AddFile):
-            remove = _find(file, removes)
-            assert remove is not None
-            yield from _difference(file, remove)
 
 
 def _check_once(files: list[SharedFile], table: str) -> None:
@@ -278,24 +279,11 @@ def _difference(add: SharedFile, remove: SharedFile) -> Iterator[_Candidate]:
 
 
 def _same_vector(add: AddFile, remove: RemoveFile) -> bool:
-    one, other = add.deletion_vector, remove.deletion_vector
-    if one is None or other is None:
-        return one is other
-    same_bits = (one.storage_type, one.offset, one.size_in_bytes, one.cardinality) == (
-        other.storage_type,
-        other.offset,
-        other.size_in_bytes,
-        other.cardinality,
+    one, other = (
+        found and msgspec.structs.replace(found, path_or_inline_dv=without_query(found.path_or_inline_dv))
+        for found in (add.deletion_vector, remove.deletion_vector)
     )
-    return same_bits and without_query(one.path_or_inline_dv) == without_query(other.path_or_inline_dv)
-
-
-def _by_identity(removes: Iterable[SharedFile]) -> dict[str, SharedFile]:
-    return {name: remove for remove in removes for name in _identities(remove)}
-
-
-def _find(add: SharedFile, removes: dict[str, SharedFile]) -> SharedFile | None:
-    return next((removes[name] for name in _identities(add) if name in removes), None)
+    return one == other
 
 
 def _identities(file: SharedFile) -> list[str]:

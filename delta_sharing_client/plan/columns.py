@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import pyarrow as pa
 
@@ -26,11 +27,25 @@ from delta_sharing_client.options import VariantAs
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.predicates.tree import columns as columns_of
 
-ROW_ID = "_row_id"
-ROW_COMMIT_VERSION = "_row_commit_version"
-CHANGE_TYPE = "_change_type"
-COMMIT_VERSION = "_commit_version"
-COMMIT_TIMESTAMP = "_commit_timestamp"
+
+class Origin(enum.Enum):
+    """The source of a column's values."""
+
+    FILE = "data file"
+    PARTITION = "partition value"
+    # Columns that no table has, by their names.
+    ROW_ID = "_row_id"
+    ROW_COMMIT_VERSION = "_row_commit_version"
+    CHANGE_TYPE = "_change_type"
+    COMMIT_VERSION = "_commit_version"
+    COMMIT_TIMESTAMP = "_commit_timestamp"
+
+
+ROW_ID: Final = Origin.ROW_ID.value
+ROW_COMMIT_VERSION: Final = Origin.ROW_COMMIT_VERSION.value
+CHANGE_TYPE: Final = Origin.CHANGE_TYPE.value
+COMMIT_VERSION: Final = Origin.COMMIT_VERSION.value
+COMMIT_TIMESTAMP: Final = Origin.COMMIT_TIMESTAMP.value
 
 LEFT_OUT_KEY = "delta_sharing.left_out"
 
@@ -40,27 +55,6 @@ CHANGE_FIELDS = (
     pa.field(COMMIT_VERSION, pa.int64()),
     pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC")),
 )
-
-
-class Origin(enum.Enum):
-    """The source of a column's values."""
-
-    FILE = "data file"
-    PARTITION = "partition value"
-    ROW_ID = "row id"
-    ROW_COMMIT_VERSION = "row commit version"
-    CHANGE_TYPE = "change type"
-    COMMIT_VERSION = "commit version"
-    COMMIT_TIMESTAMP = "commit timestamp"
-
-
-_EXTRA = {
-    ROW_ID: Origin.ROW_ID,
-    ROW_COMMIT_VERSION: Origin.ROW_COMMIT_VERSION,
-    CHANGE_TYPE: Origin.CHANGE_TYPE,
-    COMMIT_VERSION: Origin.COMMIT_VERSION,
-    COMMIT_TIMESTAMP: Origin.COMMIT_TIMESTAMP,
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,7 +194,7 @@ def _read_columns(
             origin = Origin.PARTITION if field.name.lower() in partitions else Origin.FILE
             found.append(ReadColumn(field.name, origin, output_field(pruned, variant_as), pruned))
         elif name in extra:
-            found.append(ReadColumn(name, _EXTRA[name], extra[name], None))
+            found.append(ReadColumn(name, Origin(name), extra[name], None))
         else:
             resolve_path((name,), schema)  # raises, with the nearest name
     return tuple(found)

@@ -253,22 +253,34 @@ class SkippedFiles:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScanPlan:
-    """The files to read, in the order of their rows, and why others are skipped.
+class _Planned:
+    """What a plan states besides its files.
 
-    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` is the time of planning. ``access``
-    says how the data is read, and why. ``table_files`` is the number of files of the table, if the server states it.
-    ``notes`` are sentences on what may be missing.
+    ``limit`` is the number of rows after which ``execute`` stops. ``access`` says how the data is read, and why.
+    ``table_files`` is the number of files of the table, if the server states it. ``notes`` are sentences on what may be
+    missing.
     """
 
     context: ScanContext
-    tasks: Sequence[FileTask]
     limit: int | None = None
-    skipped: SkippedFiles = SkippedFiles()
-    plan_seconds: float = 0.0
     access: str = "by URL"
     table_files: int | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.context.output_schema
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan(_Planned):
+    """The files to read, in the order of their rows, and why others are skipped; ``plan_seconds`` is the time of
+    planning.
+    """
+
+    tasks: Sequence[FileTask]
+    skipped: SkippedFiles = SkippedFiles()
+    plan_seconds: float = 0.0
 
     def _repr_html_(self) -> str:
         facts = {
@@ -287,10 +299,6 @@ class ScanPlan:
             "note": " ".join(self.notes) or None,
         }
         return html_facts(f"Plan of {self.context.table}", facts)
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return self.context.output_schema
 
     @property
     def bytes(self) -> int:
@@ -317,13 +325,13 @@ class ScanPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScanStream:
+class ScanStream(_Planned):
     """A plan whose files are still being listed, for one reader; ``close`` it on the thread that takes the files.
 
     Attributes
     ----------
-    context, limit, access, table_files, notes:
-        As in ``ScanPlan``; notes are added while files are listed.
+    notes:
+        More are added while files are listed.
     files:
         The files to read, in the order of their rows, as they are listed. It raises errors of the listing, so only an
         exhausted iterator is a complete plan.
@@ -335,19 +343,10 @@ class ScanStream:
         Makes ``files`` raise instead of waiting for more; callable from any thread.
     """
 
-    context: ScanContext
     files: Generator[FileTask, None, None]
     skipped: Callable[[], SkippedFiles]
-    limit: int | None = None
-    access: str = "by URL"
-    table_files: int | None = None
-    notes: Sequence[str] = ()
     release: Callable[[], None] = lambda: None
     break_off: Callable[[], None] = lambda: None
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return self.context.output_schema
 
     def whole(self) -> ScanPlan:
         """Return the plan of all files, once they are listed."""

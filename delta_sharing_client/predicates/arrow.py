@@ -18,6 +18,7 @@ from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.kinds import NANOS, Kind, kind_of, to_arrow
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -37,7 +38,7 @@ from delta_sharing_client.predicates.tree import (
     columns,
     has_calls,
 )
-from delta_sharing_client.predicates.values import NANOS, Interval, Kind, Value, kind_of, to_arrow
+from delta_sharing_client.predicates.values import Value
 
 # pyarrow has no types for its kernels; these are their arguments and results.
 _Array = Any
@@ -191,14 +192,14 @@ def _is_null(array: _Array) -> _Array:
 
 # === Comparisons ===
 
-_KERNELS: dict[Op, Callable[..., _Truth]] = {
+KERNELS: dict[Op, Callable[..., _Truth]] = {
     Op.EQ: pc.equal, Op.NE: pc.not_equal,
     Op.LT: pc.less, Op.LE: pc.less_equal, Op.GT: pc.greater, Op.GE: pc.greater_equal,
 }  # fmt: skip
 
 
 def _compare(op: Op, array: _Array, value: Value) -> _Truth:
-    kernel = _KERNELS[op]
+    kernel = KERNELS[op]
     if kind_of(array.type) is not Kind.FLOATING:
         return kernel(array, to_arrow([value], array.type)[0])
     assert isinstance(value, float)
@@ -268,7 +269,7 @@ def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
         a, b = a.cast(pa.int8()), b.cast(pa.int8())
     elif a.type != b.type:
         a, b = (_as_nanoseconds(a), _as_nanoseconds(b)) if pa.types.is_timestamp(a.type) else (a, b.cast(a.type))
-    return _KERNELS[op](a, b)
+    return KERNELS[op](a, b)
 
 
 def _compare_doubles(op: Op, a: _Array, b: _Array) -> _Array:
@@ -311,12 +312,12 @@ def _as_nanoseconds(array: _Array) -> _Array:
 
 def _computed(call: Call, batch: pa.RecordBatch) -> _Array:
     arguments: list[Any] = [item if isinstance(item, Literal) else _decoded(item, batch) for item in call.arguments]
-    if call.name == "coalesce":
-        filled = [_argument(item, call.type) for item in arguments]
-        return _full(pc.coalesce(*filled), batch.num_rows)
     constants = [item.value for item in arguments[1:] if isinstance(item, Literal)]
-    if call.name in functions.OPERATORS and not any(isinstance(value, Interval) for value in constants):
-        return _arithmetic(call, arguments)
+    row = functions.row_of(call.name, constants)
+    if row.skips_nulls:
+        return _full(pc.coalesce(*(_argument(item, call.type) for item in arguments)), batch.num_rows)
+    if row.arithmetic is not None:
+        return _arithmetic(row.arithmetic, call, arguments)
     return functions.compute(call.name, arguments[0], constants, call.type, str(call))
 
 
@@ -331,26 +332,18 @@ def _argument(argument: Any, data_type: pa.DataType) -> Any:
     return argument.cast(data_type)
 
 
-def _arithmetic(call: Call, arguments: list[Any]) -> _Array:
+def _arithmetic(arithmetic: functions.Arithmetic, call: Call, arguments: list[Any]) -> _Array:
     if pa.types.is_decimal(call.type):
         given = [item.value if isinstance(item, Literal) else item.type for item in arguments]
         sides = [_argument(item, functions.decimal_type(own)) for item, own in zip(arguments, given, strict=True)]
     else:
         sides = [_argument(item, call.type) for item in arguments]
-    if call.name in ("/", "%"):
+    if arithmetic.divides:
         rows = next(len(side) for side in sides if isinstance(side, pa.Array))
         both = sides[0].is_valid() if isinstance(sides[0], pa.Array) else pa.scalar(True)
         if pc.any(pc.and_(_full(pc.equal(sides[1], pa.scalar(0, call.type)), rows), both)).as_py():
             raise functions.division_by_zero(str(call))
-    if call.name == "%":
-        return functions.remainder(sides[0], sides[1], call.type)
-    kernel = pc.negate_checked if len(sides) == 1 else _ARITHMETIC[call.name]
     try:
-        return kernel(*sides).cast(call.type)
+        return arithmetic.arrays(*sides).cast(call.type)
     except pa.ArrowInvalid:
         raise functions.overflow(str(call), call.type) from None
-
-
-_ARITHMETIC: dict[str, Callable[..., _Array]] = {
-    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide,
-}  # fmt: skip

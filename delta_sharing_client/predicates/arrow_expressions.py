@@ -8,43 +8,43 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Union
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.predicates.arrow import KERNELS
 from delta_sharing_client.predicates.engines import Unsaid, UnsaidError, constant, constants, true_column, weaker
 from delta_sharing_client.predicates.functions import ROWS
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
-    Comparison,
     Expression,
     In,
     IsNull,
     Like,
     Literal,
     Not,
-    Op,
     Operand,
     Or,
     StartsWith,
     call,
+    compared,
 )
 
 
+@dataclass
 class _Call:
     """A node of a serialized expression: a function, its arguments, and its options as a dictionary."""
 
-    def __init__(self, function: str) -> None:
-        self.function = function
-        self.arguments: list[_Node] = []
-        self.options: dict[str, Any] = {}
+    function: str
+    arguments: list[_Node] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
-class _Constant:
-    def __init__(self, value: Any) -> None:
-        self.value = value
+class _Constant(NamedTuple):
+    value: Any
 
 
 _Node = Union[_Call, Column, _Constant]
@@ -79,14 +79,7 @@ def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
 
 # === Conditions ===
 
-_COMPARISONS = {
-    "equal": Op.EQ,
-    "not_equal": Op.NE,
-    "less": Op.LT,
-    "less_equal": Op.LE,
-    "greater": Op.GT,
-    "greater_equal": Op.GE,
-}
+_COMPARISONS = {kernel.__name__: op for op, kernel in KERNELS.items()}
 _JOINS: dict[str, type[And] | type[Or]] = {"and_kleene": And, "and": And, "or_kleene": Or, "or": Or}
 # Of SetLookupOptions: a null in the column matches if the list contains one.
 _MATCH_NULLS = 0
@@ -104,17 +97,11 @@ def _condition(node: _Node, inverted: bool = False) -> Expression:
         if node.function == "is_in":
             return _is_in(node, inverted)
         if node.function in _COMPARISONS:
-            return _comparison(_COMPARISONS[node.function], *map(_operand, node.arguments))
+            return compared(_COMPARISONS[node.function], *map(_operand, node.arguments))
         test = _TESTS.get(node.function)
         return Unsaid(f"The function '{node.function}'") if test is None else test(node)
     except UnsaidError as error:
         return Unsaid(str(error))
-
-
-def _comparison(op: Op, left: Operand, right: Operand) -> Expression:
-    if isinstance(left, Literal) and not isinstance(right, Literal):
-        return Comparison(op.flipped, right, left)
-    return Comparison(op, left, right)
 
 
 def _is_in(node: _Call, inverted: bool) -> Expression:
@@ -176,8 +163,6 @@ _TESTS: dict[str, Callable[[_Call], Expression]] = {
 # === Operands ===
 
 _CALLS = {function: name for name, row in ROWS.items() for function in row.arrow}
-_CASTS = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
-          "double": "double", "string": "string", "date32[day]": "date"}  # fmt: skip
 
 
 def _operand(node: _Node) -> Operand:
@@ -185,7 +170,7 @@ def _operand(node: _Node) -> Operand:
         return node
     if isinstance(node, _Constant):
         return constant(node.value, "a comparison")
-    name = _CASTS.get(str(node.options.get("to_type"))) if node.function == "cast" else _CALLS.get(node.function)
+    name = _CALLS.get(str(node.options.get("to_type")) if node.function == "cast" else node.function)
     if name is None:
         raise UnsaidError(f"The function '{node.function}'")
     return call(name, *map(_operand, node.arguments))

@@ -11,11 +11,8 @@ variants, intervals) support only ``IS NULL``.
 
 from __future__ import annotations
 
-import decimal
-import math
-import struct
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Union
 
 import pyarrow as pa
@@ -23,6 +20,16 @@ import pyarrow as pa
 from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.kinds import (
+    DATES,
+    KINDS,
+    NUMBERS,
+    Grid,
+    Kind,
+    describe,
+    kind_of,
+    type_of_values,
+)
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -32,40 +39,21 @@ from delta_sharing_client.predicates.tree import (
     Expression,
     In,
     IsNull,
+    Joined,
     Like,
     Literal,
     Not,
     NullSafeEqual,
     Op,
     Operand,
-    Or,
     StartsWith,
     any_of,
     call,
     has_calls,
 )
-from delta_sharing_client.predicates.values import (
-    NUMBERS,
-    Day,
-    Interval,
-    Kind,
-    Moment,
-    Value,
-    Zone,
-    as_double,
-    as_float,
-    describe,
-    is_number,
-    kind_of,
-    order,
-    parse_date,
-    parse_moment,
-    type_name,
-    type_of_values,
-)
+from delta_sharing_client.predicates.values import Day, Interval, Moment, Value, Zone, order, type_name
 
 UNKNOWN = Literal(None)
-_DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
 # The typed side of a comparison with a constant.
 Typed = Union[Column, Call]
 
@@ -110,23 +98,9 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
         return False
     match test, bound:
         case Comparison(op=op, right=Literal(value=value)), Comparison(left=Column() as column, op=kept) if kept is op:
-            kind = _kind(column)
-            if isinstance(value, Moment):
-                return kind is (Kind.TIMESTAMP if value.zone is Zone.UTC else Kind.TIMESTAMP_NTZ)
-            return isinstance(value, _OWN.get(kind, ()))
+            row = KINDS[_kind(column)]
+            return isinstance(value, row.own) and getattr(value, "zone", None) is row.zone
     return not isinstance(test, Comparison)
-
-
-# The constants of a column's kind that need no rounding conversion.
-_OWN: dict[Kind, tuple[type, ...]] = {
-    Kind.BOOLEAN: (bool,),
-    Kind.INTEGER: (int,),
-    Kind.FLOATING: (int, float),
-    Kind.DECIMAL: (int, decimal.Decimal),
-    Kind.STRING: (str,),
-    Kind.BINARY: (bytes,),
-    Kind.DATE: (Day,),
-}
 
 
 class _Binder:
@@ -135,10 +109,8 @@ class _Binder:
 
     def bind(self, expression: Expression) -> Expression:
         match expression:
-            case And(children=children):
-                return And(tuple(map(self.bind, children)))
-            case Or(children=children):
-                return Or(tuple(map(self.bind, children)))
+            case Joined(children=children):
+                return type(expression)(tuple(map(self.bind, children)))
             case Not(child=inner):
                 return Not(self.bind(inner))
             case Comparison(op=op, left=left, right=right):
@@ -150,10 +122,8 @@ class _Binder:
             case IsNull(child=child):
                 operand = self._operand(child)
                 return Literal(operand.value is None) if isinstance(operand, Literal) else IsNull(operand)
-            case Like(child=child, pattern=pattern, escape=escape):
-                return self._text(child, "LIKE", lambda column: Like(column, pattern, escape))
-            case StartsWith(child=child, prefix=prefix):
-                return self._text(child, "startswith", lambda column: StartsWith(column, prefix))
+            case Like() | StartsWith():
+                return self._text(expression)
             case Literal():
                 evaluate(expression, {})  # refuses a constant that is not a truth value
                 return expression
@@ -217,16 +187,16 @@ class _Binder:
             ranges.append(UNKNOWN)
         return any_of(dict.fromkeys(ranges))
 
-    def _text(self, child: Operand, what: str, build: Callable[[Operand], Expression]) -> Expression:
-        column = self._operand(child)
+    def _text(self, test: Like | StartsWith) -> Expression:
+        column = self._operand(test.child)
+        bound = dataclasses.replace(test, child=column)
         if isinstance(column, Literal):
-            return Literal(_constant(build(column)))
+            return Literal(_constant(bound))
         kind = _kind(column)
-        if kind is Kind.VOID:
-            return UNKNOWN
-        if kind is not Kind.STRING:
+        if kind not in (Kind.VOID, Kind.STRING):
+            what = "LIKE" if isinstance(test, Like) else "startswith"
             raise UsageError(f"{what} needs a string, and the {_named(column)} is {describe(column.type)}.")
-        return build(column)
+        return UNKNOWN if kind is Kind.VOID else bound
 
 
 # === Operands ===
@@ -239,17 +209,17 @@ def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
     if not isinstance(typed, Call):
         return typed
     name, arguments = typed.name, typed.arguments
-    nulls = [_is_void(item) for item in arguments]
-    if name == "coalesce":
-        arguments = [item for item, is_null in zip(arguments, nulls, strict=True) if not is_null]
-        if len(arguments) < 2:
-            return arguments[0] if arguments else Literal(None)
-    elif any(nulls):
+    given = [item for item in arguments if not _is_void(item)]
+    skips_nulls = functions.ROWS[name].skips_nulls
+    if skips_nulls and len(given) < 2:
+        return given[0] if given else Literal(None)
+    if not skips_nulls and len(given) < len(arguments):
         return Literal(None)
+    arguments = given
     data_type = functions.result_type(
         name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
     )
-    if name == "coalesce":
+    if skips_nulls:
         arguments = [_as_argument(item, data_type) for item in arguments]
     return Call(name, tuple(arguments), data_type)
 
@@ -261,10 +231,9 @@ def _is_void(operand: Operand) -> bool:
 def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
     if not isinstance(operand, Literal):
         return operand
-    value = operand.value
-    if isinstance(value, str) and kind_of(data_type) is not Kind.STRING:
-        value = parse_date(value) if kind_of(data_type) is Kind.DATE else parse_moment(value)
-    if kind_of(data_type) is Kind.TIMESTAMP_NTZ and isinstance(value, Moment) and value.zone is Zone.UTC:
+    row = KINDS[kind_of(data_type)]
+    value = row.admits[type(operand.value)](operand.value)
+    if row.zone is Zone.LOCAL and isinstance(value, Moment) and value.zone is Zone.UTC:
         raise UsageError(f"The instant {value} does not compare with timestamps without time zone. Leave out the zone.")
     return Literal(functions.as_type(value, data_type))
 
@@ -274,7 +243,7 @@ def _solved(bound: Expression) -> Expression:
     match bound:
         case Comparison(
             op=op, left=Call(name=name, arguments=((Column() | Call()) as operand,)), right=Literal(value=value)
-        ) if value is not None and _kind(operand) in _DATES:
+        ) if value is not None and _kind(operand) in DATES:
             interval = functions.ROWS[name].interval
             return bound if interval is None else _within(op, operand, *interval(value))
         case In(child=Call(arguments=(Column(),)) as child, values=values) if functions.ROWS[child.name].interval:
@@ -347,7 +316,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
         ):
             # Exact, and without an overflow.
             return _compare(op, operand, functions.shifted(functions.as_type(value, column.type), -interval))
-    grid = _grid(column.type, kind)
+    grid = KINDS[kind].grid(type_of_values(column.type))
     if grid is None:
         return Comparison(op, column, Literal(value))
     exact = grid.exact(value)
@@ -358,52 +327,27 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
 
 def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     """Check that a constant compares with the column; parse strings as dates and timestamps, doubles as floats."""
-    if kind in NUMBERS and is_number(value):
-        return as_double(value) if kind is Kind.FLOATING else value
-    if kind is Kind.DATE and isinstance(value, (str, Day, Moment)):
-        return _read(column, parse_date, value) if isinstance(value, str) else value
-    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ) and isinstance(value, (str, Day, Moment)):
-        moment = _read(column, parse_moment, value) if isinstance(value, str) else value
-        if kind is Kind.TIMESTAMP_NTZ and isinstance(moment, Moment) and moment.zone is Zone.UTC:
-            raise UsageError(
-                f"The {_named(column)} is a timestamp without time zone and does not compare with the instant {moment}."
-                " Leave out the zone."
-            )
-        return moment
-    for plain, family in ((Kind.BOOLEAN, bool), (Kind.STRING, str), (Kind.BINARY, bytes)):
-        if kind is plain and isinstance(value, family):
-            return value
-    hint = {
-        Kind.BINARY: " Write bytes or X'...'.",
-        Kind.STRING: " Write it in quotes.",
-        Kind.BOOLEAN: " Write TRUE or FALSE.",
-    }.get(kind, " Write the number without quotes." if kind in NUMBERS and isinstance(value, str) else "")
-    raise UsageError(
-        f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} {value!r}.{hint}"
-    )
-
-
-def _read(column: Typed, parse: Callable[[str], Day | Moment], text: str) -> Day | Moment:
+    row = KINDS[kind]
+    convert = row.admits.get(type(value))
+    if convert is None:
+        hint = row.advice if kind not in NUMBERS or isinstance(value, str) else ""
+        raise UsageError(
+            f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} {value!r}."
+            f"{hint}"
+        )
     try:
-        return parse(text)
+        found = convert(value)
     except UsageError as error:
         raise UsageError(f"The {_named(column)} is {describe(column.type)}. {error.message}") from None
+    if row.zone is Zone.LOCAL and isinstance(found, Moment) and found.zone is Zone.UTC:
+        raise UsageError(
+            f"The {_named(column)} is a timestamp without time zone and does not compare with the instant {found}."
+            " Leave out the zone."
+        )
+    return found
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The values of a type as consecutive integers from ``low`` to ``high``, in order.
-
-    ``value(index)`` is the value there; ``exact(value)`` is the constant as a value of the type, if it is one.
-    """
-
-    low: int
-    high: int
-    value: Callable[[int], Value]
-    exact: Callable[[Value], Value]
-
-
-def _rewrite(op: Op, column: Typed, value: Value, grid: _Grid) -> Expression:
+def _rewrite(op: Op, column: Typed, value: Value, grid: Grid) -> Expression:
     """Compare with the neighbors of a constant that is between two values of the column's type, or beyond all of
     them."""
     first = _search(grid, lambda ordering: ordering >= 0, value)
@@ -430,7 +374,7 @@ def _rewrite(op: Op, column: Typed, value: Value, grid: _Grid) -> Expression:
     return equal if op is Op.EQ else Not(equal)
 
 
-def _search(grid: _Grid, found: Callable[[int], bool], value: Value) -> int:
+def _search(grid: Grid, found: Callable[[int], bool], value: Value) -> int:
     low, high = grid.low, grid.high + 1
     while low < high:
         middle = (low + high) // 2
@@ -441,85 +385,3 @@ def _search(grid: _Grid, found: Callable[[int], bool], value: Value) -> int:
         else:
             low = middle + 1
     return low
-
-
-def _grid(data_type: pa.DataType, kind: Kind) -> _Grid | None:
-    data_type = type_of_values(data_type)
-    if kind is Kind.INTEGER:
-        return _integer_grid(data_type)
-    if kind is Kind.DECIMAL:
-        return _decimal_grid(data_type)
-    if kind is Kind.FLOATING:
-        return _FLOAT_GRID if pa.types.is_float32(data_type) else None
-    if kind is Kind.DATE:
-        return _DATE_GRID
-    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
-        return _timestamp_grid(
-            Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL, 1 if data_type.unit == "ns" else 1000
-        )
-    return None
-
-
-def _integer_grid(data_type: pa.DataType) -> _Grid:
-    signed = pa.types.is_signed_integer(data_type)
-    low = -(1 << (data_type.bit_width - 1)) if signed else 0
-    high = low + (1 << data_type.bit_width) - 1
-
-    def exact(value: Value) -> Value:
-        return value if isinstance(value, int) and low <= value <= high else None
-
-    return _Grid(low, high, lambda index: index, exact)
-
-
-def _decimal_grid(data_type: pa.DataType) -> _Grid:
-    high = 10**data_type.precision - 1
-    scale: int = data_type.scale
-
-    def at(index: int) -> Value:
-        return decimal.Decimal(index).scaleb(-scale, _WIDE)
-
-    def exact(value: Value) -> Value:
-        if not isinstance(value, (int, decimal.Decimal)):
-            return None
-        unscaled = decimal.Decimal(value).scaleb(scale, _WIDE)
-        index = int(unscaled)
-        return at(index) if index == unscaled and -high <= index <= high else None
-
-    return _Grid(-high, high, at, exact)
-
-
-# Enough for any scaled constant that values.normalise accepts.
-_WIDE = decimal.Context(prec=2000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-
-
-def _float_at(index: int) -> float:
-    # Bit patterns of non-negative floats ascend; those of negative ones mirror them.
-    found = struct.unpack("<f", struct.pack("<I", abs(index)))[0]
-    return math.copysign(found, index)
-
-
-def _exact_float(value: Value) -> Value:
-    number = value if isinstance(value, float) else math.nan
-    return number if math.isnan(number) or as_float(number) == number else None
-
-
-_FLOAT_GRID = _Grid(-0x7F800000, 0x7F800000, _float_at, _exact_float)
-
-
-def _exact_day(value: Value) -> Value:
-    return value if isinstance(value, Day) and _DATE_GRID.low <= value.days <= _DATE_GRID.high else None
-
-
-_DATE_GRID = _Grid(-(1 << 31), (1 << 31) - 1, Day, _exact_day)
-
-
-def _timestamp_grid(zone: Zone, step: int) -> _Grid:
-    """Return the 64-bit timestamps, ``step`` nanoseconds apart."""
-    low, high = -(1 << 63), (1 << 63) - 1
-
-    def exact(value: Value) -> Value:
-        nanos = value.days * 86_400_000_000_000 if isinstance(value, Day) else getattr(value, "nanoseconds", 1)
-        index, rest = divmod(nanos, step)
-        return Moment(nanos, zone) if rest == 0 and low <= index <= high else None
-
-    return _Grid(low, high, lambda index: Moment(index * step, zone), exact)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import is_exact
+from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -26,8 +27,9 @@ from delta_sharing_client.predicates.tree import (
     known_of_all,
     known_of_any,
     push_not,
+    tests,
 )
-from delta_sharing_client.predicates.values import Interval, Kind, kind_of
+from delta_sharing_client.predicates.values import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,9 @@ class UnsaidError(Exception):
 
 def whole(tree: Expression) -> Expression:
     """Return ``tree`` if all of it is supported, otherwise raise ``UsageError``."""
-    match tree:
-        case Unsaid(what=what):
-            raise UsageError(f"{what} of another library's expression is not supported here. Write it as SQL.")
-        case And(children=children) | Or(children=children):
-            for child in children:
-                whole(child)
-        case Not(child=child):
-            whole(child)
+    for test in tests(tree):
+        if isinstance(test, Unsaid):
+            raise UsageError(f"{test.what} of another library's expression is not supported here. Write it as SQL.")
     return tree
 
 

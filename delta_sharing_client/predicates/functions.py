@@ -12,11 +12,10 @@ All return null for a null, except ``coalesce``, which returns its first non-nul
 from __future__ import annotations
 
 import decimal
-import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 import pyarrow as pa
@@ -31,70 +30,115 @@ from delta_sharing_client.instants import (
     days_in_month,
     days_of,
 )
-from delta_sharing_client.predicates.values import (
+from delta_sharing_client.predicates.kinds import (
+    DATES,
+    KINDS,
+    NANOS,
     NUMBERS,
+    TIMES,
+    Kind,
+    describe,
+    from_arrow,
+    kind_of,
+    to_arrow,
+)
+from delta_sharing_client.predicates.values import (
     Day,
     Interval,
-    Kind,
     Moment,
     Value,
     Zone,
-    as_double,
     boolean_of,
     date_of,
     decimal_of,
-    describe,
     double_of,
     float_of,
-    from_arrow,
     integer_of,
-    kind_of,
     string_of,
     timestamp_of,
-    to_arrow,
 )
 
 _MOST_DIGITS = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _EXACT = decimal.Context(prec=200, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-_DATES = frozenset((Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ))
 _TEXT = ("A string", frozenset((Kind.STRING,)))
 _NUMERIC = ("A number", NUMBERS)
-_DATED = ("A date or timestamp", _DATES)
+_DATED = ("A date or timestamp", DATES)
 
 # pyarrow has no types for its kernels.
 _Array = Any
+# Of each argument of a call: its type if it is computed, its value if it is constant.
+_Arguments = Sequence[Union[pa.DataType, Value]]
+_Types = Sequence[pa.DataType]
+
+
+class Range(NamedTuple):
+    """The range of an operand's non-null values; ``None`` if unknown."""
+
+    lower: Any
+    upper: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How an operator computes with arguments of one type."""
+
+    plain: Callable[..., Any]
+    """Of Python's integers and NumPy's floating-point numbers."""
+    arrays: Callable[..., _Array]
+    """Of Arrow's arrays and scalars; an overflow is an error."""
+    decimals: Callable[..., decimal.Decimal] | None = None
+    ranges: Callable[..., Range] | None = None
+    """The range of the results, from those of the arguments; ``None`` if it proves nothing."""
+    divides: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
     """One function or operator; its name is its key in ``ROWS``."""
 
-    sql: tuple[str, ...]
-    """Classes of sqlglot's nodes."""
+    sql: tuple[str, ...] = ()
+    """Classes of sqlglot's nodes; of a cast, sqlglot's names of the type."""
     takes: tuple[str, frozenset[Kind]] | None
-    """The type of the arguments, in words and as kinds; ``None`` if they only need one common type."""
-    result: pa.DataType | None = None
-    """The result type; ``None`` if it depends on the arguments."""
+    """The type of the first argument, for arithmetic of all, in words and as kinds; ``None`` for any."""
+    result: pa.DataType | Callable[[_Arguments, _Types, str], pa.DataType]
+    """The result type; if it depends on the arguments, from them, their types, and the call as SQL."""
     most: int = 1
     """Greatest number of arguments; 0 for any."""
+    defaults: tuple[int, ...] = ()
+    """Of a cast, the digits of the type if none are written."""
     value: Callable[..., Value] | None = None
-    """The result for non-null values; this defines the meaning."""
+    """The result for non-null values; this defines the meaning. Without arguments, for the start of the read."""
     kernel: Callable[..., _Array] | None = None
     """The same for an Arrow array, the type of the result, and the other arguments; ``None``, or a result of ``None``:
     each distinct value is computed with ``value``."""
+    arithmetic: Arithmetic | None = None
+    """Instead of these two, for operators."""
+    with_interval: Function | None = None
+    """The operator whose second argument is an interval."""
     arrow: tuple[str, ...] = ()
-    """Equivalent functions of ``pyarrow.compute``."""
+    """Equivalent functions of ``pyarrow.compute``; of a cast, the type."""
     polars: tuple[tuple[str, str], ...] = ()
     """Equivalent functions of Polars: group and name, as Polars serializes them."""
-    interval: Callable[[Value], tuple[Value, Value]] | None = None
+    interval: Callable[[Any], tuple[Value, Value]] | None = None
     """For a monotonic function: the first argument with this result, and the first with a later one."""
     folds: bool = True
     """Whether its value is fixed before the read starts."""
+    skips_nulls: bool = False
+    """Whether the result is the first non-null argument, all of which have one type."""
+    is_spark: bool = True
+    """Whether Spark has a function of this name that does the same, or only the cast."""
+
+
+def row_of(name: str, arguments: Sequence[object]) -> Function:
+    """Return the row for a call of ``name`` with these arguments, of which the constant ones count."""
+    row = ROWS[name]
+    shift = row.with_interval
+    return row if shift is None or not any(isinstance(item, Interval) for item in arguments) else shift
 
 
 def format_call(name: str, arguments: Sequence[object]) -> str:
-    if name in ("decimal", "timestamp_ntz"):  # Spark has no functions that do the same
+    if not ROWS[name].is_spark:
         digits = f"({', '.join(map(str, arguments[1:]))})" if arguments[1:] else ""
         return f"CAST({arguments[0]} AS {name.upper()}{digits})"
     if name.isidentifier():
@@ -102,88 +146,104 @@ def format_call(name: str, arguments: Sequence[object]) -> str:
     return f"(- {arguments[0]})" if len(arguments) == 1 else f"({f' {name} '.join(map(str, arguments))})"
 
 
+# === Types ===
+
+_CONSTANTS: dict[type, pa.DataType] = {
+    type(None): pa.null(), bool: pa.bool_(), float: pa.float64(), str: pa.string(), bytes: pa.binary(),
+    Day: pa.date32(), Interval: pa.month_day_nano_interval(),
+}  # fmt: skip
+
+
 def constant_type(value: Value) -> pa.DataType:
     """Return the type of a constant in a call: the smallest of its kind, at least an integer."""
-    match value:
-        case bool():
-            return pa.bool_()
-        case int() if -(1 << 31) <= value < 1 << 31:
-            return pa.int32()
-        case int() if -(1 << 63) <= value < 1 << 63:
-            return pa.int64()
-        case int() | decimal.Decimal():
-            return _decimal(*_digits(value), str(value))
-        case float():
-            return pa.float64()
-        case str():
-            return pa.string()
-        case bytes():
-            return pa.binary()
-        case Day():
-            return pa.date32()
-        case Moment(zone=zone):
-            return pa.timestamp("us", "UTC" if zone is Zone.UTC else None)
-        case Interval():
-            return pa.month_day_nano_interval()
-    return pa.null()
+    if isinstance(value, Moment):
+        return pa.timestamp("us", "UTC" if value.zone is Zone.UTC else None)
+    if type(value) in _CONSTANTS:
+        return _CONSTANTS[type(value)]
+    assert isinstance(value, (int, decimal.Decimal))
+    if isinstance(value, int):
+        for width, data_type in ((32, pa.int32()), (64, pa.int64())):
+            if _fits(value, width):
+                return data_type
+    return _decimal(*_digits(value), str(value))
 
 
-def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str) -> pa.DataType:
+def _fits(number: int, width: int) -> bool:
+    return -(1 << (width - 1)) <= number < 1 << (width - 1)
+
+
+def result_type(name: str, arguments: _Arguments, shown: str) -> pa.DataType:
     """Return the type of a call of ``name``, one of ``OPERATORS`` and ``FUNCTIONS``.
 
     ``arguments`` has the type of each computed argument and the value of each constant one; None is null. ``shown`` is
     the call as SQL, for errors. Raises ``UsageError`` if there is no such operator for these types, or its result is
     not exact.
     """
+    row = row_of(name, arguments)
     types = [item if isinstance(item, pa.DataType) else constant_type(item) for item in arguments]
-    kinds = {kind_of(item) for item in types}
-    row = ROWS[name]
-    takes, checked = row.takes, types[:1] if name in CASTS else types
-    added = arguments[-1] if name == "+" else None
-    if isinstance(added, Interval):
-        takes, checked = _DATED, types[:1]
-    if takes is not None and not {kind_of(item) for item in checked} <= takes[1]:
+    checked = types if row.arithmetic else types[:1]
+    if row.takes is not None and not {kind_of(item) for item in checked} <= row.takes[1]:
         found = " and ".join(describe(item) for item in checked)
-        raise UsageError(f"{takes[0]} was expected in '{shown}', found {found}.")
-    if isinstance(added, Interval):
-        is_time = added.unit == "MICROSECOND"
-        return pa.timestamp("us", "UTC") if is_time and kinds & {Kind.DATE} else types[0]
+        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {found}.")
     if row.most and len(arguments) > row.most:
         raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
-    if row.result is not None:
-        return row.result
-    if name == "decimal":
-        return _checked_decimal(*arguments[1:])
-    if name == "coalesce":
-        return _common_type(types, kinds, arguments, shown)
-    if Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
-        if name in ("/", "%"):
-            why = "divides decimals, which rounds" if name == "/" else "takes the remainder of decimals"
-            raise UsageError(f"'{shown}' {why}. Multiply the other side, or write a double (2E0).")
-        if len(arguments) == 1:
-            return types[0]
-        if name == "*":
-            digits = [_digits_of(item) for item in arguments]
-            return _decimal(sum(own for own, _ in digits) + 1, sum(own for _, own in digits), shown)
-    if name == "/":
-        return pa.float64()
-    return _common_number(types, kinds, arguments, shown, more=1)
+    return row.result if isinstance(row.result, pa.DataType) else row.result(arguments, types, shown)
 
 
-def _common_type(
-    types: Sequence[pa.DataType], kinds: set[Kind], arguments: Sequence[pa.DataType | Value], shown: str
-) -> pa.DataType:
-    computed = [item for item in arguments if isinstance(item, pa.DataType)]
+def _common_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataType:
+    kinds = {kind_of(item) for item in types}
     if kinds <= NUMBERS:
-        return _common_number(types, kinds, arguments, shown)
-    wanted = {kind_of(item) for item in computed} or kinds
+        return _common_number(arguments, types, shown)
+    wanted = {kind_of(item) for item in arguments if isinstance(item, pa.DataType)} or kinds
     # A constant with dates or timestamps may be their text, or a date with timestamps.
     if len(wanted) == 1 and Kind.OTHER not in wanted:
         (kind,) = wanted
-        readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in _DATES else {kind}
+        readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in DATES else {kind}
         if kinds <= readable - ({Kind.TIMESTAMP_NTZ} if kind is Kind.DATE else set()):
             return next(item for item in types if kind_of(item) is kind)
     raise UsageError(f"'{shown}' has arguments of different types: {', '.join(describe(item) for item in types)}.")
+
+
+def _common_number(arguments: _Arguments, types: _Types, shown: str, more: int = 0) -> pa.DataType:
+    """Return the type of numbers of these types; decimals have ``more`` digits before the point."""
+    kinds = {kind_of(item) for item in types}
+    if Kind.FLOATING in kinds:
+        return pa.float32() if set(types) == {pa.float32()} else pa.float64()
+    if Kind.DECIMAL not in kinds:
+        return max(types, key=lambda item: item.bit_width)
+    digits = [_digits_of(item) for item in arguments]
+    scale = max(own for _, own in digits)
+    return _decimal(max(precision - own for precision, own in digits) + scale + more, scale, shown)
+
+
+def _sum_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataType:
+    return _common_number(arguments, types, shown, more=1) if len(types) > 1 else types[0]
+
+
+def _product_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataType:
+    if not _is_decimal(types):
+        return _common_number(arguments, types, shown)
+    digits = [_digits_of(item) for item in arguments]
+    return _decimal(sum(own for own, _ in digits) + 1, sum(own for _, own in digits), shown)
+
+
+def _is_decimal(types: _Types) -> bool:
+    kinds = {kind_of(item) for item in types}
+    return Kind.DECIMAL in kinds and Kind.FLOATING not in kinds
+
+
+def _inexact(why: str, result: Callable[[_Arguments, _Types, str], pa.DataType]) -> Callable[..., pa.DataType]:
+    def checked(arguments: _Arguments, types: _Types, shown: str) -> pa.DataType:
+        if _is_decimal(types):
+            raise UsageError(f"'{shown}' {why}. Multiply the other side, or write a double (2E0).")
+        return result(arguments, types, shown)
+
+    return checked
+
+
+def _shifted_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataType:
+    is_time = isinstance(arguments[1], Interval) and arguments[1].unit == "MICROSECOND"
+    return pa.timestamp("us", "UTC") if is_time and kind_of(types[0]) is Kind.DATE else types[0]
 
 
 def _decimal(precision: int, scale: int, shown: str) -> pa.DataType:
@@ -195,7 +255,8 @@ def _decimal(precision: int, scale: int, shown: str) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def _checked_decimal(precision: Any, scale: Any) -> pa.DataType:
+def _written_decimal(arguments: Any, types: _Types, shown: str) -> pa.DataType:
+    _, precision, scale = arguments
     if not (1 <= precision <= _MOST_DIGITS and 0 <= scale <= precision):
         raise UsageError(
             f"A decimal has 1 to {_MOST_DIGITS} digits, and at most all of them after the point; found"
@@ -207,18 +268,6 @@ def _checked_decimal(precision: Any, scale: Any) -> pa.DataType:
 def decimal_type(given: pa.DataType | Value) -> pa.DataType:
     """Return the decimal type of a number, or of a numeric type, in a call with decimals."""
     return pa.decimal128(*_digits_of(given))
-
-
-def _common_number(
-    types: Sequence[pa.DataType], kinds: set[Kind], arguments: Sequence[pa.DataType | Value], shown: str, more: int = 0
-) -> pa.DataType:
-    if Kind.FLOATING in kinds:
-        return pa.float32() if set(types) == {pa.float32()} else pa.float64()
-    if Kind.DECIMAL not in kinds:
-        return max(types, key=lambda item: item.bit_width)
-    digits = [_digits_of(item) for item in arguments]
-    scale = max(own for _, own in digits)
-    return _decimal(max(precision - own for precision, own in digits) + scale + more, scale, shown)
 
 
 def _digits_of(given: Any) -> tuple[int, int]:
@@ -245,32 +294,39 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
 
     Raises ``DataError`` if the result does not fit ``data_type``, or a number is divided by zero.
     """
-    if name == "coalesce":
+    row = row_of(name, values)
+    if row.skips_nulls:
         return next((as_type(value, data_type) for value in values if value is not None), None)
     if any(value is None for value in values):
         return None
-    if isinstance(values[-1], Interval):
-        return _shifted_in(values[0], values[-1], data_type, shown)
-    if name in OPERATORS:
-        return _arithmetic(name, [as_type(value, data_type) for value in values], data_type, shown)
-    meaning = ROWS[name].value
-    assert meaning is not None
+    if row.arithmetic is not None:
+        return _computed(row.arithmetic, [as_type(value, data_type) for value in values], data_type, shown)
+    assert row.value is not None
     try:
-        return meaning(*values)
+        found = row.value(*values)
     except (ValueError, ArithmeticError, UsageError):
         raise cast_failure(shown, values[0], data_type) from None
+    if isinstance(found, (Day, Moment)):
+        grid = KINDS[kind_of(data_type)].grid(data_type)
+        index = found.days if isinstance(found, Day) else found.nanoseconds // NANOS[data_type.unit]
+        assert grid is not None
+        if not grid.low <= index <= grid.high:
+            raise overflow(shown, data_type)
+    return found
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
     """Return the value of a call of constants; integers have any number of digits. Raises ``UsageError`` if it has
     none.
     """
+    row = ROWS[name]
     given = [value for value in values if value is not None]
-    if len(given) < len(values) and (name != "coalesce" or not given):
+    if len(given) < len(values) and not (row.skips_nulls and given):
         return None
-    if name in ("+", "-", "*") and all(type(value) is int for value in given):
-        return _KERNELS[name](*given) if len(given) == 2 else -given[0]  # type: ignore[operator]
-    if name == "+" and all(isinstance(value, Interval) for value in given):
+    if row.arithmetic and not row.arithmetic.divides and all(type(value) is int for value in given):
+        found: int = row.arithmetic.plain(*given)
+        return found
+    if row.with_interval and all(isinstance(value, Interval) for value in given):
         return _sum_of_intervals([value for value in given if isinstance(value, Interval)], shown)
     data_type = result_type(name, given, shown)
     try:
@@ -281,42 +337,23 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
 
 def as_type(value: Value, data_type: pa.DataType) -> Value:
     """Return a value in the wider type in which a call computes; decimals keep their digits."""
-    if isinstance(value, bool):
-        return value
-    kind = kind_of(data_type)
-    if isinstance(value, (int, float, decimal.Decimal)):
-        if kind is Kind.FLOATING:
-            return as_double(value)
-        return decimal.Decimal(value) if kind is Kind.DECIMAL else value
-    if kind is Kind.TIMESTAMP and isinstance(value, Moment):
-        return Moment(value.nanoseconds, Zone.UTC)
-    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ) and isinstance(value, Day):
-        return Moment(value.days * NANOS_PER_DAY, Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL)
-    return value
+    widen = KINDS[kind_of(data_type)].widens.get(type(value))
+    return value if widen is None else widen(value)
 
 
-_KERNELS: dict[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": np.fmod,
-}  # fmt: skip
-
-
-def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str) -> Value:
-    if kind_of(data_type) is Kind.DECIMAL:
-        exact = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply}[name]
-        found = exact(*values) if len(values) == 2 else _EXACT.minus(values[0])  # type: ignore[arg-type]
-        return found.quantize(decimal.Decimal(1).scaleb(-data_type.scale), context=_EXACT)
-    kernel: Callable[..., Any] = _KERNELS[name] if len(values) == 2 else operator.neg
-    if name in ("/", "%") and values[1] == 0:
+def _computed(arithmetic: Arithmetic, values: Sequence[Any], data_type: pa.DataType, shown: str) -> Value:
+    if arithmetic.divides and values[1] == 0:
         raise division_by_zero(shown)
-    if kind_of(data_type) is Kind.FLOATING:
+    kind = kind_of(data_type)
+    if kind is Kind.DECIMAL:
+        assert arithmetic.decimals is not None
+        return arithmetic.decimals(*values).quantize(decimal.Decimal(1).scaleb(-data_type.scale), context=_EXACT)
+    if kind is Kind.FLOATING:
         number = np.float32 if pa.types.is_float32(data_type) else np.float64
         with np.errstate(all="ignore"):
-            return float(kernel(*map(number, values)))  # type: ignore[arg-type]
-    if name == "%":
-        # The sign is that of the first operand; in Python it is that of the second.
-        return int(math.copysign(abs(values[0]) % abs(values[1]), values[0])) if values[0] else 0  # type: ignore
-    result = kernel(*values)
-    if not -(1 << (data_type.bit_width - 1)) <= result < 1 << (data_type.bit_width - 1):
+            return float(arithmetic.plain(*map(number, values)))
+    result: int = arithmetic.plain(*values)
+    if not _fits(result, data_type.bit_width):
         raise overflow(shown, data_type)
     return result
 
@@ -343,17 +380,6 @@ def _months_later(days: int, count: int) -> int:
     return found
 
 
-def _shifted_in(value: Value, interval: Interval, data_type: pa.DataType, shown: str) -> Day | Moment:
-    found = shifted(value, interval)
-    if isinstance(found, Day):
-        fits = -(1 << 31) <= found.days < 1 << 31
-    else:
-        fits = -(1 << 63) <= found.nanoseconds // (1 if data_type.unit == "ns" else 1000) < 1 << 63
-    if not fits:
-        raise overflow(shown, data_type)
-    return found
-
-
 def _sum_of_intervals(intervals: Sequence[Interval], shown: str) -> Interval:
     units = {interval.unit for interval in intervals}
     if len(units) == 1:
@@ -365,7 +391,7 @@ def _sum_of_intervals(intervals: Sequence[Interval], shown: str) -> Interval:
 
 
 def overflow(shown: str, data_type: pa.DataType) -> DataError:
-    advice = "" if kind_of(data_type) in _DATES else "Make one of its constants a double (2E0), or e"
+    advice = "" if kind_of(data_type) in DATES else "Make one of its constants a double (2E0), or e"
     return DataError(
         f"'{shown}' in the filter overflows the type {describe(data_type)}, and fails in Spark too. "
         f"{advice or 'E'}xclude such rows with a condition before it."
@@ -380,7 +406,7 @@ def division_by_zero(shown: str) -> DataError:
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
     # A few texts that Spark reads as timestamps are not read here.
-    is_time = kind_of(data_type) in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+    is_time = kind_of(data_type) in TIMES
     too = "" if isinstance(value, str) and is_time else ", and fails in Spark too"
     return DataError(
         f"'{shown}' in the filter finds {value!r}, which is not a valid {describe(data_type)}{too}."
@@ -397,7 +423,7 @@ def _part_of(index: int) -> Callable[[Value], Value]:
 
 def compute(name: str, array: _Array, constants: Sequence[Value], data_type: pa.DataType, shown: str) -> _Array:
     """Apply a function to every value of ``array`` and further constant arguments; errors as in ``apply``."""
-    kernel = ROWS[name].kernel
+    kernel = row_of(name, (array, *constants)).kernel
     try:
         found = None if kernel is None else kernel(array, data_type, *constants)
         if found is not None:
@@ -429,19 +455,22 @@ def _dates(array: _Array, _: pa.DataType) -> _Array:
     return None if pa.types.is_string(array.type) else _days(array)
 
 
+def _micros_of_moments(array: _Array) -> _Array:
+    if array.type.unit == "ns":
+        return pa.array(_numbers(array.cast(pa.int64())) // 1000, mask=_nulls(array))
+    return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+
+
+_MICROS: dict[Kind, Callable[[_Array], _Array]] = {
+    Kind.DATE: lambda days: pc.multiply_checked(days.cast(pa.int32()).cast(pa.int64()), MICROS_PER_DAY),
+    Kind.STRING: lambda texts: texts.cast(pa.timestamp("us")).cast(pa.int64()),
+    Kind.INTEGER: lambda seconds: pc.multiply_checked(seconds.cast(pa.int64()), MICROS_PER_SECOND),
+    **dict.fromkeys(TIMES, _micros_of_moments),
+}
+
+
 def _timestamps(array: _Array, data_type: pa.DataType) -> _Array:
-    kind = kind_of(array.type)
-    if kind is Kind.DATE:
-        micros = pc.multiply_checked(array.cast(pa.int32()).cast(pa.int64()), MICROS_PER_DAY)
-    elif kind is Kind.STRING:
-        micros = array.cast(pa.timestamp("us")).cast(pa.int64())
-    elif kind is Kind.INTEGER:
-        micros = pc.multiply_checked(array.cast(pa.int64()), MICROS_PER_SECOND)
-    elif array.type.unit == "ns":
-        micros = pa.array(_numbers(array.cast(pa.int64())) // 1000, mask=_nulls(array))
-    else:
-        micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    return micros.cast(data_type)
+    return _MICROS[kind_of(array.type)](array).cast(data_type)
 
 
 def _add_interval(array: _Array, data_type: pa.DataType, interval: Value) -> _Array:
@@ -491,51 +520,106 @@ def _cast(array: _Array, data_type: pa.DataType) -> _Array:
     return whole.cast(data_type, safe=not pa.types.is_floating(data_type))
 
 
-def remainder(dividend: _Array, divisor: _Array, data_type: pa.DataType) -> _Array:
-    """Return the remainders of two arrays, or an array and a constant, of ``data_type``; no divisor is zero."""
-    rows = max(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
+# === Operators ===
+
+
+def _by_count(of_one: Callable[[Any], Any], of_two: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return what a minus sign does before one argument, and between two."""
+    return lambda *sides: of_one(*sides) if len(sides) == 1 else of_two(*sides)
+
+
+def _remainder(dividend: Any, divisor: Any) -> Any:
+    if isinstance(dividend, np.floating):
+        return np.fmod(dividend, divisor)
+    # The sign is that of the first operand; in Python it is that of the second.
+    rest = abs(dividend) % abs(divisor)
+    return -rest if dividend < 0 else rest
+
+
+def remainder(dividend: _Array, divisor: _Array) -> _Array:
+    """Return the remainders of two arrays, or an array and a constant, of one type; no divisor is zero."""
+    rows = next(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
     both = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
     nulls = _nulls(both[0]) | _nulls(both[1])
     numbers = [side.fill_null(1).to_numpy() for side in both]
     with np.errstate(all="ignore"):
-        return pa.array(np.fmod(*numbers), data_type, mask=nulls)
+        return pa.array(np.fmod(*numbers), mask=nulls)
+
+
+def _negative(a: Range) -> Range:
+    return Range(None if a.upper is None else -a.upper, None if a.lower is None else -a.lower)
+
+
+def _sum(a: Range, b: Range) -> Range:
+    lower = None if a.lower is None or b.lower is None else a.lower + b.lower
+    return Range(lower, None if a.upper is None or b.upper is None else a.upper + b.upper)
+
+
+def _product(a: Range, b: Range) -> Range:
+    if None in (*a, *b):
+        return Range(None, None)
+    ends = [x * y for x in a for y in b]
+    return Range(min(ends), max(ends))
+
+
+_PLUS = Arithmetic(operator.add, pc.add_checked, _EXACT.add, _sum)
+_MINUS = Arithmetic(
+    _by_count(operator.neg, operator.sub), _by_count(pc.negate_checked, pc.subtract_checked),
+    _by_count(_EXACT.minus, _EXACT.subtract), _by_count(_negative, lambda a, b: _sum(a, _negative(b))),
+)  # fmt: skip
+_TIMES = Arithmetic(operator.mul, pc.multiply_checked, _EXACT.multiply, _product)
 
 
 # === The table ===
 
 
-def _year_interval(value: Value) -> tuple[Value, Value]:
-    first, following = (Day(days_of(number, 1, 1) or 0) for number in (value, value + 1))  # type: ignore
+def _year_interval(year: int) -> tuple[Value, Value]:
+    first, following = (Day(days_of(number, 1, 1) or 0) for number in (year, year + 1))
     return first, following
 
 
-def _day_interval(value: Value) -> tuple[Value, Value]:
-    assert isinstance(value, Day)
-    return value, Day(value.days + 1)
-
-
-def _moment_interval(value: Value) -> tuple[Value, Value]:
+def _moment_interval(moment: Moment) -> tuple[Value, Value]:
     # Without a zone, which compares with timestamps of both kinds.
-    assert isinstance(value, Moment)
-    return Moment(value.nanoseconds, Zone.LOCAL), Moment(value.nanoseconds + 1000, Zone.LOCAL)
+    return Moment(moment.nanoseconds, Zone.LOCAL), Moment(moment.nanoseconds + 1000, Zone.LOCAL)
 
 
 _CASTABLE = ("A number, boolean or string", NUMBERS | {Kind.BOOLEAN, Kind.STRING})
 _EXACT_NUMBERS = ("An integer, decimal, boolean or string", _CASTABLE[1] - {Kind.FLOATING})
 _PRINTABLE = ("An integer, boolean, date or string", frozenset((Kind.INTEGER, Kind.BOOLEAN, Kind.DATE, Kind.STRING)))
-_READABLE = ("A date, timestamp or string", _DATES | {Kind.STRING})
+_READABLE = ("A date, timestamp or string", DATES | {Kind.STRING})
 
 
-def _integers(data_type: pa.DataType) -> Function:
-    return Function(sql=(), takes=_CASTABLE, result=data_type, value=integer_of(data_type.bit_width), kernel=_cast)
+def _number(sql: str, data_type: pa.DataType, value: Callable[[Value], Value], polars: str) -> Function:
+    return Function(
+        sql=(sql,), takes=_CASTABLE, result=data_type, value=value, kernel=_cast, arrow=(str(data_type),),
+        polars=(("Cast", polars),),
+    )  # fmt: skip
 
 
 ROWS: dict[str, Function] = {
-    "+": Function(sql=("Add",), takes=_NUMERIC, most=2, arrow=("add_checked",), kernel=_add_interval),
-    "-": Function(sql=("Sub",), takes=_NUMERIC, most=2, arrow=("subtract_checked", "negate_checked")),
-    "*": Function(sql=("Mul",), takes=_NUMERIC, most=2, arrow=("multiply_checked",)),
-    "/": Function(sql=("Div",), takes=_NUMERIC, most=2),
-    "%": Function(sql=("Mod",), takes=_NUMERIC, most=2),
+    "+": Function(
+        sql=("Add",), takes=_NUMERIC, result=_sum_type, most=2, arithmetic=_PLUS, arrow=("add_checked",),
+        polars=(("BinaryExpr", "Plus"),),
+        with_interval=Function(takes=_DATED, result=_shifted_type, most=2, value=shifted, kernel=_add_interval),
+    ),
+    "-": Function(
+        sql=("Sub",), takes=_NUMERIC, result=_sum_type, most=2, arithmetic=_MINUS,
+        arrow=("subtract_checked", "negate_checked"), polars=(("BinaryExpr", "Minus"),),
+    ),
+    "*": Function(
+        sql=("Mul",), takes=_NUMERIC, result=_product_type, most=2, arithmetic=_TIMES, arrow=("multiply_checked",),
+        polars=(("BinaryExpr", "Multiply"),),
+    ),
+    "/": Function(
+        sql=("Div",), takes=_NUMERIC, most=2, polars=(("BinaryExpr", "TrueDivide"),),
+        result=_inexact("divides decimals, which rounds", lambda *_: pa.float64()),
+        arithmetic=Arithmetic(operator.truediv, pc.divide, divides=True),
+    ),
+    # The remainder of a negative number has another sign in Polars.
+    "%": Function(
+        sql=("Mod",), takes=_NUMERIC, most=2, arithmetic=Arithmetic(_remainder, remainder, divides=True),
+        result=_inexact("takes the remainder of decimals", _common_number),
+    ),
     "lower": Function(
         sql=("Lower",), takes=_TEXT, result=pa.string(), value=lambda text: text.lower(), kernel=_cased(pc.ascii_lower),
         arrow=("utf8_lower",), polars=(("StringExpr", "Lowercase"),),
@@ -561,30 +645,44 @@ ROWS: dict[str, Function] = {
         arrow=("day",), polars=(("TemporalExpr", "Day"),),
     ),
     "date": Function(
-        sql=("Date", "TsOrDsToDate"), takes=_READABLE, result=pa.date32(), value=date_of, kernel=_dates,
-        interval=_day_interval, polars=(("TemporalExpr", "Date"),),
+        sql=("Date", "TsOrDsToDate", "DATE"), takes=_READABLE, result=pa.date32(), value=date_of, kernel=_dates,
+        interval=lambda day: (day, Day(day.days + 1)), arrow=("date32[day]",),
+        polars=(("TemporalExpr", "Date"), ("Cast", "Date")),
     ),
-    "coalesce": Function(sql=("Coalesce",), takes=None, most=0, arrow=("coalesce",)),
-    "tinyint": _integers(pa.int8()),
-    "smallint": _integers(pa.int16()),
-    "int": _integers(pa.int32()),
-    "bigint": _integers(pa.int64()),
-    "float": Function(sql=(), takes=_CASTABLE, result=pa.float32(), value=float_of, kernel=_cast),
-    "double": Function(sql=(), takes=_CASTABLE, result=pa.float64(), value=double_of, kernel=_cast),
-    "decimal": Function(sql=(), takes=_EXACT_NUMBERS, most=3, value=decimal_of, kernel=_decimals),
-    "boolean": Function(sql=(), takes=_CASTABLE, result=pa.bool_(), value=boolean_of, kernel=_booleans),
-    "string": Function(sql=(), takes=_PRINTABLE, result=pa.string(), value=string_of, kernel=_cast),
+    "coalesce": Function(
+        sql=("Coalesce",), takes=None, result=_common_type, most=0, skips_nulls=True, arrow=("coalesce",),
+    ),
+    "tinyint": _number("TINYINT", pa.int8(), integer_of(8), "Int8"),
+    "smallint": _number("SMALLINT", pa.int16(), integer_of(16), "Int16"),
+    "int": _number("INT", pa.int32(), integer_of(32), "Int32"),
+    "bigint": _number("BIGINT", pa.int64(), integer_of(64), "Int64"),
+    "float": _number("FLOAT", pa.float32(), float_of, "Float32"),
+    "double": _number("DOUBLE", pa.float64(), double_of, "Float64"),
+    "decimal": Function(
+        sql=("DECIMAL",), takes=_EXACT_NUMBERS, result=_written_decimal, most=3, defaults=(10, 0), value=decimal_of,
+        kernel=_decimals, is_spark=False,
+    ),
+    "boolean": Function(sql=("BOOLEAN",), takes=_CASTABLE, result=pa.bool_(), value=boolean_of, kernel=_booleans),
+    "string": Function(
+        sql=("TEXT", "VARCHAR"), takes=_PRINTABLE, result=pa.string(), value=string_of, kernel=_cast, arrow=("string",),
+        polars=(("Cast", "String"),),
+    ),
     "timestamp": Function(
-        sql=(), takes=("An integer, date, timestamp or string", _READABLE[1] | {Kind.INTEGER}),
-        result=pa.timestamp("us", "UTC"), value=timestamp_of(Zone.UTC), kernel=_timestamps,
-        interval=_moment_interval,
+        sql=("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"), result=pa.timestamp("us", "UTC"),
+        takes=("An integer, date, timestamp or string", _READABLE[1] | {Kind.INTEGER}),
+        value=timestamp_of(Zone.UTC), kernel=_timestamps, interval=_moment_interval,
     ),
     "timestamp_ntz": Function(
-        sql=(), takes=_READABLE, result=pa.timestamp("us"), value=timestamp_of(Zone.LOCAL), kernel=_timestamps,
-        interval=_moment_interval,
+        sql=("TIMESTAMPNTZ",), takes=_READABLE, result=pa.timestamp("us"), value=timestamp_of(Zone.LOCAL),
+        kernel=_timestamps, interval=_moment_interval, is_spark=False,
     ),
-    "current_date": Function(sql=("CurrentDate",), takes=None, result=pa.date32(), folds=False),
-    "now": Function(sql=("CurrentTimestamp",), takes=None, result=pa.timestamp("us", "UTC"), folds=False),
+    "current_date": Function(
+        sql=("CurrentDate",), takes=None, result=pa.date32(), folds=False,
+        value=lambda now: Day(now.nanoseconds // NANOS_PER_DAY),
+    ),
+    "now": Function(
+        sql=("CurrentTimestamp",), takes=None, result=pa.timestamp("us", "UTC"), folds=False, value=lambda now: now,
+    ),
 }  # fmt: skip
 """All operators and functions by name."""
 

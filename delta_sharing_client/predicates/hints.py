@@ -25,17 +25,18 @@ in SQL or in other spellings (``=``, ``ge``, ``AND``), type names of other syste
 
 from __future__ import annotations
 
-import functools
+import datetime
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import format_date
+from delta_sharing_client.instants import EPOCH_NTZ
+from delta_sharing_client.predicates.kinds import Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -43,6 +44,7 @@ from delta_sharing_client.predicates.tree import (
     Expression,
     In,
     IsNull,
+    Joined,
     Like,
     Literal,
     Not,
@@ -51,6 +53,7 @@ from delta_sharing_client.predicates.tree import (
     Or,
     StartsWith,
     all_of,
+    compared,
     known_of_all,
     known_of_any,
     membership,
@@ -59,16 +62,14 @@ from delta_sharing_client.predicates.tree import (
 )
 from delta_sharing_client.predicates.values import (
     Day,
-    Kind,
     Moment,
     Value,
     Zone,
-    as_float,
-    kind_of,
-    order,
+    double_of,
+    float_of,
+    integer_of,
     parse_date,
     parse_moment,
-    type_of_values,
 )
 
 # The reference server evaluates only these.
@@ -153,30 +154,20 @@ class _Weakening:
         return column.path[0] in self.partition_columns and _value_type(column) is not None
 
     def _comparison(self, op: Op, column: Column, value: Value) -> Expression | None:
-        kind = kind_of(column.type)
         if _value_type(column) is None:
             return None
-        if kind is Kind.BOOLEAN:
-            return _boolean(op, column, value)
-        if op is Op.NE and not self._is_partition(column):
+        kind, has_one_value = kind_of(column.type), self._is_partition(column)
+        if op is Op.NE and not has_one_value and kind is not Kind.BOOLEAN:
             return None
-        if kind is Kind.FLOATING:
-            return _floating(op, column, value, has_one_value=self._is_partition(column))
-        if kind is Kind.STRING:
-            return _string(op, column, value)
-        if kind is Kind.TIMESTAMP:
-            return _timestamp(op, column, value)
-        if isinstance(value, Day) and not _YEARS[0] <= value.days <= _YEARS[1]:
-            return None
-        return Comparison(op, column, Literal(value))
+        return _SENT[kind].limits(op, column, value, has_one_value)
 
     def _in(self, column: Column, values: list[Value]) -> Expression | None:
         if not values:
             return None
         if len(values) <= MAX_IN_VALUES:
             return known_of_any(self._comparison(Op.EQ, column, value) for value in values)
-        by_order = functools.cmp_to_key(_order)
-        lowest, highest = min(values, key=by_order), max(values, key=by_order)
+        # NaN is the greatest number.
+        lowest, *_, highest = sorted(values, key=lambda value: (value != value, comparable(value)))
         return known_of_all([self._comparison(Op.GE, column, lowest), self._comparison(Op.LE, column, highest)])
 
     def _prefix(self, column: Column, prefix: str) -> Expression | None:
@@ -189,24 +180,13 @@ class _Weakening:
         return known_of_all(limits)
 
 
-def _order(left: Value, right: Value) -> int:
-    return order(left, right) or 0
-
-
 def _value_type(column: Column) -> str | None:
     """Return the protocol's ``valueType`` of a bound column, ``None`` if the protocol has no name for it."""
     # A name with a dot could be read as a path.
     if len(column.path) != 1 or "." in column.path[0]:
         return None
-    data_type = type_of_values(column.type)
-    kind = kind_of(data_type)
-    if pa.types.is_signed_integer(data_type):
-        return "long" if data_type.bit_width == 64 else "int"
-    if kind is Kind.TIMESTAMP and data_type.unit == "ns":
-        return None  # servers parse and compare whole microseconds
-    if kind is Kind.FLOATING:
-        return "float" if pa.types.is_float32(data_type) else "double"
-    return {Kind.BOOLEAN: "bool", Kind.STRING: "string", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp"}.get(kind)
+    row = _SENT.get(kind_of(column.type))
+    return None if row is None else row.value_type(type_of_values(column.type))
 
 
 # === As JSON ===
@@ -214,10 +194,8 @@ def _value_type(column: Column) -> str | None:
 
 def _write(expression: Expression) -> dict[str, Any]:
     match expression:
-        case And(children=children):
-            return {"op": "and", "children": [_write(child) for child in children]}
-        case Or(children=children):
-            return {"op": "or", "children": [_write(child) for child in children]}
+        case Joined(children=children):
+            return {"op": type(expression).__name__.lower(), "children": [_write(child) for child in children]}
         case Not(child=inner):
             return {"op": "not", "children": [_write(inner)]}
         case IsNull(child=Column() as column):
@@ -239,16 +217,14 @@ def _text(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Moment):
-        days, millis = divmod(value.nanoseconds // 1_000_000, 86_400_000)
-        seconds = millis // 1000
-        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{millis % 1000:03d}"
-        return f"{format_date(days)}T{clock}Z"
+        moment = EPOCH_NTZ + datetime.timedelta(milliseconds=value.nanoseconds // 1_000_000)
+        return moment.isoformat(timespec="milliseconds") + "Z"
     return str(value)
 
 
 def _depth(expression: Expression) -> int:
     match expression:
-        case And(children=children) | Or(children=children):
+        case Joined(children=children):
             return 1 + max(map(_depth, children))
         case Not(child=inner):
             return 1 + _depth(inner)
@@ -263,7 +239,11 @@ _FIRST_SURROGATE = 0xD800
 _YEARS = (-719_162, 2_932_896)  # days of 0001-01-01 and 9999-12-31
 
 
-def _boolean(op: Op, column: Column, value: Value) -> Expression | None:
+def _plain(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
+    return Comparison(op, column, Literal(value))
+
+
+def _boolean(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
     # Servers do not order booleans. Not to be one of the two values is to be the other.
     if op in (Op.EQ, Op.NE):
         return Comparison(Op.EQ, column, Literal(value if op is Op.EQ else not value))
@@ -274,7 +254,7 @@ def _boolean(op: Op, column: Column, value: Value) -> Expression | None:
 _BEYOND_FLOATS = 3.4028236e38
 
 
-def _floating(op: Op, column: Column, value: Value, *, has_one_value: bool) -> Expression | None:
+def _floating(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
     if not isinstance(value, float) or not math.isfinite(value) or op in (Op.GT, Op.GE, Op.NE):
         return None
     below_limit = Comparison(Op.LT, column, Literal(_float_above(value, or_equal=op is Op.LT)))
@@ -297,7 +277,7 @@ def _float_above(value: float, *, or_equal: bool) -> float:
     return _BEYOND_FLOATS if value < _BEYOND_FLOATS else math.nextafter(value, math.inf)
 
 
-def _string(op: Op, column: Column, value: Value) -> Expression | None:
+def _string(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
     if not isinstance(value, str) or any(ord(char) >= _FIRST_SURROGATE for char in value):
         return None
     if len(value) <= _KEPT_CHARACTERS or op in (Op.LT, Op.LE, Op.NE):
@@ -306,7 +286,12 @@ def _string(op: Op, column: Column, value: Value) -> Expression | None:
     return And((cut, Comparison(Op.LE, column, Literal(value)))) if op is Op.EQ else cut
 
 
-def _timestamp(op: Op, column: Column, value: Value) -> Expression | None:
+def _date(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
+    is_readable = isinstance(value, Day) and _YEARS[0] <= value.days <= _YEARS[1]
+    return Comparison(op, column, Literal(value)) if is_readable else None
+
+
+def _timestamp(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
     if not isinstance(value, Moment) or op is Op.NE:
         return None
     floor = value.nanoseconds // 1_000_000
@@ -323,6 +308,26 @@ def _timestamp(op: Op, column: Column, value: Value) -> Expression | None:
         # A maximum truncated to milliseconds can equal the limit although rows exceed it.
         return limit(Op.GE, floor)
     return limit(Op.EQ, floor) if floor == ceiling else And((limit(Op.GE, floor), limit(Op.LE, ceiling)))
+
+
+class _Sent(NamedTuple):
+    """How the protocol names the types of a kind, and the limits that may be sent for a comparison."""
+
+    value_type: Callable[[Any], str | None]
+    limits: Callable[[Op, Column, Value, bool], Expression | None]
+
+
+_SENT: dict[Kind, _Sent] = {
+    Kind.BOOLEAN: _Sent(lambda _: "bool", _boolean),
+    Kind.INTEGER: _Sent(
+        lambda t: ("long" if t.bit_width == 64 else "int") if pa.types.is_signed_integer(t) else None, _plain
+    ),
+    Kind.FLOATING: _Sent(lambda t: "float" if pa.types.is_float32(t) else "double", _floating),
+    Kind.STRING: _Sent(lambda _: "string", _string),
+    Kind.DATE: _Sent(lambda _: "date", _date),
+    # Servers parse and compare whole microseconds.
+    Kind.TIMESTAMP: _Sent(lambda t: None if t.unit == "ns" else "timestamp", _timestamp),
+}
 
 
 # === Hints from callers ===
@@ -359,7 +364,7 @@ def _decoded(text: str) -> Any:
         raise UsageError(f"The JSON predicate hints are not valid JSON: {reason}.") from None
 
 
-_OPS = {name: op for op, name in NAMES.items()}
+_OPS = {**{name: op for op, name in NAMES.items()}, "notEqual": Op.NE}
 _WORDS = {
     "equal": ("=", "==", "eq", "equals", "equalTo"),
     "lessThan": ("<", "lt"),
@@ -377,7 +382,7 @@ _WORDS = {
     "literal": (),
 }
 _KNOWN = {word.lower(): name for name, words in _WORDS.items() for word in (name, *words)}
-_DEFINED = ("column", "literal", "isNull", *_OPS, "and", "or", "not")
+_DEFINED = ("column", "literal", "isNull", *NAMES.values(), "and", "or", "not")
 
 
 class _Reader:
@@ -402,8 +407,6 @@ class _Reader:
             return test if op == "isNull" else Not(test)
         if op in _OPS:
             return self._comparison(_OPS[op], node, where, depth)
-        if op == "notEqual":
-            return self._comparison(Op.NE, node, where, depth)
         if op == "in":
             return self._in(node, where, depth)
         operand, kind_name = self._leaf(node, where, depth)
@@ -420,10 +423,7 @@ class _Reader:
         if len(types) > 1:
             raise UsageError(f"The children at {where} must have one valueType, found {' and '.join(sorted(types))}.")
         shared = next(iter(types), None)
-        (a, _), (b, _) = (self._leaf(child, path, depth + 1, shared) for path, child in children)
-        if isinstance(a, Literal) and isinstance(b, Column):
-            return Comparison(op.flipped, b, a)
-        return Comparison(op, a, b)
+        return compared(op, *(self._leaf(child, path, depth + 1, shared)[0] for path, child in children))
 
     def _in(self, node: Any, where: str, depth: int) -> Expression:
         children = self._children(node, where)
@@ -496,41 +496,20 @@ class _Reader:
         return known
 
 
-def _integer(bits: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = int(_digits(text))
-        if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-            raise ValueError
-        return value
-
-    return read
-
-
 def _bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError
     return text.lower() == "true"
 
 
-def _double(text: str) -> float:
-    return float(_digits(text))
-
-
-def _digits(text: str) -> str:
-    # Python accepts more than other languages: 1_000, digits of other scripts
-    if "_" in text or not text.isascii():
-        raise ValueError
-    return text
-
-
 _READERS: dict[str, Callable[[str], Value]] = {
     "bool": _bool,
-    "int": _integer(32),
-    "long": _integer(64),
+    "int": integer_of(32),
+    "long": integer_of(64),
     "string": str,
     "date": parse_date,
-    "float": lambda text: as_float(_double(text)),
-    "double": _double,
+    "float": float_of,
+    "double": double_of,
     "timestamp": parse_moment,
 }
 _TYPES = {

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.tree import (
-    And,
     Call,
     Column,
     Comparison,
     Expression,
     In,
     IsNull,
+    Joined,
     Like,
     Literal,
     Not,
@@ -56,12 +56,9 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
         case Not(child=inner):
             answer = evaluate(inner, row)
             return None if answer is None else not answer
-        case And(children=children):
-            results = {evaluate(inner, row) for inner in children}
-            return False if False in results else None if None in results else True
-        case Or(children=children):
-            results = {evaluate(inner, row) for inner in children}
-            return True if True in results else None if None in results else False
+        case Joined(children=children):
+            results, decisive = {evaluate(inner, row) for inner in children}, isinstance(expression, Or)
+            return decisive if decisive in results else None if None in results else not decisive
     raise TypeError(f"not a predicate: {type(expression).__name__}")
 
 

@@ -28,6 +28,7 @@ from delta_sharing_client.predicates.tree import (
     Or,
     StartsWith,
     call,
+    compared,
 )
 from delta_sharing_client.predicates.values import Moment, Zone
 
@@ -53,7 +54,10 @@ def weaker_predicate(expression: pl.Expr, schema: pa.Schema) -> Expression | Non
 
 # === Conditions ===
 
-_COMPARISONS = {"Eq": Op.EQ, "NotEq": Op.NE, "Lt": Op.LT, "LtEq": Op.LE, "Gt": Op.GT, "GtEq": Op.GE}
+_COMPARISONS = {
+    "Eq": Op.EQ, "NotEq": Op.NE, "Lt": Op.LT, "LtEq": Op.LE, "Gt": Op.GT, "GtEq": Op.GE,
+    "EqValidity": Op.EQ, "NotEqValidity": Op.NE,
+}  # fmt: skip
 _JOINS: dict[str, type[And] | type[Or]] = {"And": And, "LogicalAnd": And, "Or": Or, "LogicalOr": Or}
 
 
@@ -74,23 +78,15 @@ def _condition(node: Any) -> Expression:
 def _binary(op: str, left: Any, right: Any) -> Expression:
     if op in _JOINS:
         return _JOINS[op]((_condition(left), _condition(right)))
-    if op in ("EqValidity", "NotEqValidity"):
-        equal = NullSafeEqual(*_sides(left, right, nulls=True))
-        return equal if op == "EqValidity" else Not(equal)
     if op not in _COMPARISONS:
         raise UnsaidError(f"The operator '{op}'")
-    one, other = _sides(left, right)
-    return Comparison(_COMPARISONS[op].flipped if isinstance(_operand(left), Literal) else _COMPARISONS[op], one, other)
-
-
-def _sides(left: Any, right: Any, *, nulls: bool = False) -> tuple[Operand, Operand]:
-    """Return both sides, a constant last."""
-    one, other = _operand(left), _operand(right)
-    if isinstance(one, Literal):
-        one, other = other, one
-    if not nulls and isinstance(other, Literal) and other.value is None:
+    found = compared(_COMPARISONS[op], _operand(left), _operand(right))
+    if op.endswith("Validity"):
+        equal = NullSafeEqual(found.left, found.right)
+        return equal if found.op is Op.EQ else Not(equal)
+    if Literal(None) in (found.left, found.right):
         raise UnsaidError("A comparison with null")
-    return one, other
+    return found
 
 
 def _between(options: Any, inputs: list[Any]) -> Expression:
@@ -137,11 +133,7 @@ _TESTS: dict[tuple[str, str], Callable[[Any, list[Any]], Expression]] = {
 
 # === Operands ===
 
-# The remainder of a negative number has another sign in Polars.
-_OPERATORS = {"Plus": "+", "Minus": "-", "Multiply": "*", "TrueDivide": "/"}
 _FUNCTIONS = {function: name for name, row in ROWS.items() for function in row.polars}
-_CASTS = {"Int8": "tinyint", "Int16": "smallint", "Int32": "int", "Int64": "bigint", "Float32": "float",
-          "Float64": "double", "String": "string", "Date": "date"}  # fmt: skip
 
 
 def _operand(node: Any) -> Operand:
@@ -153,13 +145,13 @@ def _operand(node: Any) -> Operand:
         if len(values) != 1:
             raise UnsaidError("A series")
         return constant(values[0], "a comparison")
-    if kind == "BinaryExpr" and value["op"] in _OPERATORS:
-        return call(_OPERATORS[value["op"]], _operand(value["left"]), _operand(value["right"]))
+    if kind == "BinaryExpr" and (name := _FUNCTIONS.get((kind, value["op"]))):
+        return call(name, _operand(value["left"]), _operand(value["right"]))
     if kind == "Cast":
         target = value["dtype"] if isinstance(value["dtype"], str) else _tagged(value["dtype"])[1]  # Polars 1
         # Other casts make null, or another number, of what does not fit.
-        if isinstance(target, str) and target in _CASTS and value["options"] == "Strict":
-            return call(_CASTS[target], _operand(value["expr"]))
+        if isinstance(target, str) and (name := _FUNCTIONS.get((kind, target))) and value["options"] == "Strict":
+            return call(name, _operand(value["expr"]))
     if kind == "Function":
         group, name, options = _named(value["function"])
         inputs = list(map(_operand, value["input"]))

@@ -13,13 +13,14 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.predicates.functions import CASTS, apply
+from delta_sharing_client.predicates.functions import CASTS, ROWS, Range, apply
+from delta_sharing_client.predicates.kinds import KINDS, Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -42,17 +43,7 @@ from delta_sharing_client.predicates.tree import (
     operands,
     push_not,
 )
-from delta_sharing_client.predicates.values import (
-    Day,
-    Kind,
-    Moment,
-    Value,
-    Zone,
-    as_float,
-    kind_of,
-    normalise,
-    type_of_values,
-)
+from delta_sharing_client.predicates.values import Value, as_float
 
 
 class Bounds(Protocol):
@@ -194,7 +185,7 @@ def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
             struct = row
             for name in path[:-1]:
                 struct = struct.setdefault(name, {})
-            struct[path[-1]] = None if _is_null(bounds) else _value(bounds.lower, column.type)
+            struct[path[-1]] = None if _is_null(bounds) else KINDS[kind_of(column.type)].value(bounds.lower)
         try:
             answer = evaluate(expression, row)
         except (DataError, UsageError):
@@ -204,14 +195,7 @@ def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
     return test
 
 
-class _Range(NamedTuple):
-    """The range of an operand's non-null values; ``None`` if unknown."""
-
-    lower: Any
-    upper: Any
-
-
-_UNKNOWN = _Range(None, None)
+_UNKNOWN = Range(None, None)
 
 
 def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
@@ -233,30 +217,31 @@ def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
     return lambda statistics: leaf(found(statistics))
 
 
-def _range_of(operand: Operand) -> Callable[[Statistics], _Range] | None:
+def _range_of(operand: Operand) -> Callable[[Statistics], Range] | None:
     if isinstance(operand, Literal):
-        constant = _Range(_exact(operand.value), _exact(operand.value))
+        constant = Range(_exact(operand.value), _exact(operand.value))
         return lambda statistics: constant
     if kind_of(operand.type) not in (Kind.INTEGER, Kind.DECIMAL):
         return None
     if isinstance(operand, Column):
         path = operand.path
 
-        def bounds(statistics: Statistics) -> _Range:
+        def bounds(statistics: Statistics) -> Range:
             found = statistics.bounds(path)
-            return _UNKNOWN if found is None else _Range(_exact(found.lower), _exact(found.upper))
+            return _UNKNOWN if found is None else Range(_exact(found.lower), _exact(found.upper))
 
         return bounds
     if operand.name in CASTS:
         return _range_of_cast(operand)
-    combine = _COMBINED.get((operand.name, len(operand.arguments)))
+    arithmetic = ROWS[operand.name].arithmetic
+    combine = None if arithmetic is None else arithmetic.ranges
     ranges = [_range_of(item) for item in operand.arguments]
     if combine is None or None in ranges:
         return None
     return lambda statistics: combine(*(found(statistics) for found in ranges if found is not None))
 
 
-def _range_of_cast(operand: Call) -> Callable[[Statistics], _Range] | None:
+def _range_of_cast(operand: Call) -> Callable[[Statistics], Range] | None:
     """Casts among integers and decimals keep the order; values that do not fit have no result."""
     column, *digits = operand.arguments
     if not isinstance(column, Column) or kind_of(column.type) not in (Kind.INTEGER, Kind.DECIMAL):
@@ -269,9 +254,9 @@ def _range_of_cast(operand: Call) -> Callable[[Statistics], _Range] | None:
         except DataError:
             return None
 
-    def bounds(statistics: Statistics) -> _Range:
+    def bounds(statistics: Statistics) -> Range:
         found = statistics.bounds(column.path)
-        return _UNKNOWN if found is None else _Range(cast(found.lower), cast(found.upper))
+        return _UNKNOWN if found is None else Range(cast(found.lower), cast(found.upper))
 
     return bounds
 
@@ -281,27 +266,6 @@ def _exact(value: Any) -> Any:
     return Fraction(value) if isinstance(value, decimal.Decimal) else value
 
 
-def _negative(a: _Range) -> _Range:
-    return _Range(None if a.upper is None else -a.upper, None if a.lower is None else -a.lower)
-
-
-def _sum(a: _Range, b: _Range) -> _Range:
-    lower = None if a.lower is None or b.lower is None else a.lower + b.lower
-    return _Range(lower, None if a.upper is None or b.upper is None else a.upper + b.upper)
-
-
-def _product(a: _Range, b: _Range) -> _Range:
-    if None in (*a, *b):
-        return _UNKNOWN
-    ends = [x * y for x in a for y in b]
-    return _Range(min(ends), max(ends))
-
-
-_COMBINED: dict[tuple[str, int], Callable[..., _Range]] = {
-    ("+", 2): _sum, ("-", 2): lambda a, b: _sum(a, _negative(b)), ("*", 2): _product, ("-", 1): _negative,
-}  # fmt: skip
-
-
 def _is_null(bounds: Bounds) -> bool:
     nulls, rows = bounds.null_count, bounds.row_count
     return nulls is not None and rows is not None and nulls >= rows
@@ -309,16 +273,6 @@ def _is_null(bounds: Bounds) -> bool:
 
 def _has_no_null(bounds: Bounds) -> bool:
     return bounds.null_count == 0 and bounds.lower is not None
-
-
-def _value(found: Any, data_type: pa.DataType) -> Value:
-    """Return a bound as a value of the column's type; the inverse of ``_comparable``."""
-    kind = kind_of(data_type)
-    if kind is Kind.DATE:
-        return Day(found)
-    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
-        return Moment(found, Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL)
-    return normalise(found)
 
 
 # === Leaves: can a row of this column be ... ===
@@ -357,7 +311,7 @@ def _comparison(op: Op, column: Column, value: Value) -> _Leaf:
     kind = kind_of(column.type)
     if kind is Kind.FLOATING:
         return _floating(op, column, value)
-    return _ordered(op, _comparable(value))
+    return _ordered(op, comparable(value))
 
 
 def _ordered(op: Op, limit: Any) -> _Leaf:
@@ -387,7 +341,7 @@ def _floating(op: Op, column: Column, value: Value) -> _Leaf:
 
 def _in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
     kind = kind_of(column.type)
-    wanted: list[Any] = [_comparable(item.value) for item in values if item.value is not None]
+    wanted: list[Any] = [comparable(item.value) for item in values if item.value is not None]
     if kind is Kind.FLOATING:
         if any(math.isnan(value) for value in wanted):
             return _possible
@@ -412,7 +366,7 @@ def _not_in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
         return lambda bounds: False  # false for a hit, unknown for a miss
     if kind_of(column.type) is Kind.FLOATING:
         return _possible
-    unwanted = frozenset(_comparable(item.value) for item in values)
+    unwanted = frozenset(comparable(item.value) for item in values)
     return lambda b: b.lower != b.upper or b.lower not in unwanted
 
 
@@ -468,12 +422,6 @@ _PAIRS: dict[Op, Callable[[Any, Any], bool]] = {
 
 
 # === Values in statistics ===
-
-
-def _comparable(value: Value) -> Any:
-    if isinstance(value, Day):
-        return value.days
-    return value.nanoseconds if isinstance(value, Moment) else value
 
 
 def _lower64(bounds: Any) -> float:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
@@ -33,6 +34,7 @@ from delta_sharing_client.predicates.tree import (
     StartsWith,
     call,
     cast,
+    compared,
     membership,
 )
 from delta_sharing_client.predicates.values import (
@@ -77,33 +79,28 @@ def parse_sql(text: str) -> Expression:
 
 # === Predicates ===
 
-_COMPARISONS: dict[type[exp.Expression], Op] = {
-    exp.EQ: Op.EQ, exp.NEQ: Op.NE, exp.LT: Op.LT, exp.LTE: Op.LE, exp.GT: Op.GT, exp.GTE: Op.GE,
-}  # fmt: skip
-
 
 def _predicate(node: exp.Expression) -> Expression:
-    op = _COMPARISONS.get(type(node))
-    if op is not None:
-        return _compare(op, *_sides(node))
     convert = _PREDICATES.get(type(node))
     if convert is None:
         raise _unsupported(node)
     return convert(node)
 
 
+def _comparison(op: Op) -> Callable[[exp.Expression], Expression]:
+    return lambda node: compared(op, *_sides(node))
+
+
 def _null_safe(node: exp.Expression) -> Expression:
-    left, right = _sides(node)
-    if isinstance(left, Literal) and not isinstance(right, Literal):
-        left, right = right, left
-    return NullSafeEqual(left, right)
+    equal = compared(Op.EQ, *_sides(node))
+    return NullSafeEqual(equal.left, equal.right)
 
 
 def _between(node: exp.Expression) -> Expression:
     _only(node, "this", "low", "high")
     child = _operand(_part(node, "this"))
     low, high = _operand(_part(node, "low")), _operand(_part(node, "high"))
-    return And((_compare(Op.GE, child, low), _compare(Op.LE, child, high)))
+    return And((compared(Op.GE, child, low), compared(Op.LE, child, high)))
 
 
 def _in(node: exp.Expression) -> Expression:
@@ -162,6 +159,12 @@ def _bare(node: exp.Expression) -> Expression:
 
 
 _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] = {
+    exp.EQ: _comparison(Op.EQ),
+    exp.NEQ: _comparison(Op.NE),
+    exp.LT: _comparison(Op.LT),
+    exp.LTE: _comparison(Op.LE),
+    exp.GT: _comparison(Op.GT),
+    exp.GTE: _comparison(Op.GE),
     exp.Paren: lambda node: _predicate(_only(node, "this")),
     exp.And: lambda node: And(tuple(map(_predicate, _chain(node, exp.And)))),
     exp.Or: lambda node: Or(tuple(map(_predicate, _chain(node, exp.Or)))),
@@ -184,12 +187,6 @@ _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] 
 }
 
 
-def _compare(op: Op, left: Operand, right: Operand) -> Expression:
-    if isinstance(left, Literal) and not isinstance(right, Literal):
-        return Comparison(op.flipped, right, left)
-    return Comparison(op, left, right)
-
-
 def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
     # Iterative: a filter may join thousands of conditions.
     found: list[exp.Expression] = []
@@ -207,40 +204,50 @@ def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Express
 
 
 def _operand(node: exp.Expression) -> Operand:
-    if isinstance(node, exp.Paren):
-        return _operand(_only(node, "this"))
-    if isinstance(node, (exp.Column, exp.Dot)):
-        return _column(node)
-    if isinstance(node, exp.Literal):
-        return _constant(node)
-    if isinstance(node, exp.Neg):
-        inner = _operand(_only(node, "this"))
-        return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
-    if isinstance(node, exp.Interval):
-        return Literal(_interval(node))
-    if isinstance(node, exp.DateAdd):  # of both functions, which differ for timestamps
-        raise UsageError(
-            "The functions date_add and dateadd need a newer release of sqlglot. Update it, or add an interval, as in"
-            " day + INTERVAL '1' DAY."
-        )
-    if isinstance(node, (exp.TsOrDsAdd, exp.AddMonths)):
-        unit = "DAY" if isinstance(node, exp.TsOrDsAdd) else "MONTH"
-        return call("+", call("date", _operand(_part(node, "this"))), Literal(Interval(_count(node), unit)))
-    if isinstance(node, exp.TimestampAdd) and (found := _UNITS.get(str(node.args.get("unit")).upper())):
-        unit, size = found
-        return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
-    kind = type(node).__name__
-    name = next((name for name, row in ROWS.items() if kind in row.sql), None)
-    if name in OPERATORS:
-        return call(name, *_sides(node))
-    if name is not None:
-        return _function(name, node)
-    if isinstance(node, exp.Anonymous):  # what this release of sqlglot does not know
-        return _unknown(str(node.this).lower(), node)
-    if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
-        inner = _operand(_part(node, "this"))
-        return Literal(_cast(inner.value, node.to)) if isinstance(inner, Literal) else _cast_of(inner, node)
-    return _constant(node)
+    convert = _OPERANDS.get(type(node))
+    if convert is not None:
+        return convert(node)
+    name = _row_of(type(node).__name__)
+    if name is None:
+        raise _unsupported(node)
+    return call(name, *_sides(node)) if name in OPERATORS else _function(name, node)
+
+
+def _row_of(kind: str) -> str | None:
+    """Return the name of the function for a class of nodes, or of the cast for a type of sqlglot."""
+    return next((name for name, row in ROWS.items() if kind in row.sql), None)
+
+
+def _negative(node: exp.Expression) -> Operand:
+    inner = _operand(_only(node, "this"))
+    if not isinstance(inner, Literal):
+        return call("-", inner)
+    value = inner.value
+    if isinstance(value, decimal.Decimal):
+        return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
+    if is_number(value) or isinstance(value, Interval):
+        return Literal(-value)
+    raise _unsupported(node)
+
+
+def _old_date_add(node: exp.Expression) -> Operand:
+    # Of both functions, which differ for timestamps.
+    raise UsageError(
+        "The functions date_add and dateadd need a newer release of sqlglot. Update it, or add an interval, as in"
+        " day + INTERVAL '1' DAY."
+    )
+
+
+def _add_to_date(unit: str) -> Callable[[exp.Expression], Operand]:
+    return lambda node: call("+", call("date", _operand(_part(node, "this"))), Literal(Interval(_count(node), unit)))
+
+
+def _add_to_timestamp(node: exp.Expression) -> Operand:
+    found = _UNITS.get(str(node.args.get("unit")).upper())
+    if found is None:
+        raise _unsupported(node)
+    unit, size = found
+    return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
 
 
 # Units of intervals, each with that of ``Interval`` and how many of these it has.
@@ -252,7 +259,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-def _interval(node: exp.Interval) -> Interval:
+def _interval(node: exp.Expression) -> Literal:
     amount, unit = node.this, str(node.args.get("unit") or "").upper().removesuffix("S")
     text = _unshield(str(amount.this)) if isinstance(amount, exp.Literal) else None
     fraction = r"(?:\.[0-9]{1,6})?" if unit == "SECOND" else ""
@@ -266,7 +273,7 @@ def _interval(node: exp.Interval) -> Interval:
             f" {', '.join(_UNITS)}, such as INTERVAL '2' HOUR, and add several intervals with +."
         )
     own, size = _UNITS[unit]
-    return Interval(int(decimal.Decimal(text) * size), own)
+    return Literal(Interval(int(decimal.Decimal(text) * size), own))
 
 
 def _count(node: exp.Expression) -> int:
@@ -285,14 +292,18 @@ def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
     return _operand(_part(node, "this")), _operand(_part(node, "expression"))
 
 
-def _cast_of(operand: Operand, node: exp.Cast) -> Operand:
-    name = _CASTS.get(node.to.this.name)
+def _cast(node: exp.Expression) -> Operand:
+    assert isinstance(node, exp.Cast)
+    operand, target = _operand(_part(node, "this")), node.to
+    name = _row_of(target.this.name)
+    if isinstance(operand, Literal):
+        return operand if operand.value is None else Literal(_cast_constant(operand.value, name, target))
     if name is None:
         raise UsageError(
-            f"Casting {operand} to {node.to.this.name} is not supported. The types that columns are cast to are "
+            f"Casting {operand} to {target.this.name} is not supported. The types that columns are cast to are "
             f"{', '.join(CASTS)}."
         )
-    return cast(operand, name, *_digits(node.to))
+    return cast(operand, name, *_digits(target))
 
 
 def _digits(target: exp.DataType) -> list[int]:
@@ -307,15 +318,6 @@ def _digits(target: exp.DataType) -> list[int]:
     return list(map(int, found))
 
 
-# The names of the types in sqlglot.
-_CASTS = {
-    "TINYINT": "tinyint", "SMALLINT": "smallint", "INT": "int", "BIGINT": "bigint", "FLOAT": "float",
-    "DOUBLE": "double", "TEXT": "string", "VARCHAR": "string", "DATE": "date", "DECIMAL": "decimal",
-    "BOOLEAN": "boolean", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPLTZ": "timestamp",
-    "TIMESTAMPNTZ": "timestamp_ntz",
-}  # fmt: skip
-
-
 def _function(name: str, node: exp.Expression) -> Operand:
     if not ROWS[name].folds:
         if any(node.args.values()):
@@ -328,12 +330,32 @@ def _function(name: str, node: exp.Expression) -> Operand:
     return call(name, *map(_operand, (first, *others)))
 
 
-def _unknown(name: str, node: exp.Expression) -> Operand:
+def _unknown(node: exp.Expression) -> Operand:
+    """Return a function that this release of sqlglot does not know."""
+    name = str(node.this).lower()
     if name in CASTS and len(node.expressions) == 1:
         return cast(_operand(node.expressions[0]), name)
     if name not in ROWS or name in CASTS or bool(node.expressions) is not ROWS[name].folds:
         raise _unsupported(node)
     return call(name, *map(_operand, node.expressions))
+
+
+_OPERANDS: dict[type[exp.Expression], Callable[[exp.Expression], Operand]] = {
+    exp.Paren: lambda node: _operand(_only(node, "this")),
+    exp.Column: lambda node: _column(node),
+    exp.Dot: lambda node: _column(node),
+    exp.Null: lambda node: Literal(None),
+    exp.Boolean: lambda node: Literal(node.this),
+    exp.Literal: lambda node: Literal(_unshield(str(node.this)) if node.is_string else _number(str(node.this))),
+    exp.Neg: _negative,
+    exp.Interval: _interval,
+    exp.DateAdd: _old_date_add,
+    exp.TsOrDsAdd: _add_to_date("DAY"),
+    exp.AddMonths: _add_to_date("MONTH"),
+    exp.TimestampAdd: _add_to_timestamp,
+    exp.Cast: _cast,
+    exp.Anonymous: _unknown,
+}
 
 
 def _computed(node: exp.Expression) -> Operand:
@@ -360,30 +382,12 @@ def _name(node: exp.Expression) -> str:
 
 
 def _constant(node: exp.Expression) -> Literal:
-    if isinstance(node, exp.Paren):
-        return _constant(_only(node, "this"))
-    if isinstance(node, exp.Null):
-        return Literal(None)
-    if isinstance(node, exp.Boolean):
-        return Literal(node.this)
-    if isinstance(node, exp.Literal):
-        return Literal(_unshield(str(node.this)) if node.is_string else _number(str(node.this)))
-    if isinstance(node, exp.Neg) or any(type(node).__name__ in row.sql for row in ROWS.values()):
-        operand = _operand(node)
-        if isinstance(operand, Literal):
-            return operand
-        raise UsageError(f"A constant was expected, found {operand}.")
-    if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
-        return Literal(_cast(_constant(_part(node, "this")).value, node.to))
-    raise _unsupported(node)
-
-
-def _negated(value: Value, node: exp.Expression) -> Literal:
-    if isinstance(value, decimal.Decimal):
-        return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
-    if is_number(value) or isinstance(value, Interval):
-        return Literal(-value)
-    raise _unsupported(node)
+    operand = _operand(node)
+    if isinstance(operand, Literal):
+        return operand
+    if isinstance(operand, Column):
+        raise UsageError(f"A column is not supported. Supported are {_SUPPORTED}.")
+    raise UsageError(f"A constant was expected, found {operand}.")
 
 
 def _number(text: str) -> Value:
@@ -396,44 +400,35 @@ def _number(text: str) -> Value:
     raise UsageError(f"{text!r} is not a number.")
 
 
-_INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+def _cast_constant(value: Value, name: str | None, target: exp.DataType) -> Value:
+    if name is None or (name in _TEXTS and not isinstance(value, str)):
+        raise UsageError(f"Casting {value!r} to {target.this.name} is not supported; write the constant in that type.")
+    if name in _TEXTS:
+        return _TEXTS[name](str(value))
+    if name in _NUMBERS:
+        return _NUMBERS[name](value, name)
+    folded = cast(Literal(value), name, *_digits(target))
+    assert isinstance(folded, Literal)
+    return folded.value
 
 
-def _cast(value: Value, target: exp.DataType) -> Value:
-    name = target.this.name
-    if value is None:
-        return None
-    if name in _INTEGER_BITS:
-        return _to_integer(value, name)
-    if name in ("DOUBLE", "FLOAT"):
-        return _to_floating(value, name)
-    if name in ("DECIMAL", "BOOLEAN"):
-        folded = cast(Literal(value), _CASTS[name], *_digits(target))
-        assert isinstance(folded, Literal)
-        return folded.value
-    if isinstance(value, str):
-        if name == "DATE":
-            return parse_date(value)
-        if name in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"):
-            return parse_moment(value)
-        if name == "TIMESTAMPNTZ":
-            moment: Moment = parse_moment(value)
-            if moment.zone is Zone.UTC:
-                raise UsageError(f"TIMESTAMP_NTZ {value!r} has a zone; leave it out or write TIMESTAMP.")
-            return moment
-        if name in ("TEXT", "VARCHAR", "STRING"):
-            return value
-    raise UsageError(f"Casting {value!r} to {name} is not supported; write the constant in that type.")
+def _local_moment(text: str) -> Moment:
+    moment = parse_moment(text)
+    if moment.zone is Zone.UTC:
+        raise UsageError(f"TIMESTAMP_NTZ {text!r} has a zone; leave it out or write TIMESTAMP.")
+    return moment
 
 
 def _to_integer(value: Value, name: str) -> int:
     digits = str(value).strip() if isinstance(value, (str, int)) else ""
     if not re.fullmatch(r"[+-]?\d{1,20}", digits, re.ASCII):
         raise UsageError(f"{value!r} is not an integer constant.")
-    bound = 1 << (_INTEGER_BITS[name] - 1)
+    data_type = ROWS[name].result
+    assert isinstance(data_type, pa.DataType)
+    bound = 1 << (data_type.bit_width - 1)
     # One more than the maximum is accepted for a minus sign that follows.
     if not -bound <= int(digits) <= bound:
-        raise UsageError(f"{digits} does not fit {name}.")
+        raise UsageError(f"{digits} does not fit {name.upper()}.")
     return int(digits)
 
 
@@ -444,7 +439,16 @@ def _to_floating(value: Value, name: str) -> float:
         number = float(value)
     except (ValueError, OverflowError):
         raise UsageError(f"{value!r} is not a floating point constant.") from None
-    return as_float(number) if name == "FLOAT" else number
+    return as_float(number) if name == "float" else number
+
+
+_TEXTS: dict[str, Callable[[str], Value]] = {
+    "string": str, "date": parse_date, "timestamp": parse_moment, "timestamp_ntz": _local_moment,
+}  # fmt: skip
+_NUMBERS: dict[str, Callable[[Value, str], Value]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _to_integer),
+    **dict.fromkeys(("float", "double"), _to_floating),
+}
 
 
 def _text(node: exp.Expression, what: str) -> str:
@@ -566,7 +570,7 @@ def _describe(node: exp.Expression) -> str:
         return f"the function '{str(node.this).lower()}'"
     if type(node) in _NAMED:
         return _NAMED[type(node)]
-    if type(node) in _PREDICATES or type(node) in _COMPARISONS:
+    if type(node) in _PREDICATES:
         return "a condition as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
         # As users write it: sqlglot has its own names for some.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -19,18 +20,16 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import (
     Day,
     Interval,
-    Kind,
     Moment,
     Value,
     as_double,
     format_value,
     is_number,
-    kind_of,
     normalise,
 )
 
@@ -182,7 +181,7 @@ def _is_date(operand: Operand) -> bool:
 
 def cast(operand: Operand, name: str, *digits: int) -> Operand:
     """Return a cast to a type of ``functions.CASTS``; ``digits`` are the precision and scale of a decimal."""
-    return call(name, operand, *map(Literal, (*digits, *(10, 0)[len(digits) :]) if name == "decimal" else ()))
+    return call(name, operand, *map(Literal, (*digits, *functions.ROWS[name].defaults[len(digits) :])))
 
 
 # === Predicates ===
@@ -282,12 +281,7 @@ class Like(Expression):
     @property
     def prefix(self) -> str:
         """The common prefix of all matches."""
-        found = []
-        for char, wildcard in self.tokens():
-            if wildcard:
-                break
-            found.append(char)
-        return "".join(found)
+        return "".join(char for char, _ in itertools.takewhile(lambda token: not token[1], self.tokens()))
 
     def regex(self) -> str:
         """The pattern as a regular expression for Python and RE2; it matches whole strings."""
@@ -295,8 +289,8 @@ class Like(Expression):
         return "".join(wild[char] if wildcard else _regex_quote(char) for char, wildcard in self.tokens())
 
     def __str__(self) -> str:
-        escape = "" if self.escape == "\\" else f" ESCAPE {format_value(self.escape)}"
-        return f"{self.child} LIKE {format_value(self.pattern)}{escape}"
+        escape = "" if self.escape == "\\" else f" ESCAPE {Literal(self.escape)}"
+        return f"{self.child} LIKE {Literal(self.pattern)}{escape}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +304,7 @@ class StartsWith(Expression):
         normalise(self.prefix)
 
     def __str__(self) -> str:
-        return f"startswith({self.child}, {format_value(self.prefix)})"
+        return f"startswith({self.child}, {Literal(self.prefix)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,29 +323,34 @@ class Not(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class And(Expression):
-    """All of two or more children; nested ones are flattened."""
+class Joined(Expression):
+    """``AND`` or ``OR`` of two or more children; nested ones of the same kind are flattened."""
 
     children: tuple[Expression, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "children", _flatten(And, self.children))
+        kind, flat = type(self), list[Expression]()
+        for child in self.children:
+            flat.extend(child.children if isinstance(child, kind) else (child,))
+        if len(flat) < 2:
+            raise UsageError(f"{kind.__name__.upper()} needs at least two conditions; found {len(flat)}.")
+        object.__setattr__(self, "children", tuple(flat))
 
     def __str__(self) -> str:
-        return " AND ".join(f"({child})" if isinstance(child, Or) else str(child) for child in self.children)
+        shown = (f"({child})" if isinstance(child, Joined) else str(child) for child in self.children)
+        return f" {type(self).__name__.upper()} ".join(shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Or(Expression):
-    """Any of two or more children; nested ones are flattened."""
+class And(Joined):
+    """All of the children."""
 
-    children: tuple[Expression, ...]
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "children", _flatten(Or, self.children))
 
-    def __str__(self) -> str:
-        return " OR ".join(f"({child})" if isinstance(child, And) else str(child) for child in self.children)
+class Or(Joined):
+    """Any of the children."""
+
+    __slots__ = ()
 
 
 def all_of(children: Iterable[Expression]) -> Expression:
@@ -390,20 +389,23 @@ def as_expression(value: object) -> Expression:
     raise UsageError(f"Expected a condition such as col('a') > 1; found {type(value).__name__}.")
 
 
-def _flatten(kind: type[And] | type[Or], children: Iterable[Expression]) -> tuple[Expression, ...]:
-    flat: list[Expression] = []
-    for child in children:
-        flat.extend(child.children if isinstance(child, kind) else (child,))
-    if len(flat) < 2:
-        raise UsageError(f"{kind.__name__.upper()} needs at least two conditions; found {len(flat)}.")
-    return tuple(flat)
-
-
 def _regex_quote(char: str) -> str:
     return char if char.isalnum() or not char.isascii() else f"\\x{ord(char):02x}"
 
 
 # === Builder ===
+
+
+def _comparing(op: Op) -> Callable[[ColumnBuilder, object], Comparison]:
+    return lambda self, other: Comparison(op, self.operand, _operand(other))
+
+
+def _computing(name: str) -> tuple[Callable[[ColumnBuilder, object], ColumnBuilder], ...]:
+    """Return what an operator does with a column on its left, and on its right."""
+    return (
+        lambda self, other: ColumnBuilder(call(name, self.operand, _operand(other))),
+        lambda self, other: ColumnBuilder(call(name, _operand(other), self.operand)),
+    )
 
 
 class ColumnBuilder:
@@ -418,53 +420,15 @@ class ColumnBuilder:
     def __init__(self, operand: Operand) -> None:
         self.operand = operand
 
-    def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
-        return Comparison(Op.EQ, self.operand, _operand(other))
-
-    def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
-        return Comparison(Op.NE, self.operand, _operand(other))
-
-    def __lt__(self, other: object) -> Comparison:
-        return Comparison(Op.LT, self.operand, _operand(other))
-
-    def __le__(self, other: object) -> Comparison:
-        return Comparison(Op.LE, self.operand, _operand(other))
-
-    def __gt__(self, other: object) -> Comparison:
-        return Comparison(Op.GT, self.operand, _operand(other))
-
-    def __ge__(self, other: object) -> Comparison:
-        return Comparison(Op.GE, self.operand, _operand(other))
-
-    def __add__(self, other: object) -> ColumnBuilder:
-        return self._call("+", other)
-
-    def __radd__(self, other: object) -> ColumnBuilder:
-        return ColumnBuilder(call("+", _operand(other), self.operand))
-
-    def __sub__(self, other: object) -> ColumnBuilder:
-        return self._call("-", other)
-
-    def __rsub__(self, other: object) -> ColumnBuilder:
-        return ColumnBuilder(call("-", _operand(other), self.operand))
-
-    def __mul__(self, other: object) -> ColumnBuilder:
-        return self._call("*", other)
-
-    def __rmul__(self, other: object) -> ColumnBuilder:
-        return ColumnBuilder(call("*", _operand(other), self.operand))
-
-    def __truediv__(self, other: object) -> ColumnBuilder:
-        return self._call("/", other)
-
-    def __rtruediv__(self, other: object) -> ColumnBuilder:
-        return ColumnBuilder(call("/", _operand(other), self.operand))
-
-    def __mod__(self, other: object) -> ColumnBuilder:
-        return self._call("%", other)
-
-    def __rmod__(self, other: object) -> ColumnBuilder:
-        return ColumnBuilder(call("%", _operand(other), self.operand))
+    __eq__ = _comparing(Op.EQ)  # type: ignore[assignment]
+    __ne__ = _comparing(Op.NE)  # type: ignore[assignment]
+    __lt__, __le__ = _comparing(Op.LT), _comparing(Op.LE)
+    __gt__, __ge__ = _comparing(Op.GT), _comparing(Op.GE)
+    __add__, __radd__ = _computing("+")
+    __sub__, __rsub__ = _computing("-")
+    __mul__, __rmul__ = _computing("*")
+    __truediv__, __rtruediv__ = _computing("/")
+    __mod__, __rmod__ = _computing("%")
 
     def __neg__(self) -> ColumnBuilder:
         return self._call("-")
@@ -521,7 +485,7 @@ class ColumnBuilder:
         """
         match = re.fullmatch(r"(\w+)(?:\(([0-9]+)(?:,([0-9]+))?\))?", type_name.lower().replace(" ", ""))
         name, *digits = match.groups() if match else ("", None)
-        if name not in functions.CASTS or (digits[0] and name != "decimal"):
+        if name not in functions.CASTS or (digits[0] and not functions.ROWS[name].defaults):
             raise UsageError(f"A column is cast to one of {', '.join(functions.CASTS)}; found {type_name!r}.")
         return ColumnBuilder(cast(self.operand, name, *(int(digit) for digit in digits if digit)))
 
@@ -603,22 +567,35 @@ def _operand(value: object) -> Operand:
 # === Queries on a tree ===
 
 
-def columns(expression: Expression) -> frozenset[ColumnPath]:
-    """Return the paths of all columns that ``expression`` reads."""
+def tests(expression: Expression) -> Iterator[Expression]:
+    """Yield the comparisons, tests and constants that ``AND``, ``OR`` and ``NOT`` combine."""
     match expression:
         case Not(child=inner):
-            return columns(inner)
-        case And(children=children) | Or(children=children):
-            return frozenset().union(*map(columns, children))
-    return frozenset(column.path for operand in operands(expression) for column in columns_in(operand))
+            yield from tests(inner)
+        case Joined(children=children):
+            for child in children:
+                yield from tests(child)
+        case _:
+            yield expression
+
+
+def columns(expression: Expression) -> frozenset[ColumnPath]:
+    """Return the paths of all columns that ``expression`` reads."""
+    found = (operand for test in tests(expression) for operand in operands(test))
+    return frozenset(column.path for operand in found for column in columns_in(operand))
 
 
 def operands(expression: Expression) -> tuple[Operand, ...]:
-    """Return the operands of a comparison or test; none for ``AND``, ``OR``, ``NOT`` and constants."""
-    if isinstance(expression, Not):  # its child can be a constant
-        return ()
+    """Return the operands of a comparison or test; none for a constant."""
     parts = (getattr(expression, name) for name in expression.__match_args__)  # type: ignore[attr-defined]
     return tuple(part for part in parts if isinstance(part, (Column, Literal, Call)))
+
+
+def compared(op: Op, left: Operand, right: Operand) -> Comparison:
+    """Return ``left op right``, with a constant on the right."""
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        return Comparison(op.flipped, right, left)
+    return Comparison(op, left, right)
 
 
 def columns_in(operand: Operand) -> list[Column]:
@@ -632,7 +609,7 @@ def fixed(expression: Expression, now: Moment) -> Expression:
     """Return ``expression`` with the values of ``current_date()`` and ``now()`` at the time ``now``."""
     if isinstance(expression, Not):
         return Not(fixed(expression.child, now))
-    if isinstance(expression, (And, Or)):
+    if isinstance(expression, Joined):
         return type(expression)(tuple(fixed(child, now) for child in expression.children))
     parts = {
         name: _fixed_operand(part, now)
@@ -647,17 +624,14 @@ def _fixed_operand(operand: Operand, now: Moment) -> Operand:
         return operand
     if operand.arguments:
         return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
-    return Literal(Day(now.nanoseconds // NANOS_PER_DAY) if operand.name == "current_date" else now)
+    at = functions.ROWS[operand.name].value
+    assert at is not None
+    return Literal(at(now))
 
 
 def has_calls(expression: Expression) -> bool:
     """Whether ``expression`` computes anything from its columns."""
-    match expression:
-        case Not(child=inner):
-            return has_calls(inner)
-        case And(children=children) | Or(children=children):
-            return any(map(has_calls, children))
-    return any(isinstance(operand, Call) for operand in operands(expression))
+    return any(isinstance(operand, Call) for test in tests(expression) for operand in operands(test))
 
 
 def push_not(expression: Expression, *, negate: bool = False) -> Expression:
@@ -668,7 +642,7 @@ def push_not(expression: Expression, *, negate: bool = False) -> Expression:
     match expression:
         case Not(child=inner):
             return push_not(inner, negate=not negate)
-        case And(children=children) | Or(children=children):
+        case Joined(children=children):
             kind = And if isinstance(expression, And) is not negate else Or
             return kind(tuple(push_not(inner, negate=negate) for inner in children))
         case Comparison(op=op, left=left, right=right) if negate:

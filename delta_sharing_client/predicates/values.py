@@ -1,4 +1,4 @@
-"""The values that a predicate compares, their order, and the kinds of their types.
+"""The values that a predicate compares, their order, and their casts.
 
 There are six families: booleans (``false < true``), numbers, strings, binary, and dates with timestamps. The order is
 that of Spark SQL: if one of two numbers is floating point, both are compared as doubles, otherwise exactly; ``NaN``
@@ -15,15 +15,14 @@ import math
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard, Union
+from typing import Any, TypeGuard, Union
 
 import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client import instants
-from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import (
     EPOCH_NTZ,
@@ -162,49 +161,41 @@ def order(left: Value, right: Value) -> int | None:
 
 def type_name(value: Value) -> str:
     """Return the name of the type of ``value`` for messages."""
-    if isinstance(value, Moment):
-        return "timestamp" if value.zone is Zone.UTC else "timestamp without time zone"
-    names = {
-        bool: "boolean",
-        int: "integer",
-        float: "double",
-        str: "string",
-        bytes: "binary",
-        Day: "date",
-        Interval: "interval",
-    }
-    return "null" if value is None else names.get(type(value), "decimal")
+    local = isinstance(value, Moment) and value.zone is Zone.LOCAL
+    return _CLASSES[type(value)][0] + (" without time zone" if local else "")
 
 
 def format_value(value: Value) -> str:
     """Return a value as a constant of Spark SQL."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return str(value)
-        case float():
-            if not math.isfinite(value):
-                name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-                return f"CAST('{name}' AS DOUBLE)"
-            text = repr(value)
-            return text if "e" in text else text + "E0"
-        case decimal.Decimal():
-            text = f"{value:f}"
-            return text if "." in text else text + "."
-        case str():
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        case bytes():
-            return f"X'{value.hex().upper()}'"
-        case Day():
-            return f"DATE '{value}'"
-        case Moment():
-            return f"TIMESTAMP '{value}'"
-        case Interval():
-            return str(value)
-    raise TypeError(f"not a value: {type(value).__name__}")
+    return _CLASSES[type(value)][1](value)
+
+
+def _format_double(value: float) -> str:
+    if not math.isfinite(value):
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{name}' AS DOUBLE)"
+    text = repr(value)
+    return text if "e" in text else text + "E0"
+
+
+def _format_decimal(value: decimal.Decimal) -> str:
+    text = f"{value:f}"
+    return text if "." in text else text + "."
+
+
+# The classes of values: the name of their type, and a value as SQL.
+_CLASSES: dict[type, tuple[str, Callable[[Any], str]]] = {
+    type(None): ("null", lambda _: "NULL"),
+    bool: ("boolean", lambda value: str(value).upper()),
+    int: ("integer", str),
+    float: ("double", _format_double),
+    decimal.Decimal: ("decimal", _format_decimal),
+    str: ("string", lambda text: "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"),
+    bytes: ("binary", lambda value: f"X'{value.hex().upper()}'"),
+    Day: ("date", lambda day: f"DATE '{day}'"),
+    Moment: ("timestamp", lambda moment: f"TIMESTAMP '{moment}'"),
+    Interval: ("interval", str),
+}
 
 
 def is_number(value: object) -> TypeGuard[int | float | decimal.Decimal]:
@@ -270,7 +261,7 @@ def _checked_decimal(value: decimal.Decimal) -> decimal.Decimal:
         raise UsageError(f"A filter cannot compare with the decimal {value}; use float({str(value)!r}) instead.")
     if max(abs(value.adjusted()), abs(exponent)) > _MAX_DIGITS:
         raise UsageError(f"A filter cannot compare with a decimal of more than {_MAX_DIGITS} digits.")
-    return value
+    return decimal.Decimal(value)
 
 
 def _from_date(value: datetime.date) -> Day | Moment | None:
@@ -336,114 +327,6 @@ def _order_numbers(left: int | float | decimal.Decimal, right: int | float | dec
 
 def _sign(left: Any, right: Any) -> int:
     return (left > right) - (left < right)
-
-
-# === Arrow arrays ===
-
-
-def from_arrow(array: Any) -> list[Value]:
-    """Return the values of an array of a type that filters compare."""
-    # With integers, because Python has no dates and times beyond the years 1 to 9999.
-    if pa.types.is_date(array.type):
-        return [None if days is None else Day(days) for days in array.cast(pa.int32()).to_pylist()]
-    if pa.types.is_timestamp(array.type):
-        zone = Zone.UTC if array.type.tz else Zone.LOCAL
-        size = NANOS[array.type.unit]
-        return [None if count is None else Moment(count * size, zone) for count in array.cast(pa.int64()).to_pylist()]
-    return array.to_pylist()
-
-
-def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
-    """Return an array of ``values``, which are of ``data_type``; timestamps have microseconds or nanoseconds."""
-    nanos = 1 if pa.types.is_timestamp(data_type) and data_type.unit == "ns" else 1000
-    plain = [
-        value.days if isinstance(value, Day) else value.nanoseconds // nanos if isinstance(value, Moment) else value
-        for value in values
-    ]
-    if pa.types.is_date(data_type):
-        return pa.array(plain, pa.int32()).cast(data_type)
-    if pa.types.is_timestamp(data_type):
-        return pa.array(plain, pa.timestamp("ns" if nanos == 1 else "us", data_type.tz))
-    return pa.array(plain, data_type)
-
-
-NANOS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
-"""Nanoseconds of the units of timestamps."""
-
-
-# === Kinds of types ===
-
-
-class Kind(enum.Enum):
-    """The kind of a column's type, which decides what it compares with."""
-
-    VOID = "void"
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-    FLOATING = "floating point"
-    DECIMAL = "decimal"
-    STRING = "string"
-    BINARY = "binary"
-    DATE = "date"
-    TIMESTAMP = "timestamp"
-    TIMESTAMP_NTZ = "timestamp without time zone"
-    OTHER = "other"
-
-
-NUMBERS = frozenset((Kind.INTEGER, Kind.FLOATING, Kind.DECIMAL))
-
-
-def kind_of(data_type: pa.DataType) -> Kind:
-    """Return the :class:`Kind` of an Arrow type; of a dictionary, that of its values."""
-    types = pa.types
-    if types.is_dictionary(data_type):
-        return kind_of(data_type.value_type)
-    for matches, kind in _KINDS:
-        if matches(data_type):
-            return kind
-    if types.is_timestamp(data_type):
-        return Kind.TIMESTAMP if data_type.tz else Kind.TIMESTAMP_NTZ
-    return Kind.OTHER
-
-
-def type_of_values(data_type: Any) -> Any:
-    """Return an Arrow type; of a dictionary, that of its values."""
-    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
-
-
-def describe(data_type: pa.DataType) -> str:
-    """Return the name of a type for messages: Delta's if it has one."""
-    data_type = type_of_values(data_type)
-    kind = kind_of(data_type)
-    if kind is Kind.OTHER:
-        if data_type == pa.month_day_nano_interval():
-            return "interval"
-        for test, name in (
-            (pa.types.is_struct, "struct"), (pa.types.is_map, "map"), (pa.types.is_nested, "array"),
-        ):  # fmt: skip
-            if test(data_type):
-                return name
-        return str(data_type)
-    if kind is Kind.DECIMAL:
-        return f"decimal({data_type.precision}, {data_type.scale})"
-    return str(_NAMES.get(data_type, kind.value))
-
-
-_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (
-    (pa.types.is_null, Kind.VOID),
-    (pa.types.is_boolean, Kind.BOOLEAN),
-    (pa.types.is_integer, Kind.INTEGER),
-    (lambda t: pa.types.is_float32(t) or pa.types.is_float64(t), Kind.FLOATING),
-    (pa.types.is_decimal, Kind.DECIMAL),
-    (is_text, Kind.STRING),
-    (is_bytes, Kind.BINARY),
-    (pa.types.is_date32, Kind.DATE),
-)
-
-_NAMES = {
-    pa.int8(): "byte", pa.int16(): "short", pa.int32(): "integer", pa.int64(): "long",
-    pa.float32(): "float", pa.float64(): "double", pa.bool_(): "boolean",
-}  # fmt: skip
 
 
 # === Casts of one value, as Spark SQL in ANSI mode does them, in UTC ===

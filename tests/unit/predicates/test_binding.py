@@ -13,6 +13,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import binding
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind, is_exact
+from delta_sharing_client.predicates.kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
@@ -302,6 +303,33 @@ def test_a_constant_of_the_type_of_its_column_is_not_searched_for(
             assert bind(Comparison(op, Literal(value), Column(("c",))), schema) == Comparison(
                 op.flipped, expected.left, expected.right
             )
+
+
+@pytest.mark.parametrize(("days", "text"), [(2**31, "c >= {first}"), (-(2**31) - 1, "c < {first}")])
+def test_a_day_beyond_those_of_a_date_is_rewritten(days: int, text: str) -> None:
+    bound = bind(Comparison(Op.LT, Column(("c",)), Literal(Day(days))), pa.schema({"c": pa.date32()}))
+    assert str(bound) == text.format(first=f"DATE '{Day(-(2**31))}'")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("coalesce(v, NULL, a, b) = 1", "coalesce(a, b) = 1"),
+        ("coalesce(v, a) = 1", "a = 1"),
+        ("coalesce(v, v) IS NULL", "TRUE"),
+    ],
+)
+def test_a_column_that_is_always_null_is_no_argument_of_coalesce(text: str, expected: str) -> None:
+    schema = pa.schema({"v": pa.null(), "a": pa.int32(), "b": pa.int32()})
+    assert str(bind(parse_filter(text), schema)) == expected
+
+
+@pytest.mark.parametrize("data_type", [pa.date32(), pa.timestamp("us"), pa.timestamp("ns", "UTC"), pa.int8()], ids=str)
+def test_nulls_stay_nulls_in_arrays(data_type: pa.DataType) -> None:
+    integers = pa.int32() if pa.types.is_date(data_type) else pa.int64()
+    values = from_arrow(pa.array([5, None], integers).cast(data_type))
+    assert from_arrow(to_arrow(values, data_type)) == values
+    assert values[1] is None
 
 
 @pytest.mark.parametrize("op", Op)

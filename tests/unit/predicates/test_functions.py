@@ -23,6 +23,7 @@ from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind, is_exact
 from delta_sharing_client.predicates.functions import FUNCTIONS, ROWS
 from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.kinds import Kind
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -50,7 +51,6 @@ from delta_sharing_client.predicates.tree import (
 from delta_sharing_client.predicates.values import (
     Day,
     Interval,
-    Kind,
     Moment,
     Zone,
     current_moment,
@@ -897,7 +897,7 @@ def test_integers_reach_both_ends_of_their_type(width: int) -> None:
 def test_values_are_computed_together_and_as_each_alone(
     name: str, array: pa.Array, kind: pa.DataType, constants: list[Any]
 ) -> None:
-    kernel = functions.ROWS[name].kernel
+    kernel = functions.row_of(name, constants).kernel
     assert kernel is not None
     found = functions.from_arrow(kernel(array, kind, *constants).cast(kind))
     assert found == [functions.apply(name, [value, *constants], kind, "shown") for value in functions.from_arrow(array)]
@@ -1277,8 +1277,16 @@ def test_a_moment_is_shifted_as_far_as_its_type_reaches(unit: str, size: int, la
         functions.apply("+", [edge, Interval(step.count, "DAY")], pa.date32(), "shown")
 
 
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1])
+def test_the_remainder_of_a_large_integer_keeps_every_digit(number: int) -> None:
+    divisor = 2**63 - 1
+    assert functions.apply("%", [number, divisor], pa.int64(), "shown") == number
+    bound = bind(parse_filter(f"i64 % {divisor} = {number}"), SCHEMA)
+    assert _may_match(bound, Exactly({"i64": number}))  # such a file of a partition was skipped
+
+
 def test_the_remainder_of_infinity_is_no_number_and_no_warning() -> None:
-    found = functions.remainder(pa.array([math.inf, 5.0]), pa.scalar(2.0), pa.float64()).to_pylist()
+    found = functions.remainder(pa.array([math.inf, 5.0]), pa.scalar(2.0)).to_pylist()
     assert math.isnan(found[0])
     assert found[1] == 1.0
 

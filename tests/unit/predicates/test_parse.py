@@ -202,6 +202,8 @@ def test_string_literals_are_those_of_spark(literal, value):
         ("a = 300Y", "does not fit TINYINT"),
         ("a = CAST('x' AS INT)", "not an integer constant"),
         ("a = CAST('x' AS DOUBLE)", "not a floating point constant"),
+        ("a = CAST(5 AS DATE)", "Casting 5 to DATE is not supported; write the constant in that type"),
+        ("a = CAST(5 AS STRING)", "Casting 5 to .* is not supported; write the constant in that type"),
         ("a = CAST(TRUE AS DOUBLE)", "True is not a floating point constant"),
         ("a = CAST('1234.5' AS DECIMAL(5, 2))", r"finds '1234.5', which is not a valid decimal\(5, 2\)"),
         ("a = CAST('1' AS ARRAY<INT>)", "not supported"),
@@ -321,6 +323,11 @@ def test_no_filter_is_none():
 def test_other_filters_are_refused_in_one_sentence(found, message):
     with pytest.raises(UsageError, match=message):
         parse_filter(found)
+
+
+@pytest.mark.parametrize("name", ["INT", "DOUBLE", "DATE", "DECIMAL(5, 2)"])
+def test_a_null_of_any_type_is_null(name):
+    assert parse_filter(f"a = CAST(NULL AS {name})") == parse_filter("a = NULL")
 
 
 def test_typed_constants_are_values_not_text():

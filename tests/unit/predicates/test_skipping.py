@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.predicates import skipping
 from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.kinds import KINDS, kind_of
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -236,7 +236,7 @@ def test_a_value_between_the_bounds_is_looked_for(text, lower, upper, kept):
 
 @pytest.mark.parametrize(("tz", "zone"), [("UTC", Zone.UTC), (None, Zone.LOCAL)])
 def test_a_bound_is_a_moment_of_the_kind_of_its_column(tz, zone):
-    assert skipping._value(5, pa.timestamp("us", tz)) == Moment(5, zone)
+    assert KINDS[kind_of(pa.timestamp("us", tz))].value(5) == Moment(5, zone)
 
 
 def test_all_null_column_matches_only_null_tests():
