@@ -51,7 +51,7 @@ from delta_sharing_client.predicates.tree import (
     call,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day, Interval, Moment, Value, Zone, order, type_name
+from delta_sharing_client.predicates.values import Day, Interval, Moment, Value, Zone, format_value, order, type_name
 
 UNKNOWN = Literal(None)
 # The typed side of a comparison with a constant.
@@ -332,8 +332,8 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     if convert is None:
         hint = row.advice if kind not in NUMBERS or isinstance(value, str) else ""
         raise UsageError(
-            f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} {value!r}."
-            f"{hint}"
+            f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} "
+            f"{format_value(value)}.{hint}"
         )
     try:
         found = convert(value)

@@ -138,7 +138,7 @@ def test_nanoseconds_are_not_lost():
         ),
         ("i64.x = 1", "'i64' is not a struct, so it has no field 'x'"),
         ("i64 = 'x'", "The column 'i64' is long and does not compare with string 'x'"),
-        ("i64 = TRUE", "The column 'i64' is long and does not compare with boolean True"),
+        ("i64 = TRUE", "The column 'i64' is long and does not compare with boolean TRUE"),
         ("text = 5", "The column 'text' is string and does not compare with integer 5. Write it in quotes"),
         ("text = 5.5", "The column 'text' is string and does not compare with decimal"),
         ("text = X'00'", "string and does not compare with binary"),
