@@ -7,8 +7,8 @@ import dataclasses
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, TypeVar, Union
 
 from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
@@ -16,11 +16,16 @@ from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestErr
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import AnswerRules, TableHead
-from delta_sharing_client.protocol.lines import AnswerKind
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.messages import capabilities, file_id_hash
+from delta_sharing_client.protocol.messages import (
+    ASYNCHRONOUS,
+    CHANGES_OF_VIEWS,
+    END_STREAM_ACTION,
+    capabilities,
+    file_id_hash,
+)
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.pages import Page, Pages
+from delta_sharing_client.protocol.pages import Pages, ask_once
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request
 from delta_sharing_client.protocol.watch import Interrupt
@@ -72,6 +77,7 @@ class QueryRequest:
     refresh_token: str | None = dataclasses.field(default=None, repr=False)
     include_historical_protocol: bool = True
     asynchronous: bool = False
+    of_view: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_json_hints(self.json_predicate_hints)
@@ -96,15 +102,15 @@ class QueryRequest:
         return self.version is None and self.timestamp is None and self.starting_version is None
 
     @property
-    def kind(self) -> AnswerKind:
-        """The content of the response."""
-        return AnswerKind.SNAPSHOT if self.starting_version is None else AnswerKind.CHANGES
+    def operation(self) -> Operation:
+        """What is read."""
+        return Operation.SNAPSHOT if self.starting_version is None else Operation.STREAMING
 
     def body(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, object]:
         """Return the JSON body for a page: everything is repeated except fields about the refresh token."""
         historical = self.starting_version is not None and ResponseFormat.DELTA in formats
         first = page_token is None
-        fields: dict[str, object | None] = {
+        fields = {
             "jsonPredicateHints": self.json_predicate_hints,
             "limitHint": self.limit_hint if (self.limit_hint or 0) <= _MAX_INT32 else None,
             "version": self.version,
@@ -117,7 +123,7 @@ class QueryRequest:
             "includeRefreshToken": True if first and self.is_latest and self.include_refresh_token else None,
             "refreshToken": self.refresh_token if first else None,
         }
-        return {key: value for key, value in fields.items() if value is not None}
+        return _given(fields)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,9 @@ class ChangesQuery:
     max_files: int | None = None
     include_historical_protocol: bool = True
     of_view: bool = False
+    version: ClassVar[None] = None
+    asynchronous: ClassVar[bool] = False
+    operation: ClassVar[Operation] = Operation.CHANGES
 
     def __post_init__(self) -> None:
         for name in ("starting_version", "ending_version"):
@@ -163,7 +172,7 @@ class ChangesQuery:
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
         """Return the parameters of the query string for a page."""
         historical = self.include_historical_protocol and ResponseFormat.DELTA in formats
-        fields: dict[str, object | None] = {
+        fields = {
             "startingVersion": self.starting_version,
             "startingTimestamp": self.starting_timestamp,
             "endingVersion": self.ending_version,
@@ -173,7 +182,10 @@ class ChangesQuery:
             "maxFiles": self.max_files,
             "pageToken": page_token,
         }
-        return {key: str(value) for key, value in fields.items() if value is not None}
+        return {key: str(value) for key, value in _given(fields).items()}
+
+
+TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class TableAnswer:
@@ -250,27 +262,20 @@ def table_metadata(
 
 
 def _head(rest: RestClient, table: TableName, request: Request, formats: _Formats, version: int | None) -> TableHead:
-    rules = AnswerRules(
-        table=table,
-        kind=AnswerKind.SNAPSHOT,
-        formats=formats,
-        version=version,
-        needs_url_access=False,
-        ends_aloud=False,
-    )
+    rules = AnswerRules(table=table, operation=Operation.SNAPSHOT, formats=formats, version=version, lists_files=False)
     transport = rest.operation()
 
     def attempt() -> TableHead:
         loosened = Loosened(request.doing)
-        page = Page(transport, request, transport.attempt(request), rules, loosened)
+        answer = ask_once(transport, request, rules, loosened)
         try:
-            if page.answer.status is not None or next(page.actions(), None) is not None:
+            if answer.status is not None or next(answer.actions(), None) is not None:
                 raise ProtocolError(
                     f"{request.doing}: expected a protocol and a metaData line, found more.", table=str(table)
                 )
-            return page.answer.head
+            return answer.head
         finally:
-            page.close()
+            answer.close()
             loosened.tell()
 
     return transport.repeat(attempt)
@@ -295,12 +300,12 @@ def query_table(
 
     def ask(formats: _Formats, negotiates: bool, asked: QueryRequest) -> TableAnswer:
         try:
-            return _query(rest, table, asked, formats, {} if key is None else {"idempotencyKey": key}, negotiates)
+            return _query(rest, table, asked, formats, negotiates, {} if key is None else {"idempotencyKey": key})
         except RequestError as error:
             # The specification has idempotencyKey, the reference server's messages have idempotency_key.
             if key is None or error.status != 400 or "idempotency_key" not in error.message:
                 raise
-            return _query(rest, table, asked, formats, {"idempotency_key": key}, negotiates)
+            return _query(rest, table, asked, formats, negotiates, {"idempotency_key": key})
 
     def ask_either(formats: _Formats, negotiates: bool) -> TableAnswer:
         return _with_history(wanted, lambda asked: ask(formats, negotiates, asked))
@@ -321,76 +326,46 @@ def query_changes(
     """
 
     def ask(formats: _Formats, negotiates: bool) -> TableAnswer:
-        return _with_history(request, lambda asked: _changes(rest, table, asked, formats, interrupt, negotiates))
+        return _with_history(request, lambda asked: _query(rest, table, asked, formats, negotiates, {}, interrupt))
 
     return _negotiated(ask, response_format)
-
-
-def _changes(
-    rest: RestClient,
-    table: TableName,
-    request: ChangesQuery,
-    formats: _Formats,
-    interrupt: Interrupt | None,
-    negotiates: bool,
-) -> TableAnswer:
-    features = reader_features(Operation.CHANGES)
-    headers = capabilities(formats, features, end_stream_action=True, changes_of_views=request.of_view)
-    ids = file_id_hash(rest.options.file_id_hash)
-    rules = AnswerRules(
-        table=table,
-        kind=AnswerKind.CHANGES,
-        formats=formats,
-        starting_version=request.starting_version,
-        ending_version=request.ending_version,
-        may_be_view=request.of_view,
-    )
-    return TableAnswer(
-        Pages(
-            rest,
-            rules,
-            lambda token: rest.changes_request(table, headers | ids, request.params(token, formats)),
-            lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
-            interrupt,
-            negotiates=negotiates,
-        )
-    )
 
 
 def _query(
     rest: RestClient,
     table: TableName,
-    wanted: QueryRequest,
+    query: TableQuery,
     formats: _Formats,
-    idempotency_key: dict[str, str],
     negotiates: bool,
+    idempotency_key: dict[str, str],
+    interrupt: Interrupt | None = None,
 ) -> TableAnswer:
-    operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
-    features = reader_features(operation)
-    headers = capabilities(formats, features, end_stream_action=True, asynchronous=wanted.asynchronous)
+    flags = {ASYNCHRONOUS: query.asynchronous, END_STREAM_ACTION: True, CHANGES_OF_VIEWS: query.of_view}
+    headers = capabilities(formats, reader_features(query.operation), flags)
     ids = file_id_hash(rest.options.file_id_hash)
     rules = AnswerRules(
         table=table,
-        kind=wanted.kind,
+        operation=query.operation,
         formats=formats,
-        version=wanted.version,
-        starting_version=wanted.starting_version,
-        ending_version=wanted.ending_version,
+        version=query.version,
+        starting_version=query.starting_version,
+        ending_version=query.ending_version,
+        may_be_view=query.of_view,
     )
 
-    def status_body(token: str | None) -> dict[str, object]:
-        fields = {"maxFiles": wanted.max_files, "pageToken": token}
-        return {name: value for name, value in fields.items() if value is not None}
+    def make_request(token: str | None, query_id: str | None) -> Request:
+        if query_id is not None:
+            fields = _given({"maxFiles": query.max_files, "pageToken": token})
+            return rest.query_status_request(table, headers, query_id, fields)
+        if isinstance(query, ChangesQuery):
+            return rest.changes_request(table, headers | ids, query.params(token, formats))
+        return rest.query_request(table, headers | ids, query.body(token, formats) | idempotency_key)
 
-    return TableAnswer(
-        Pages(
-            rest,
-            rules,
-            lambda token: rest.query_request(table, headers | ids, {**wanted.body(token, formats), **idempotency_key}),
-            lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),
-            negotiates=negotiates,
-        )
-    )
+    return TableAnswer(Pages(rest, rules, make_request, interrupt, negotiates=negotiates))
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:

@@ -8,21 +8,26 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table
+from delta_sharing_client.protocol.query import (
+    ChangesQuery,
+    QueryRequest,
+    TableAnswer,
+    TableQuery,
+    query_changes,
+    query_table,
+)
 from delta_sharing_client.protocol.rest import RestClient
 
 _MARGIN_MS = 60_000
 # Files whose URLs are compressed together, and how many such blocks are kept as objects: files are read in order.
 _BLOCK, _UNPACKED = 4096, 4
-
-TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class RefreshingUrls:

@@ -33,7 +33,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.protocol import body, lines, pages, query
+from delta_sharing_client.protocol import answers, body, lines, pages, query
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -989,7 +989,7 @@ def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire,
 def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with (
-        mock.patch.object(pages.Page, "close", autospec=True) as closed,
+        mock.patch.object(answers.Answer, "close", autospec=True) as closed,
         pytest.raises(ProtocolError, match="found more"),
     ):
         table_metadata(rest, table)

@@ -8,7 +8,14 @@ import pytest
 import mock_server
 from delta_sharing_client.errors import ProtocolError, UsageError
 from delta_sharing_client.options import FileIdHash, ReadOptions, ResponseFormat
-from delta_sharing_client.protocol.messages import CAPABILITIES_HEADER, END_STREAM_ACTION, capabilities, promises
+from delta_sharing_client.protocol.messages import (
+    ASYNCHRONOUS,
+    CAPABILITIES_HEADER,
+    CHANGES_OF_VIEWS,
+    END_STREAM_ACTION,
+    capabilities,
+    promises,
+)
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
@@ -83,11 +90,10 @@ def test_capabilities_name_features_only_with_delta():
     delta, parquet = ResponseFormat.DELTA, ResponseFormat.PARQUET
 
     assert capabilities((parquet,), ["a"]) == {CAPABILITIES_HEADER: "responseformat=parquet"}
-    assert capabilities((delta,)) == {CAPABILITIES_HEADER: "responseformat=delta"}
+    assert capabilities((delta,), []) == {CAPABILITIES_HEADER: "responseformat=delta"}
     full = "responseformat=delta,parquet;readerfeatures=deletionvectors,b;asyncquery=true;includeendstreamaction=true"
-    assert capabilities((delta, parquet), ["deletionVectors", "b"], end_stream_action=True, asynchronous=True) == {
-        CAPABILITIES_HEADER: full
-    }
+    flags = {ASYNCHRONOUS: True, END_STREAM_ACTION: True, CHANGES_OF_VIEWS: False}
+    assert capabilities((delta, parquet), ["deletionVectors", "b"], flags) == {CAPABILITIES_HEADER: full}
 
 
 @pytest.mark.parametrize(
