@@ -38,6 +38,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
+from delta_sharing_client.protocol.watch import Watch
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     RETRIED_STATUSES,
@@ -57,7 +58,6 @@ _ASSERTION_SECONDS = 120
 _MAX_TOKEN_BYTES = 1 << 20
 _MAX_TOKENS = 64
 _MAX_MESSAGE = 500
-_FETCHING = "Fetching an OAuth token"
 _ASK_FOR_NEW = "ask the data provider for a new profile file"
 
 # The content of a form: a name may have several values.
@@ -286,8 +286,14 @@ class TokenAuth(SharingAuth):
         raise refused
 
     def _ask(self, header: dict[str, str], form: _Form, deadline: Deadline) -> _Token:
+        # Here, as requests takes a while to import.
+        from delta_sharing_client.protocol.sessions import exchange
+
         asked_at = time.time()
-        response, body = self._post(header, form, deadline)
+        url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
+        watch = Watch(self._options, deadline, "Fetching an OAuth token", None)
+        headers = {"Accept": "application/json", **header}
+        response, body = exchange("POST", url, watch, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
         answer = _decode_token(body)
         status = response.status_code
         if not 200 <= status < 300 or answer is None or not answer.access_token:
@@ -306,16 +312,6 @@ class TokenAuth(SharingAuth):
         else:
             return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
         raise problem
-
-    def _post(self, header: dict[str, str], form: _Form, deadline: Deadline) -> tuple[requests.Response, bytes]:
-        # Here, as requests takes a while to import.
-        from delta_sharing_client.protocol.sessions import exchange
-
-        url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
-        headers = {"Accept": "application/json", **header}
-        return exchange(
-            "POST", url, self._options, _FETCHING, deadline, limit=_MAX_TOKEN_BYTES, headers=headers, form=form
-        )
 
 
 class _TokenAnswer(msgspec.Struct):

@@ -25,23 +25,19 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
-from delta_sharing_client.network import (
-    MAX_REDIRECTS,
-    REDIRECTS,
-    Network,
-    redirected,
-    unfetchable,
-)
+from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.watch import Interrupt, Watch, library_errors, network_failure, sending
+from delta_sharing_client.protocol.watch import Interrupt, Watch
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import Deadline, Transient, Tries, is_retried, retry_after
 
 if TYPE_CHECKING:
     import requests
+
+    from delta_sharing_client.protocol.sessions import Session
 
 # Headers that a request sets itself, and hop-by-hop headers (RFC 9110).
 _OWN_HEADERS = frozenset(
@@ -253,42 +249,23 @@ class Transport:
 
     def _send(self, request: Request, url: str, *, trusted: bool) -> requests.Response:
         """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``."""
-        self._deadline.check(request.doing, request.table)
-        interrupt = self._interrupt
-        if interrupt is not None:
-            interrupt.check()
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
         headers = {**(self._headers if trusted else {}), **request.headers, "Accept-Encoding": ACCEPTED_ENCODINGS}
         headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
-        within = self._deadline.within
-        watch = Watch(self.options, self._deadline, request.doing, request.table)
-        failure: Transient | DeltaSharingError
+        watch = Watch(self.options, self._deadline, request.doing, request.table, self._interrupt)
+        auth = self._auth if trusted else _no_auth
+        doing = printable(request.doing)
         try:
-            with sending(watch, interrupt):
-                response = self._server.session().request(
-                    request.method,
-                    url,
-                    data=request.body,
-                    headers=headers,
-                    auth=self._auth if trusted else _no_auth,
-                    timeout=(within(self.options.connect_timeout), within(self.options.read_timeout)),
-                    stream=True,
-                    allow_redirects=False,
-                    **Network.of(self.options).arguments(url),
-                )
-            _log.debug(
-                "%s: %s %s (query id %s)", printable(request.doing), request.method, response.status_code, query_id
-            )
-            return response
-        except (DeltaSharingError, Transient) as error:
-            failure = error
-        except library_errors() as error:
-            failure = network_failure(error, request.doing, request.table)
-        _log.debug("%s: %s (query id %s)", printable(request.doing), failure, query_id)
-        raise failure  # raised here, because the library's error contains the request with the token
+            session = self._server.session()
+            response = session.ask(request.method, url, watch, headers=headers, data=request.body, auth=auth)
+        except (DeltaSharingError, Transient) as failure:
+            _log.debug("%s: %s (query id %s)", doing, failure, query_id)
+            raise
+        _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status_code, query_id)
+        return response
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
         challenge = response.headers.get("WWW-Authenticate")
@@ -333,7 +310,7 @@ class _Server:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self._session: requests.Session | None = None
+        self._session: Session | None = None
         self._session_pid = 0
         self._lock = threading.Lock()
 
@@ -351,7 +328,7 @@ class _Server:
         self.profile = fresh
         return fresh
 
-    def session(self) -> requests.Session:
+    def session(self) -> Session:
         # Here, as requests takes a while to import.
         from delta_sharing_client.protocol.sessions import Session
 

@@ -70,7 +70,7 @@ def test_every_response_is_closed(server, rest, wire, left_open, statuses):
 def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
     transport = rest.operation()
     monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
-    monkeypatch.setattr(transport._server, "session", mock.Mock(side_effect=AssertionError("sent")))
+    monkeypatch.setattr(requests.Session, "request", mock.Mock(side_effect=AssertionError("sent")))
     with pytest.raises(ds.TransportError, match=r"took longer than the .* seconds of 'total_timeout'"):
         transport.attempt(SHARES)
     assert server.seen == []
