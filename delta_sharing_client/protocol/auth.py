@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import base64
-import binascii
 import copy
 import dataclasses
 import datetime as dt
@@ -246,10 +245,8 @@ class TokenAuth(SharingAuth):
         given, token = self._credentials, _shared_token(self._credentials).token
         known = [] if token is None else [token.value.reveal()]
         if isinstance(given, ClientCredentials) and given.client_secret is not None:
-            known += [
-                *(header.removeprefix("Basic ") for header in _basic_headers(given)),
-                given.client_secret.reveal(),
-            ]
+            known += [header.removeprefix("Basic ") for header in _basic_headers(given)]
+            known.append(given.client_secret.reveal())
         return known
 
     def hint(self) -> str:
@@ -308,10 +305,8 @@ class TokenAuth(SharingAuth):
         try:
             check_sendable(answer.access_token, "The token that the token endpoint of the profile gave")
         except ProfileError as unusable:
-            problem = AuthError(unusable.message, status=status)
-        else:
-            return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
-        raise problem
+            raise AuthError(unusable.message, status=status) from None
+        return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
 
 
 class _TokenAnswer(msgspec.Struct):
@@ -416,7 +411,7 @@ def _life_of_jwt(text: str, now: float) -> float:
     try:
         part = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (IndexError, ValueError, binascii.Error, RecursionError):
+    except (IndexError, ValueError, RecursionError):
         return _LIFE_IF_UNKNOWN
     ends = claims.get("exp") if isinstance(claims, Mapping) else None
     return _seconds(ends - now) if isinstance(ends, (int, float)) else _LIFE_IF_UNKNOWN

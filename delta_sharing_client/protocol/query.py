@@ -27,7 +27,7 @@ from delta_sharing_client.protocol.messages import (
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.pages import Pages, ask_once
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.transport import Request
+from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.retry import NOT_IMPLEMENTED
 
@@ -81,9 +81,9 @@ class QueryRequest:
 
     def __post_init__(self) -> None:
         _check_json_hints(self.json_predicate_hints)
-        for name in ("limit_hint", "version", "starting_version", "ending_version"):
-            check_number(name, getattr(self, name), least=0)
-        check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
+        check_number("limit_hint", self.limit_hint, least=0)
+        check_number("version", self.version, least=0)
+        _check_range(self)
         if self.timestamp is not None:
             object.__setattr__(self, "timestamp", to_instant(self.timestamp, "timestamp"))
         check_one_of(
@@ -94,7 +94,6 @@ class QueryRequest:
         )
         if self.ending_version is not None and self.starting_version is None:
             raise UsageError("'ending_version' needs 'starting_version'; pass both.")
-        _check_range(self.starting_version, self.ending_version)
 
     @property
     def is_latest(self) -> bool:
@@ -156,18 +155,14 @@ class ChangesQuery:
     operation: ClassVar[Operation] = Operation.CHANGES
 
     def __post_init__(self) -> None:
-        for name in ("starting_version", "ending_version"):
-            check_number(name, getattr(self, name), least=0)
-        check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
+        _check_range(self)
         for name in ("starting_timestamp", "ending_timestamp"):
-            if getattr(self, name) is not None:
-                up = name == "starting_timestamp"
-                object.__setattr__(self, name, to_instant(getattr(self, name), name, up=up))
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, to_instant(given, name, up=name == "starting_timestamp"))
         check_one_of(starting_version=self.starting_version, starting_timestamp=self.starting_timestamp)
         check_one_of(ending_version=self.ending_version, ending_timestamp=self.ending_timestamp)
         if self.starting_version is None and self.starting_timestamp is None:
             raise UsageError("A change feed needs a start: pass starting_version or starting_timestamp.")
-        _check_range(self.starting_version, self.ending_version)
 
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
         """Return the parameters of the query string for a page."""
@@ -256,29 +251,28 @@ def table_metadata(
 
     def ask(formats: _Formats, negotiated: bool) -> TableHead:
         request = rest.metadata_request(table, capabilities(formats, features), version, timestamp)
-        return _head(rest, table, dataclasses.replace(request, negotiates=negotiated), formats, version)
+        request = dataclasses.replace(request, negotiates=negotiated)
+        rules = AnswerRules(
+            table=table, operation=Operation.SNAPSHOT, formats=formats, version=version, lists_files=False
+        )
+        within = rest.operation()
+        return within.repeat(lambda: _head(within, request, rules))
 
     return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET), negotiates)
 
 
-def _head(rest: RestClient, table: TableName, request: Request, formats: _Formats, version: int | None) -> TableHead:
-    rules = AnswerRules(table=table, operation=Operation.SNAPSHOT, formats=formats, version=version, lists_files=False)
-    transport = rest.operation()
-
-    def attempt() -> TableHead:
-        loosened = Loosened(request.doing)
-        answer = ask_once(transport, request, rules, loosened)
-        try:
-            if answer.status is not None or next(answer.actions(), None) is not None:
-                raise ProtocolError(
-                    f"{request.doing}: expected a protocol and a metaData line, found more.", table=str(table)
-                )
-            return answer.head
-        finally:
-            answer.close()
-            loosened.tell()
-
-    return transport.repeat(attempt)
+def _head(transport: Transport, request: Request, rules: AnswerRules) -> TableHead:
+    loosened = Loosened(request.doing)
+    answer = ask_once(transport, request, rules, loosened)
+    try:
+        if answer.status is not None or next(answer.actions(), None) is not None:
+            raise ProtocolError(
+                f"{request.doing}: expected a protocol and a metaData line, found more.", table=request.table
+            )
+        return answer.head
+    finally:
+        answer.close()
+        loosened.tell()
 
 
 def query_table(
@@ -422,19 +416,21 @@ def check_one_of(**values: object) -> None:
         raise UsageError(f"Only one of {names} can be given, found {' and '.join(given)}.")
 
 
-def _check_range(start: int | None, end: int | None) -> None:
+def _check_range(query: TableQuery) -> None:
+    start, end = query.starting_version, query.ending_version
+    check_number("starting_version", start, least=0)
+    check_number("ending_version", end, least=0)
+    check_number("max_files", query.max_files, least=1, most=_MAX_INT32)
     if start is not None and end is not None and start > end:
         raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
 
 
 def _check_json_hints(text: object) -> None:
-    if text is None:
-        return
     try:
         tree = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         tree = None
-    if not isinstance(tree, dict) or "op" not in tree:
+    if text is not None and (not isinstance(tree, dict) or "op" not in tree):
         raise UsageError(
             "'json_predicate_hints' must be JSON text of one operation: an object with the keys 'op' and 'children'."
         )
