@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, TypeVar, Union
@@ -13,7 +12,6 @@ from typing import ClassVar, TypeVar, Union
 from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
-from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import AnswerRules, TableHead
 from delta_sharing_client.protocol.loose import Loosened
@@ -40,8 +38,20 @@ QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueryRequest:
-    """A query of a snapshot, or of the data changes since ``starting_version``; contradictions are a ``UsageError``.
+class _Query:
+    starting_version: int | None = None
+    ending_version: int | None = None
+    include_historical_protocol: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("version", "starting_version", "ending_version"):
+            check_version(name, getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRequest(_Query):
+    """A query of a snapshot, or of the data changes since ``starting_version``. ``UsageError`` for a version that is
+    none.
 
     Parameters
     ----------
@@ -50,11 +60,9 @@ class QueryRequest:
     limit_hint:
         The number of rows that are enough. Omitted if it exceeds the protocol's Int32.
     version, timestamp:
-        The snapshot to read; at most one of them. ``timestamp`` is ISO 8601.
+        The snapshot to read; at most one of them. ``timestamp`` is text in the protocol's format.
     starting_version, ending_version:
         A range of versions, inclusive; files after ``ending_version`` are dropped if the server sends them.
-    max_files:
-        Files per page of the response; pages are joined anyway.
     include_refresh_token:
         Request a token that renews URLs of the same snapshot. Sent only if the protocol allows it: for the latest
         snapshot.
@@ -70,30 +78,10 @@ class QueryRequest:
     limit_hint: int | None = None
     version: int | None = None
     timestamp: str | None = None
-    starting_version: int | None = None
-    ending_version: int | None = None
-    max_files: int | None = None
     include_refresh_token: bool = True
     refresh_token: str | None = dataclasses.field(default=None, repr=False)
-    include_historical_protocol: bool = True
     asynchronous: bool = False
     of_view: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_json_hints(self.json_predicate_hints)
-        check_number("limit_hint", self.limit_hint, least=0)
-        check_number("version", self.version, least=0)
-        _check_range(self)
-        if self.timestamp is not None:
-            object.__setattr__(self, "timestamp", to_instant(self.timestamp, "timestamp"))
-        check_one_of(
-            refresh_token=self.refresh_token,
-            version=self.version,
-            timestamp=self.timestamp,
-            starting_version=self.starting_version,
-        )
-        if self.ending_version is not None and self.starting_version is None:
-            raise UsageError("'ending_version' needs 'starting_version'; pass both.")
 
     @property
     def is_latest(self) -> bool:
@@ -117,7 +105,6 @@ class QueryRequest:
             "startingVersion": self.starting_version,
             "endingVersion": self.ending_version,
             "includeHistoricalProtocol": True if historical and self.include_historical_protocol else None,
-            "maxFiles": self.max_files,
             "pageToken": page_token,
             "includeRefreshToken": True if first and self.is_latest and self.include_refresh_token else None,
             "refreshToken": self.refresh_token if first else None,
@@ -126,43 +113,27 @@ class QueryRequest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesQuery:
-    """A query of the change data feed. ``UsageError`` if it contradicts itself.
+class ChangesQuery(_Query):
+    """A query of the change data feed. ``UsageError`` for a version that is none.
 
     Parameters
     ----------
     starting_version, starting_timestamp:
-        First version, inclusive; exactly one of them. Timestamps are ISO 8601.
+        First version, inclusive; exactly one of them. Timestamps are text in the protocol's format.
     ending_version, ending_timestamp:
         Last version, inclusive; at most one of them, none for the latest.
-    max_files:
-        Files per page of the response; pages are joined anyway.
     include_historical_protocol:
         Request changes of the protocol inside the range, for responses in delta format.
     of_view:
         State that the changes of a view, which have no versions, are accepted too.
     """
 
-    starting_version: int | None = None
     starting_timestamp: str | None = None
-    ending_version: int | None = None
     ending_timestamp: str | None = None
-    max_files: int | None = None
-    include_historical_protocol: bool = True
     of_view: bool = False
     version: ClassVar[None] = None
     asynchronous: ClassVar[bool] = False
     operation: ClassVar[Operation] = Operation.CHANGES
-
-    def __post_init__(self) -> None:
-        _check_range(self)
-        for name in ("starting_timestamp", "ending_timestamp"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, to_instant(given, name, up=name == "starting_timestamp"))
-        check_one_of(starting_version=self.starting_version, starting_timestamp=self.starting_timestamp)
-        check_one_of(ending_version=self.ending_version, ending_timestamp=self.ending_timestamp)
-        if self.starting_version is None and self.starting_timestamp is None:
-            raise UsageError("A change feed needs a start: pass starting_version or starting_timestamp.")
 
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
         """Return the parameters of the query string for a page."""
@@ -174,7 +145,6 @@ class ChangesQuery:
             "endingTimestamp": self.ending_timestamp,
             "includeHistoricalMetadata": "true",
             "includeHistoricalProtocol": "true" if historical else None,
-            "maxFiles": self.max_files,
             "pageToken": page_token,
         }
         return {key: str(value) for key, value in _given(fields).items()}
@@ -239,14 +209,12 @@ def table_metadata(
     operation: Operation = Operation.SNAPSHOT,
     negotiates: bool = False,
 ) -> TableHead:
-    """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp`` (ISO 8601).
+    """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp``.
 
     With ``AUTO`` the server chooses the format. A table without URL access is described as well (``access_modes``).
     ``negotiates`` as in ``retry.is_retried``. Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
-    check_number("version", version, least=0)
-    check_one_of(version=version, timestamp=timestamp)
-    timestamp = None if timestamp is None else to_instant(timestamp, "timestamp")
+    check_version("version", version)
     features = reader_features(operation)
 
     def ask(formats: _Formats, negotiated: bool) -> TableHead:
@@ -349,8 +317,7 @@ def _query(
 
     def make_request(token: str | None, query_id: str | None) -> Request:
         if query_id is not None:
-            fields = _given({"maxFiles": query.max_files, "pageToken": token})
-            return rest.query_status_request(table, headers, query_id, fields)
+            return rest.query_status_request(table, headers, query_id, _given({"pageToken": token}))
         if isinstance(query, ChangesQuery):
             return rest.changes_request(table, headers | ids, query.params(token, formats))
         return rest.query_request(table, headers | ids, query.body(token, formats) | idempotency_key)
@@ -400,37 +367,7 @@ def _negotiated(
     return ask(first, negotiates)
 
 
-def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:
-    """Raise ``UsageError`` unless ``value`` is ``None`` or an integer (not a bool) in the range."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"'{name}' must be a whole number from {least} to {most}, found {value!r}.")
-
-
-def check_one_of(**values: object) -> None:
-    """Raise ``UsageError`` if more than one of ``values`` is given."""
-    given = [f"'{name}'" for name, value in values.items() if value is not None]
-    if len(given) > 1:
-        names = ", ".join(f"'{name}'" for name in values)
-        raise UsageError(f"Only one of {names} can be given, found {' and '.join(given)}.")
-
-
-def _check_range(query: TableQuery) -> None:
-    start, end = query.starting_version, query.ending_version
-    check_number("starting_version", start, least=0)
-    check_number("ending_version", end, least=0)
-    check_number("max_files", query.max_files, least=1, most=_MAX_INT32)
-    if start is not None and end is not None and start > end:
-        raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
-
-
-def _check_json_hints(text: object) -> None:
-    try:
-        tree = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        tree = None
-    if text is not None and (not isinstance(tree, dict) or "op" not in tree):
-        raise UsageError(
-            "'json_predicate_hints' must be JSON text of one operation: an object with the keys 'op' and 'children'."
-        )
+def check_version(name: str, value: object) -> None:
+    """Raise ``UsageError`` unless ``value`` is ``None`` or an integer (not a bool) that a version can be."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INT64):
+        raise UsageError(f"'{name}' must be a whole number from 0 to {_MAX_INT64}, found {value!r}.")
