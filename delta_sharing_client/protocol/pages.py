@@ -60,17 +60,9 @@ _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|t
 class Pages:
     """All pages of a response. ``head`` is the same for every page; the rest is known once ``actions`` is exhausted.
 
-    Parameters
-    ----------
-    transport, rules:
-        The server, and the requirements for the response.
-    make_request:
-        Makes the request for a page from its token (``None`` is the first page), and from the id of an asynchronous
-        query that runs.
-    interrupt:
-        What ``break_off`` sets; may be shared by several responses.
-    negotiates:
-        As in ``retry.is_retried``, for the request until it has a response.
+    ``make_request`` makes the request for a page from its token (``None`` is the first page), and from the id of an
+    asynchronous query that runs. ``interrupt`` is what ``break_off`` sets; several responses may share it.
+    ``negotiates`` as in ``retry.is_retried``, for the request until it has a response.
     """
 
     def __init__(
@@ -178,7 +170,7 @@ class Pages:
         while (status := page.status) is not None:
             self._query_id = self._running(status)
             # The wait ends with 'total_timeout', and the next poll raises.
-            self._interrupt.sleep(self._transport.within(wait))
+            self._interrupt.sleep(self._transport.deadline.within(wait))
             wait = min(wait * 1.5, _LONGEST_POLL)
             page = self._asked(token)
         return page
@@ -244,13 +236,13 @@ class _Files:
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
         self._hashes, self._second_hashes = array.array("q"), array.array("q")
-        self._before: Fingerprints | None = None
-        self._again = ListedFiles(table, version)
+        self._before = Fingerprints()
+        self._again: ListedFiles | None = None
 
     def begin_again(self) -> None:
-        self._before = Fingerprints()
         # If two files had one id, both would be skipped.
         self._again = ListedFiles(self._table, self._version)
+        self._before = Fingerprints()
         self._before.add(self._hashes, self._second_hashes)
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
@@ -259,7 +251,7 @@ class _Files:
         names = list(map(_id_of, files))
         if not all(names):
             names = [file.file_id or without_query(file.action.path) for file in files]
-        if self._before is not None:
+        if self._again is not None:
             self._again.new(actions)
             # A file that is skipped by mistake would be missing, so both hashes are compared.
             new = self._before.get(hashes(names)) != second_hashes(names)

@@ -39,6 +39,8 @@ QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Query:
+    """What both kinds have: a range, and whether to request changes of the protocol inside it, in delta format."""
+
     starting_version: int | None = None
     ending_version: int | None = None
     include_historical_protocol: bool = True
@@ -50,28 +52,13 @@ class _Query:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRequest(_Query):
-    """A query of a snapshot, or of the data changes since ``starting_version``. ``UsageError`` for a version that is
-    none.
+    """A query of a snapshot, or of the data changes in a range of versions. ``UsageError`` for a version that is none.
 
-    Parameters
-    ----------
-    json_predicate_hints:
-        A condition as JSON text by which the server may omit files ("JSON predicates for Filtering").
-    limit_hint:
-        The number of rows that are enough. Omitted if it exceeds the protocol's Int32.
-    version, timestamp:
-        The snapshot to read; at most one of them. ``timestamp`` is text in the protocol's format.
-    starting_version, ending_version:
-        A range of versions, inclusive; files after ``ending_version`` are dropped if the server sends them.
-    include_refresh_token:
-        Request a token that renews URLs of the same snapshot. Sent only if the protocol allows it: for the latest
-        snapshot.
-    refresh_token:
-        Renew the URLs of the snapshot of this token.
-    include_historical_protocol:
-        Request protocol changes inside a range of versions (responses in delta format).
-    asynchronous:
-        Let the server compute the response while we poll, for tables that take long.
+    At most one of ``version``, ``timestamp`` (in the protocol's format), ``starting_version`` and ``refresh_token``
+    (of the snapshot whose URLs are renewed) is given. Files after ``ending_version`` are dropped if the server sends
+    them. By ``json_predicate_hints`` the server may omit files ("JSON predicates for Filtering"); ``limit_hint`` rows
+    are enough. With ``include_refresh_token`` a token is requested where the protocol allows it: for the latest
+    snapshot. An ``asynchronous`` query is computed while we poll, for tables that take long.
     """
 
     json_predicate_hints: str | None = None
@@ -116,16 +103,8 @@ class QueryRequest(_Query):
 class ChangesQuery(_Query):
     """A query of the change data feed. ``UsageError`` for a version that is none.
 
-    Parameters
-    ----------
-    starting_version, starting_timestamp:
-        First version, inclusive; exactly one of them. Timestamps are text in the protocol's format.
-    ending_version, ending_timestamp:
-        Last version, inclusive; at most one of them, none for the latest.
-    include_historical_protocol:
-        Request changes of the protocol inside the range, for responses in delta format.
-    of_view:
-        State that the changes of a view, which have no versions, are accepted too.
+    It has one start and at most one end, both inclusive: versions, or timestamps in the protocol's format. ``of_view``
+    states that the changes of a view, which have no versions, are accepted too.
     """
 
     starting_timestamp: str | None = None

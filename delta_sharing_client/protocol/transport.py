@@ -97,6 +97,8 @@ class Transport:
     ----------
     query_id:
         The id by which a provider finds the requests of a read; ``None`` if each request has its own.
+    deadline:
+        The end of the operation, if this is the transport of one.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
@@ -106,14 +108,14 @@ class Transport:
         self._auth, self._signed_in = make_auth(profile, options), profile
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
-        self._deadline = Deadline(None)
+        self.deadline = Deadline(None)
         self._interrupt: Interrupt | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"_interrupt": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _deadline=Deadline(None))
+        vars(self).update(state, deadline=Deadline(None))
 
     @property
     def profile(self) -> Profile:
@@ -123,7 +125,7 @@ class Transport:
     def tries(self) -> Tries:
         """Return the attempts of one request, within the deadline of the operation."""
         sleep = None if self._interrupt is None else self._interrupt.sleep
-        return Tries(self.options, self._deadline, sleep=sleep)
+        return Tries(self.options, self.deadline, sleep=sleep)
 
     def repeat(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, repeated while it raises ``Transient``, within the deadline of the operation."""
@@ -141,15 +143,11 @@ class Transport:
         other._last_agent, other._headers = _additions(options)
         return other
 
-    def within(self, seconds: float) -> float:
-        """Return ``seconds``, or the remaining time of the operation if that is less."""
-        return self._deadline.within(seconds)
-
     def operation(self: TransportT, interrupt: Interrupt | None = None) -> TransportT:
         """Return a copy with a deadline that starts now, for the requests of one operation; ``interrupt`` cancels
         them."""
         other = copy.copy(self)
-        other._deadline = Deadline(self.options.total_timeout)
+        other.deadline = Deadline(self.options.total_timeout)
         other._interrupt = interrupt
         return other
 
@@ -170,7 +168,7 @@ class Transport:
             finally:
                 response.close()
 
-        within = self if self._deadline.seconds is not None else self.operation()
+        within = self if self.deadline.seconds is not None else self.operation()
         return within.repeat(attempt)
 
     def attempt(self, request: Request) -> requests.Response:
@@ -213,7 +211,7 @@ class Transport:
         if not isinstance(error, (ProfileError, UsageError)):  # those are raised before anything is sent
             error.query_id = self.query_id or request.query_id
         if isinstance(error, TransportError):
-            self._deadline.check(request.doing, request.table)
+            self.deadline.check(request.doing, request.table)
 
     def _renewed(self, refused: str | None) -> bool:
         """After a 401 for the header ``refused``: whether another one will be sent."""
@@ -255,7 +253,7 @@ class Transport:
         headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
-        watch = Watch(self.options, self._deadline, request.doing, request.table, self._interrupt)
+        watch = Watch(self.options, self.deadline, request.doing, request.table, self._interrupt)
         auth = self._auth if trusted else _no_auth
         doing = printable(request.doing)
         try:

@@ -50,13 +50,8 @@ class FeedWindows:
     def __init__(
         self, rest: RestClient, table: TableName, query: ChangesQuery, end: TableHead, last: int, seen: Sequence[int]
     ) -> None:
-        self.end = end
-        self.last = last
-        self.urls = WindowUrls()
-        self._rest = rest
-        self._table = table
-        self._query = query
-        self._seen = seen
+        self.end, self.last, self.urls = end, last, WindowUrls()
+        self._rest, self._table, self._query, self._seen = rest, table, query, seen
         self._interrupt = Interrupt()
 
     def break_off(self) -> None:
