@@ -81,22 +81,10 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)
 class TableHead:
     """The first two lines of a response, and its headers: the table as of a version.
 
-    Attributes
-    ----------
-    version:
-        The snapshot's version; for changes, the first version of the range.
-    response_format:
-        The format of the lines: ``PARQUET`` or ``DELTA``.
-    protocol, metadata:
-        As in the Delta log. A parquet-format response gets reader version 1, without features.
-    metadata_version:
-        The version that the server states for ``metadata``, if it does.
-    table_size, num_files:
-        Bytes and files of the table, if the server states them.
-    location, auxiliary_locations, access_modes:
-        For directory access; no ``access_modes`` means ``url``.
-    is_view:
-        Whether these are the changes of a view, which has no versions; then ``version`` is 0.
+    ``version`` is that of the snapshot, and for changes the first of the range; of a view, which has no versions, it is
+    0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log, also in a response in parquet format, which
+    gets reader version 1 without features. What the server does not state is ``None``: ``metadata_version``, and the
+    bytes and the number of files. No ``access_modes`` means ``url``.
     """
 
     version: int
@@ -135,18 +123,9 @@ class AnswerRules:
 class Answer:
     """Checks the lines of one response, and makes actions of them: ``begin`` once, then ``actions``.
 
-    ``blocks`` are those of its body, and ``close`` closes its connection.
-
-    Attributes
-    ----------
-    head:
-        Protocol, metadata and version; set by ``begin``.
-    status:
-        Set instead of a head while the query is running.
-    end:
-        The end-of-stream action, once it has arrived.
-    min_expiration:
-        When the first URL so far expires, in epoch milliseconds.
+    ``blocks`` are those of its body, and ``close`` closes its connection. ``begin`` sets the ``head``, or a ``status``
+    while the query is running. ``end`` is the end-of-stream action, once it has arrived, and ``min_expiration`` is when
+    the first URL so far expires, in epoch milliseconds.
     """
 
     head: TableHead

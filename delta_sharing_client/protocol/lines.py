@@ -332,11 +332,13 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loos
 
 
 def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
-    """Return the metadata action of a line.
-
-    Raises ``UnsupportedFeatureError`` if the files are not Parquet, ``ProtocolError`` for too many columns.
-    """
-    metadata = _metadata(line, expected, table)
+    """Return the metadata action of a line. Raises ``UnsupportedFeatureError`` if the files are not Parquet, and
+    ``ProtocolError`` for too many columns."""
+    is_delta = expected is ResponseFormat.DELTA
+    metadata = line.delta_metadata if is_delta else _parquet_metadata(line)
+    if metadata is None:
+        wanted = "deltaMetadata" if is_delta else "id and schemaString"
+        raise ProtocolError(f"Expected {wanted} in a metaData line of a {expected.value} response.", table=table)
     provider = metadata.format.provider
     if provider.lower() != "parquet":
         raise UnsupportedFeatureError(
@@ -355,13 +357,9 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
     return metadata
 
 
-def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
-    if expected is ResponseFormat.DELTA:
-        if line.delta_metadata is None:
-            raise ProtocolError("Expected deltaMetadata in a metaData line of a delta response.", table=table)
-        return line.delta_metadata
+def _parquet_metadata(line: MetadataLine) -> Metadata | None:
     if line.id is None or line.schema_string is None:
-        raise ProtocolError("Expected id and schemaString in a metaData line of a parquet response.", table=table)
+        return None
     configuration = line.configuration
     return Metadata(
         id=line.id,

@@ -34,7 +34,6 @@ _MAX_INT64 = 2**63 - 1
 
 _Formats = tuple[ResponseFormat, ...]
 T = TypeVar("T")
-QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +56,14 @@ class QueryRequest(_Query):
     At most one of ``version``, ``timestamp`` (in the protocol's format), ``starting_version`` and ``refresh_token``
     (of the snapshot whose URLs are renewed) is given. Files after ``ending_version`` are dropped if the server sends
     them. By ``json_predicate_hints`` the server may omit files ("JSON predicates for Filtering"); ``limit_hint`` rows
-    are enough. With ``include_refresh_token`` a token is requested where the protocol allows it: for the latest
-    snapshot. An ``asynchronous`` query is computed while we poll, for tables that take long.
+    are enough. A token for new URLs is requested where the protocol allows it: for the latest snapshot. An
+    ``asynchronous`` query is computed while we poll, for tables that take long.
     """
 
     json_predicate_hints: str | None = None
     limit_hint: int | None = None
     version: int | None = None
     timestamp: str | None = None
-    include_refresh_token: bool = True
     refresh_token: str | None = dataclasses.field(default=None, repr=False)
     asynchronous: bool = False
     of_view: ClassVar[bool] = False
@@ -93,7 +91,7 @@ class QueryRequest(_Query):
             "endingVersion": self.ending_version,
             "includeHistoricalProtocol": True if historical and self.include_historical_protocol else None,
             "pageToken": page_token,
-            "includeRefreshToken": True if first and self.is_latest and self.include_refresh_token else None,
+            "includeRefreshToken": True if first and self.is_latest else None,
             "refreshToken": self.refresh_token if first else None,
         }
         return _given(fields)
@@ -133,17 +131,11 @@ TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class TableAnswer:
-    """A response whose head was read and whose actions are streamed.
+    """A response whose head was read and whose ``actions`` are streamed, in ``blocks`` as they arrive or one by one.
 
-    Attributes
-    ----------
-    head:
-        The first lines and headers.
-    blocks, actions:
-        The files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions. They can be
-        consumed once, one by one or in batches as they arrive.
-        They raise if the response is incomplete, malformed or reports an error, so only an exhausted iterator is a
-        complete response.
+    They are the files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions, and can
+    be consumed once. They raise if the response is incomplete, malformed or reports an error, so only an exhausted
+    iterator is a complete response.
     """
 
     def __init__(self, pages: Pages) -> None:
@@ -225,51 +217,48 @@ def _head(transport: Transport, request: Request, rules: AnswerRules) -> TableHe
 def query_table(
     rest: RestClient,
     table: TableName,
-    request: QueryRequest | None = None,
-    *,
-    response_format: ResponseFormat = ResponseFormat.AUTO,
-) -> TableAnswer:
-    """Query the files of a snapshot (by default the latest), or the data changes of a range of versions.
-
-    ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
-    servers that do not know it. (The protocol allows two formats in one query, but common servers refuse that.) This
-    function and ``actions`` raise the errors of ``RestClient``, and ``UnsupportedFeatureError`` for a table without URL
-    access or a response of a newer protocol.
-    """
-    wanted = request or QueryRequest()
-    key = uuid.uuid4().hex if wanted.asynchronous else None
-
-    def ask(formats: _Formats, negotiates: bool, asked: QueryRequest) -> TableAnswer:
-        try:
-            return _query(rest, table, asked, formats, negotiates, {} if key is None else {"idempotencyKey": key})
-        except RequestError as error:
-            # The specification has idempotencyKey, the reference server's messages have idempotency_key.
-            if key is None or error.status != 400 or "idempotency_key" not in error.message:
-                raise
-            return _query(rest, table, asked, formats, negotiates, {"idempotency_key": key})
-
-    def ask_either(formats: _Formats, negotiates: bool) -> TableAnswer:
-        return _with_history(wanted, lambda asked: ask(formats, negotiates, asked))
-
-    return _negotiated(ask_either, response_format)
-
-
-def query_changes(
-    rest: RestClient,
-    table: TableName,
-    request: ChangesQuery,
+    query: TableQuery | None = None,
     *,
     response_format: ResponseFormat = ResponseFormat.AUTO,
     interrupt: Interrupt | None = None,
 ) -> TableAnswer:
-    """Query the change data feed; parameters and errors as in ``query_table``. ``interrupt`` ends it, like
-    ``break_off``.
+    """Query a snapshot (by default the latest), the data changes of a range of versions, or the change data feed.
+
+    ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
+    servers that do not know it. (The protocol allows two formats in one query, but common servers refuse that.)
+    ``interrupt`` ends the response, like ``break_off``. This function and ``actions`` raise the errors of
+    ``RestClient``, and ``UnsupportedFeatureError`` for a table without URL access or a response of a newer protocol.
     """
+    asked = query or QueryRequest()
+    key = {"idempotencyKey": uuid.uuid4().hex} if asked.asynchronous else {}
+    return _negotiated(
+        lambda formats, negotiates: _asked(rest, table, asked, formats, negotiates, key, interrupt), response_format
+    )
 
-    def ask(formats: _Formats, negotiates: bool) -> TableAnswer:
-        return _with_history(request, lambda asked: _query(rest, table, asked, formats, negotiates, {}, interrupt))
 
-    return _negotiated(ask, response_format)
+def _asked(
+    rest: RestClient,
+    table: TableName,
+    query: TableQuery,
+    formats: _Formats,
+    negotiates: bool,
+    key: dict[str, str],
+    interrupt: Interrupt | None,
+) -> TableAnswer:
+    """Send ``query``, and again in other words if the server does not know one of them."""
+    try:
+        return _query(rest, table, query, formats, negotiates, key, interrupt)
+    except RequestError as error:
+        if error.status != 400:
+            raise
+        if query.include_historical_protocol and "includehistoricalprotocol" in (error.server_message or "").lower():
+            query = dataclasses.replace(query, include_historical_protocol=False)
+        elif "idempotencyKey" in key and "idempotency_key" in error.message:
+            # The specification has idempotencyKey, the reference server's messages have idempotency_key.
+            key = {"idempotency_key": key["idempotencyKey"]}
+        else:
+            raise
+    return _asked(rest, table, query, formats, negotiates, key, interrupt)
 
 
 def _query(
@@ -278,8 +267,8 @@ def _query(
     query: TableQuery,
     formats: _Formats,
     negotiates: bool,
-    idempotency_key: dict[str, str],
-    interrupt: Interrupt | None = None,
+    key: dict[str, str],
+    interrupt: Interrupt | None,
 ) -> TableAnswer:
     flags = {ASYNCHRONOUS: query.asynchronous, END_STREAM_ACTION: True, CHANGES_OF_VIEWS: query.of_view}
     headers = capabilities(formats, reader_features(query.operation), flags)
@@ -299,24 +288,13 @@ def _query(
             return rest.query_status_request(table, headers, query_id, _given({"pageToken": token}))
         if isinstance(query, ChangesQuery):
             return rest.changes_request(table, headers | ids, query.params(token, formats))
-        return rest.query_request(table, headers | ids, query.body(token, formats) | idempotency_key)
+        return rest.query_request(table, headers | ids, query.body(token, formats) | key)
 
     return TableAnswer(Pages(rest, rules, make_request, interrupt, negotiates=negotiates))
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:
-    """Send the query with ``includeHistoricalProtocol``, and again without it if the server does not know it."""
-    try:
-        return ask(request)
-    except RequestError as error:
-        said = (error.server_message or "").lower()
-        if error.status != 400 or "includehistoricalprotocol" not in said:
-            raise
-    return ask(dataclasses.replace(request, include_historical_protocol=False))
 
 
 def _negotiated(

@@ -261,12 +261,8 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
     """Return the body of a GET of at most ``limit`` bytes, with the proxy, certificates, time limits and retries of
     ``options``; ``doing`` describes it in messages. No credentials are sent.
 
-    Raises
-    ------
-    FileNotFoundError
-        Status 404.
-    ProtocolError, TransportError
-        The URL, or one that it redirects to, is not allowed (``network.unfetchable``); no complete response arrived.
+    Raises ``FileNotFoundError`` for the status 404; ``ProtocolError`` or ``TransportError`` if the URL, or one that it
+    redirects to, is not allowed (``network.unfetchable``), or if no complete response arrives.
     """
     deadline = Deadline(options.total_timeout)
 

@@ -83,22 +83,10 @@ class Request:
 class Transport:
     """Sends requests to one profile's endpoint. Safe in threads and after a fork; pickles without connections.
 
-    Parameters
-    ----------
-    profile:
-        Endpoint and credentials; its file is read again when it changes.
-    options:
-        Time-outs, retry limits, headers.
-    user_agent:
-        The start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
-        look for).
-
-    Attributes
-    ----------
-    query_id:
-        The id by which a provider finds the requests of a read; ``None`` if each request has its own.
-    deadline:
-        The end of the operation, if this is the transport of one.
+    The file of ``profile`` is read again when it changes. ``options`` has time-outs, limits of retries and headers.
+    ``user_agent`` is the start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``,
+    which servers look for). By ``query_id`` a provider finds the requests of a read; with ``None`` each has its own.
+    ``deadline`` is the end of the operation, if this is the transport of one.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:

@@ -38,7 +38,6 @@ from delta_sharing_client.protocol import answers, body, lines, pages, query
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
-    query_changes,
     query_table,
     table_metadata,
 )
@@ -151,7 +150,7 @@ def test_parquet_only_server_is_asked_again_for_parquet(server, rest, table, wir
     server.on("GET", CHANGES, answer)
 
     assert ids(query_table(rest, table)) == ["f1"]
-    assert ids(query_changes(rest, table, ChangesQuery(starting_version=0))) == []
+    assert ids(query_table(rest, table, ChangesQuery(starting_version=0))) == []
     assert table_metadata(rest, table).response_format is ResponseFormat.PARQUET
     assert sleeps == []
     with pytest.raises(RequestError, match="Tried 4 times") as caught:
@@ -226,7 +225,7 @@ def test_body_holds_what_was_asked_and_nothing_else(server, rest, table, wire):
 
     for request in (
         QueryRequest(),
-        QueryRequest(json_predicate_hints=hints, limit_hint=3, include_refresh_token=False),
+        QueryRequest(json_predicate_hints=hints, limit_hint=3),
         QueryRequest(version=7, limit_hint=2**40),
         QueryRequest(timestamp="2022-01-01T00:00:00Z"),
         QueryRequest(refresh_token="r"),
@@ -236,7 +235,7 @@ def test_body_holds_what_was_asked_and_nothing_else(server, rest, table, wire):
 
     assert [seen.body for seen in server.seen] == [
         {"includeRefreshToken": True},
-        {"jsonPredicateHints": hints, "limitHint": 3},
+        {"jsonPredicateHints": hints, "limitHint": 3, "includeRefreshToken": True},
         {"version": 7},
         {"timestamp": "2022-01-01T00:00:00Z"},
         {"includeRefreshToken": True, "refreshToken": "r"},
@@ -779,7 +778,7 @@ def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(serve
         ),
     )
 
-    answer = query_changes(rest, table, ChangesQuery(starting_version=1))
+    answer = query_table(rest, table, ChangesQuery(starting_version=1))
     add, metadata, remove, cdc = answer.actions
 
     assert answer.head.metadata_version == 3
@@ -817,7 +816,7 @@ def test_an_answer_in_another_encoding_is_shown_as_far_as_it_can_be(server, rest
 def test_changes_outside_of_the_range_are_left_out_or_refused(server, rest, table, wire, version):
     files = [wire.parquet_file(f"f{each}", "add", version=each, timestamp=10) for each in (1, 3, version)]
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(version=3), *files, version=1))
-    found = query_changes(rest, table, ChangesQuery(starting_version=1, ending_version=3))
+    found = query_table(rest, table, ChangesQuery(starting_version=1, ending_version=3))
     if version:
         assert ids(found) == ["f1", "f3"]
     else:
@@ -834,7 +833,7 @@ def test_the_pages_of_a_feed_are_asked_for_by_their_tokens(server, rest, table, 
         for name, token in (("f1", "p2"), ("f2", None))
     ]  # fmt: skip
     server.on("GET", CHANGES, *pages_)
-    assert ids(query_changes(rest, table, ChangesQuery(starting_version=1))) == ["f1", "f2"]
+    assert ids(query_table(rest, table, ChangesQuery(starting_version=1))) == ["f1", "f2"]
     assert [seen.query.get("pageToken") for seen in server.seen] == [None, "p2"]
 
 
@@ -867,7 +866,7 @@ def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server,
         ),
     )
 
-    add, protocol, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    add, protocol, remove, cdc = query_table(rest, table, ChangesQuery(starting_version=1)).actions
 
     assert add.vector_id == "d"
     assert isinstance(protocol, VersionedProtocol)
@@ -891,7 +890,7 @@ def test_the_size_of_an_action_is_its_own_or_that_of_its_file(server, rest, tabl
             file["size"] = outer
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), *({"file": file} for file in files), version=1))
 
-    add, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    add, remove, cdc = query_table(rest, table, ChangesQuery(starting_version=1)).actions
     known = outer if inner is None else inner
     assert [file.action.size for file in (add, remove, cdc)] == [
         -1 if known is None else known,
@@ -905,7 +904,7 @@ def test_a_file_of_a_parquet_response_may_have_no_size(server, rest, table, wire
     files = [wire.parquet_file(kind, kind, version=1, size=size) for kind in ("add", "remove", "cdf")]
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(), *files, version=1))
 
-    add, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    add, remove, cdc = query_table(rest, table, ChangesQuery(starting_version=1)).actions
     unknown = -1 if size is None else size
     assert [file.action.size for file in (add, remove, cdc)] == [unknown, size, unknown]
 
@@ -915,7 +914,7 @@ def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wi
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))
 
     request = ChangesQuery(starting_timestamp="2022-01-01T00:00:00Z", ending_version=4)
-    query_changes(rest, table, request, response_format=ResponseFormat.PARQUET)
+    query_table(rest, table, request, response_format=ResponseFormat.PARQUET)
     query_table(rest, table, QueryRequest(starting_version=1), response_format=ResponseFormat.PARQUET)
 
     assert server.seen[0].query == {
@@ -939,7 +938,7 @@ def test_change_without_a_version_is_refused(server, rest, table, wire):
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(), wire.parquet_file("f", "add")))
 
     with pytest.raises(ProtocolError, match="needs its version"):
-        list(query_changes(rest, table, ChangesQuery(starting_version=1)).actions)
+        list(query_table(rest, table, ChangesQuery(starting_version=1)).actions)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -951,7 +950,7 @@ def test_broken_change_feed_is_resumed_by_action_not_by_file(server, rest, table
     broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 2500)
     server.on("GET", CHANGES, broken, wire.ndjson(*wire.delta_head(), *reversed(lines), version=0))
 
-    answer = query_changes(rest, table, ChangesQuery(starting_version=0))
+    answer = query_table(rest, table, ChangesQuery(starting_version=0))
 
     assert sorted(file.version for file in answer.actions) == list(range(20))
 
@@ -1155,7 +1154,7 @@ def test_total_timeout_holds_for_a_query_with_all_its_pages(server, profile, tab
 
 
 @pytest.mark.parametrize(
-    "ask", [query_table, lambda rest, table: query_changes(rest, table, ChangesQuery(starting_version=0))]
+    "ask", [query_table, lambda rest, table: query_table(rest, table, ChangesQuery(starting_version=0))]
 )
 def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server, rest, table, wire, ask):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), END))

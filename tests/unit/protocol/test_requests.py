@@ -18,7 +18,7 @@ from delta_sharing_client.protocol.messages import (
 )
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 from delta_sharing_client.protocol.rest import RestClient
 from tests.tables import TableWriter, rows_of
 
@@ -79,7 +79,7 @@ def test_the_scheme_of_file_ids_is_asked_for_and_must_be_confirmed(server, profi
     server.on("GET", CHANGES, wire.ndjson(*lines, headers={"fileidhash": wanted.value}))
 
     assert len(list(query_table(rest, table).actions)) == 1
-    assert len(list(query_changes(rest, table, ChangesQuery(starting_version=7)).actions)) == 1
+    assert len(list(query_table(rest, table, ChangesQuery(starting_version=7)).actions)) == 1
     assert [seen.headers["fileidhash"] for seen in server.seen] == [wanted.value] * 2
 
     for headers in ({}, {"fileidhash": "crc"}, {"fileidhash": ""}):
