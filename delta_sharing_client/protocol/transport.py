@@ -242,7 +242,7 @@ class Transport:
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
         watch = Watch(self.options, self.deadline, request.doing, request.table, self._interrupt)
-        auth = self._auth if trusted else _no_auth
+        auth = self._auth if trusted else None
         doing = printable(request.doing)
         try:
             session = self._server.session()
@@ -359,10 +359,6 @@ def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
 def _check_header(value: object, what: str) -> None:
     if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
         raise UsageError(f"{what} must be text of printable ASCII characters; found something else.")
-
-
-def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
 
 
 @functools.lru_cache(maxsize=1)
