@@ -1,6 +1,6 @@
 """The order of lines in a response: first protocol and metadata, then files, last the end-of-stream action.
 
-No I/O: typed lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table
+No I/O: blocks of lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table
 Metadata", "Read Data from a Table", "Read Change Data Feed from a Table").
 """
 
