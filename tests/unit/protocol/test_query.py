@@ -1185,3 +1185,28 @@ def test_an_answer_that_is_given_up_leaves_nothing_to_the_garbage_collection(ser
 
 def responses():
     return [item for item in gc.get_objects() if isinstance(item, urllib3.BaseHTTPResponse)]
+
+
+@pytest.mark.parametrize("text", ["Unknown field includeHistoricalProtocol", "INCLUDEHISTORICALPROTOCOL?"])
+def test_a_field_that_a_server_does_not_know_is_left_out_once(server, rest, table, wire, text):
+    request = QueryRequest(starting_version=7)
+    server.on("POST", QUERY, wire.error(400, "X", text), wire.ndjson(*wire.delta_head()))
+    query_table(rest, table, request, response_format=ResponseFormat.DELTA).close()
+    whole = {"startingVersion": 7, "includeHistoricalProtocol": True}
+    assert [seen.body for seen in server.seen] == [whole, {"startingVersion": 7}]
+    for status, message, count in ((400, text, 2), (400, "other", 1), (400, "idempotency_key", 1), (403, text, 1)):
+        server.seen.clear()
+        server.on("POST", QUERY, wire.error(status, "X", message))
+        with pytest.raises((RequestError, AuthError)):
+            query_table(rest, table, request, response_format=ResponseFormat.DELTA)
+        assert len(server.seen) == count
+
+
+@pytest.mark.parametrize(("message", "count"), [("idempotency_key", 2), ("another field", 1)])
+def test_a_key_of_another_spelling_is_sent_once(server, rest, table, wire, message, count):
+    server.on("POST", QUERY, wire.error(400, "X", message))
+    with pytest.raises(RequestError):
+        query_table(rest, table, QueryRequest(asynchronous=True), response_format=ResponseFormat.DELTA)
+    keys = [name for seen in server.seen for name in seen.body if name.startswith("idem")]
+    assert keys == ["idempotencyKey", "idempotency_key"][:count]
+    assert len({seen.body[key] for seen, key in zip(server.seen, keys, strict=True)}) == 1
