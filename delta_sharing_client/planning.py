@@ -46,7 +46,6 @@ from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
     TableAnswer,
-    query_changes,
     query_table,
     table_metadata,
 )
@@ -196,7 +195,6 @@ def _ask(
         limit_hint=request.limit if request.filter is None else None,
         version=request.version,
         timestamp=request.timestamp,
-        include_refresh_token=request.version is None and request.timestamp is None,
         asynchronous=options.async_query,
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
@@ -284,7 +282,7 @@ class _Feed:
             ending_timestamp=request.ending_timestamp,
             of_view=request.starting_version is None and request.ending_version is None,
         )
-        answer = query_changes(rest, table, query, response_format=request.response_format)
+        answer = query_table(rest, table, query, response_format=request.response_format)
         feed = cls(rest, table, request, options, query, answer)
         with _closed_by_errors(answer):
             feed.check(answer.head)

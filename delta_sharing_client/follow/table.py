@@ -44,7 +44,6 @@ from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
     TableAnswer,
-    query_changes,
     query_table,
     table_metadata,
 )
@@ -148,7 +147,7 @@ class FollowedTable:
         Raises ``SchemaChangeError`` if the metadata at ``version`` does not fit ``stream``: it changed after the stream
         was loaded.
         """
-        query = QueryRequest(version=version, include_refresh_token=False)
+        query = QueryRequest(version=version)
         answer = query_table(self._rest, self.request.table, query, response_format=response_format)
         problem = self._problem(version, answer.head.protocol, answer.head.metadata, stream)
         if problem is not None:
@@ -163,14 +162,10 @@ class FollowedTable:
         A version that the stream cannot read has a ``problem`` instead of files. It is not raised here, because the
         versions before it can be read. Raises ``DataError`` if the server no longer has ``first``.
         """
-        query: QueryRequest | ChangesQuery
+        kind = ChangesQuery if self.request.read_change_feed else QueryRequest
+        query = kind(starting_version=first, ending_version=last)
         try:
-            if self.request.read_change_feed:
-                query = ChangesQuery(starting_version=first, ending_version=last)
-                answer = query_changes(self._rest, self.request.table, query, response_format=response_format)
-            else:
-                query = QueryRequest(starting_version=first, ending_version=last)
-                answer = query_table(self._rest, self.request.table, query, response_format=response_format)
+            answer = query_table(self._rest, self.request.table, query, response_format=response_format)
             actions = list(answer.actions)
         except RequestError as error:
             raise self._history_gone(error, first, last) from None

@@ -1,6 +1,6 @@
 """The order of lines in a response: first protocol and metadata, then files, last the end-of-stream action.
 
-No I/O: typed lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table
+No I/O: blocks of lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table
 Metadata", "Read Data from a Table", "Read Change Data Feed from a Table").
 """
 
@@ -15,24 +15,26 @@ import msgspec
 from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
-    SharedFile,
     TableAction,
     VersionedMetadata,
     VersionedProtocol,
 )
+from delta_sharing_client.delta.features import Operation
+from delta_sharing_client.delta.listed import SharedValues
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.body import Block
 from delta_sharing_client.protocol.lines import (
     NOTHING,
-    AnswerKind,
     EndStreamAction,
-    FileLine,
-    FileReader,
     Line,
+    Lines,
     QueryStatus,
     Subject,
     format_of,
+    read_delta,
     read_metadata,
+    read_parquet,
     read_protocol,
 )
 from delta_sharing_client.protocol.loose import Loosened
@@ -79,22 +81,10 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)
 class TableHead:
     """The first two lines of a response, and its headers: the table as of a version.
 
-    Attributes
-    ----------
-    version:
-        The snapshot's version; for changes, the first version of the range.
-    response_format:
-        The format of the lines: ``PARQUET`` or ``DELTA``.
-    protocol, metadata:
-        As in the Delta log. A parquet-format response gets reader version 1, without features.
-    metadata_version:
-        The version that the server states for ``metadata``, if it does.
-    table_size, num_files:
-        Bytes and files of the table, if the server states them.
-    location, auxiliary_locations, access_modes:
-        For directory access; no ``access_modes`` means ``url``.
-    is_view:
-        Whether these are the changes of a view, which has no versions; then ``version`` is 0.
+    ``version`` is that of the snapshot, and for changes the first of the range; of a view, which has no versions, it is
+    0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log, also in a response in parquet format, which
+    gets reader version 1 without features. What the server does not state is ``None``: ``metadata_version``, and the
+    bytes and the number of files. No ``access_modes`` means ``url``.
     """
 
     version: int
@@ -116,42 +106,39 @@ class AnswerRules:
 
     ``formats`` and ``version`` are those of the request; files before ``starting_version`` are an error, files after
     ``ending_version`` are dropped (the server may send them). A missing version header means the requested version; the
-    change data feed of a view has none (``may_be_view``). ``ends_aloud`` means that an end-of-stream action was
-    requested; otherwise a promise of one is ignored.
+    change data feed of a view has none (``may_be_view``). A response that ``lists_files`` needs access by URL, and an
+    end-of-stream action if its header promises one.
     """
 
     table: TableName
-    kind: AnswerKind
+    operation: Operation
     formats: tuple[ResponseFormat, ...]
     version: int | None = None
     starting_version: int | None = None
     ending_version: int | None = None
-    needs_url_access: bool = True
-    ends_aloud: bool = True
+    lists_files: bool = True
     may_be_view: bool = False
 
 
 class Answer:
-    """Checks the lines of one response, in order: ``begin`` once, ``take`` for all others, ``finish`` at the end.
+    """Checks the lines of one response, and makes actions of them: ``begin`` once, then ``actions``.
 
-    Attributes
-    ----------
-    head:
-        Protocol, metadata and version; set by ``begin``.
-    status:
-        Set instead of a head while the query is running.
-    end:
-        The end-of-stream action, once it has arrived.
-    min_expiration:
-        When the first URL so far expires, in epoch milliseconds.
-    awaits_files:
-        Whether only files of a snapshot in delta format, or the end, may follow.
+    ``blocks`` are those of its body, and ``close`` closes its connection. ``begin`` sets the ``head``, or a ``status``
+    while the query is running. ``end`` is the end-of-stream action, once it has arrived, and ``min_expiration`` is when
+    the first URL so far expires, in epoch milliseconds.
     """
 
     head: TableHead
-    awaits_files = False
 
-    def __init__(self, subject: Subject, rules: AnswerRules, headers: Mapping[str, str], loosened: Loosened) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        rules: AnswerRules,
+        headers: Mapping[str, str],
+        loosened: Loosened,
+        blocks: Iterator[Block],
+        close: Callable[[], None],
+    ) -> None:
         self.status: QueryStatus | None = None
         self.end: EndStreamAction | None = None
         self.min_expiration: int | None = None
@@ -159,18 +146,30 @@ class Answer:
         self._rules = rules
         self._headers = headers
         self._loosened = loosened
-        self._number = 0
         self._is_view = promises(headers, CHANGES_OF_VIEWS)
+        self._decoder = Lines(subject, loosened)
+        self._number = 0  # of the last line
+        self._share = SharedValues()
+        self._close = close
+        self._blocks = blocks
+        self._lines: Iterator[Line] = iter(())  # the remaining ones of a block
+
+    def close(self) -> None:
+        """Close the connection; needed only before ``actions`` is exhausted."""
+        self._close()
+        # Release the response here and not in a finalizer, because Python loses a Ctrl-C that arrives while a finalizer
+        # runs.
+        self._close, self._blocks, self._lines = lambda: None, iter(()), iter(())
 
     # --- the head ---
 
-    def begin(self, lines: Iterator[Line]) -> None:
+    def begin(self) -> None:
         """Read the first two lines; if the query is still running, all of them (``status``)."""
-        first = self._next(lines)
+        first = self._next()
         if first is not None and first.query is not None:
-            self._only_one(first)
+            self._check_one(first)
             self.status = first.query
-            while (line := self._next(lines)) is not None:
+            while (line := self._next()) is not None:
                 if line.end is None:
                     raise self._malformed("queryStatus must be the only line")
             return
@@ -188,7 +187,7 @@ class Answer:
                 table=self._subject.table,
             )
         protocol = read_protocol(first.protocol, found, self._subject.table, self._loosened)
-        described = self._not_the_end(self._next(lines), "metaData").metadata
+        described = self._not_the_end(self._next(), "metaData").metadata
         if described is None:
             raise self._malformed("the second line must hold metaData")
         self.head = TableHead(
@@ -207,23 +206,25 @@ class Answer:
         self._check_head(self.head)
         # The format is settled.
         self._subject = dataclasses.replace(self._subject, negotiates=False)
-        self._read = FileReader(found, self._rules.kind).read
-        self.awaits_files = found is ResponseFormat.DELTA and self._rules.kind is AnswerKind.SNAPSHOT
 
-    def _next(self, lines: Iterator[Line]) -> Line | None:
+    def _next(self) -> Line | None:
         """Return the next line with known content, ``None`` at the end."""
-        for line in lines:
-            self._number += 1
-            if line != NOTHING:
-                return line
-        return None
+        while True:
+            for line in self._lines:
+                self._number += 1
+                if line != NOTHING:
+                    return line
+            block = next(self._blocks, None)
+            if block is None:
+                return None
+            self._lines = self._decoder.of(block, self._number)
 
     def _not_the_end(self, line: Line | None, expected: str) -> Line:
         if line is not None and line.end is not None:
             self._end_of_stream(line.end)  # an error report may be the only line
         if line is None or line.end is not None:
             raise self._subject.incomplete(f"it has no {expected} line")
-        self._only_one(line)
+        self._check_one(line)
         return line
 
     def _version(self, metadata_version: int | None) -> int:
@@ -249,7 +250,7 @@ class Answer:
                 f"{doing}: asked for version {rules.version}, found version {head.version}.", table=self._subject.table
             )
         modes = {mode.lower() for mode in head.access_modes}
-        if not rules.needs_url_access or not modes or "url" in modes:
+        if not rules.lists_files or not modes or "url" in modes:
             return
         if "dir" in modes:
             raise UnsupportedFeatureError(
@@ -262,36 +263,65 @@ class Answer:
 
     # --- the other lines ---
 
-    def take(self, lines: Iterator[Line], give: Callable[[TableAction], object]) -> None:
-        """Call ``give`` with each action of ``lines``.
+    def actions(self) -> Iterator[list[TableAction]]:
+        """Yield the actions after the head, in order, in batches as they arrive.
 
-        Raises ``Transient`` or ``RequestError`` if the server reports an error in its end-of-stream action, and
-        ``ProtocolError`` for a misplaced line; each after the actions of the lines before.
+        Raises ``Transient`` if the response ends early, ``Transient`` or ``RequestError`` if the server reports an
+        error in its end-of-stream action, ``ProtocolError`` for a misplaced line, and the errors of ``Lines.of``; each
+        after the actions of the lines before.
         """
-        rules, head, read = self._rules, self.head, self._read
-        changes = rules.kind is AnswerKind.CHANGES
+        is_listing = self.head.response_format is ResponseFormat.DELTA and self._rules.operation is Operation.SNAPSHOT
+        yield from self._taken(self._lines)
+        while (block := next(self._blocks, None)) is not None:
+            files = self._decoder.added(block) if is_listing and self.end is None else []
+            if files:
+                self._number += len(files)
+                for expiration in set(map(_expiration_of, files)):
+                    self.min_expiration = sooner(self.min_expiration, expiration)
+                yield [*files]
+            else:
+                yield from self._taken(self._decoder.of(block, self._number))
+        if self.end is None and self._rules.lists_files and promises(self._headers, END_STREAM_ACTION):
+            raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
+
+    def _taken(self, lines: Iterator[Line]) -> Iterator[list[TableAction]]:
+        """Yield the actions of ``lines`` as one batch, also those before an error."""
+        actions: list[TableAction] = []
+        try:
+            self._take(lines, actions)
+        except Exception:
+            if actions:
+                yield actions
+            raise
+        if actions:
+            yield actions
+
+    def _take(self, lines: Iterator[Line], actions: list[TableAction]) -> None:
+        rules, head, share = self._rules, self.head, self._share
         first, last = rules.starting_version, rules.ending_version
+        is_snapshot = rules.operation is Operation.SNAPSHOT
+        read = read_delta if head.response_format is ResponseFormat.DELTA else read_parquet
         for line in lines:
             self._number += 1
             file = line.file
             if self.end is not None and line != NOTHING:
                 raise self._malformed("endStreamAction must be the last line")
-            several = line.add or line.cdf or line.remove or line.protocol or line.metadata or line.end or line.query
-            if file is None or several is not None:
+            other = line.add or line.cdf or line.remove or line.protocol or line.metadata or line.end or line.query
+            if file is None or other is not None:
                 if line == NOTHING:
                     # A client never needs unknown fields to read a response (protocol, "Protocol").
                     continue
-                file = self._only_file(line)
+                self._check_one(line)
+                file = line.add or line.cdf or line.remove
                 if file is None:
-                    other = self._other(line)
-                    if other is not None:
-                        give(other)
+                    actions += self._other(line)
                     continue
-            action = read(line)
+            action = read(line, is_snapshot)
             if isinstance(action, str):
                 raise self._malformed(action)
+            share(action.action)
             self.min_expiration = sooner(self.min_expiration, file.expiration_timestamp)
-            if changes:
+            if not is_snapshot:
                 version = file.version
                 if head.is_view:
                     if version is not None or file.timestamp is None:
@@ -302,34 +332,20 @@ class Answer:
                     continue
                 elif first is not None and version < first:
                     raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
-            give(action)
+            actions.append(action)
 
-    def note(self, files: list[SharedFile]) -> None:
-        """Note ``files``, one of each line: all that ``take`` would do with these lines, but for reading them."""
-        self._number += len(files)
-        for expiration in set(map(_expiration_of, files)):
-            self.min_expiration = sooner(self.min_expiration, expiration)
-
-    def finish(self) -> None:
-        """Raise ``Transient`` if the response must have more lines."""
-        if self.end is None and self._rules.ends_aloud and promises(self._headers, END_STREAM_ACTION):
-            raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
-
-    def _only_file(self, line: Line) -> FileLine | None:
-        return line.add or line.cdf or line.remove if self._only_one(line) in {"add", "cdf", "remove"} else None
-
-    def _only_one(self, line: Line) -> str:
+    def _check_one(self, line: Line) -> None:
         found = [name for name in _KEYS if getattr(line, name) is not None]
-        if len(found) == 1:
-            return found[0]
-        keys = ", ".join(_KEYS[name] for name in found) or "none of them"
-        raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
+        if len(found) != 1:
+            keys = ", ".join(_KEYS[name] for name in found) or "none of them"
+            raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
 
-    def _other(self, line: Line) -> TableAction | None:
+    def _other(self, line: Line) -> list[TableAction]:
+        """Return the action of a line without a file, if it has one that the first lines did not have."""
         head, table = self.head, self._subject.table
         if line.end is not None:
             self._end_of_stream(line.end)
-            return None
+            return []
         action: VersionedMetadata | VersionedProtocol
         if line.metadata is not None:
             metadata = read_metadata(line.metadata, head.response_format, table)
@@ -339,19 +355,19 @@ class Answer:
             action, is_same = VersionedProtocol(line.protocol.version, protocol), protocol == head.protocol
         else:
             raise self._malformed("queryStatus must be the only line")
-        if self._rules.kind is AnswerKind.CHANGES:
+        if self._rules.operation is not Operation.SNAPSHOT:
             last = self._rules.ending_version
-            return None if last is not None and action.version is not None and action.version > last else action
+            return [] if last is not None and action.version is not None and action.version > last else [action]
         if not is_same:
             raise self._malformed(f"a snapshot has one {'protocol' if line.metadata is None else 'metaData'}")
-        return None
+        return []
 
     def _end_of_stream(self, end: EndStreamAction) -> None:
         if end.error_message:
             status = end.http_status_error_code
             error = self._subject.refused(end.error_message, status)
             raise Transient(error) if is_retried(status, negotiates=self._subject.negotiates) else error
-        self.end, self.awaits_files = end, False
+        self.end = end
         self.min_expiration = sooner(self.min_expiration, end.min_url_expiration_timestamp)
 
     def _malformed(self, reason: str) -> ProtocolError:

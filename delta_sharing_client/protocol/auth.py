@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import base64
-import binascii
 import copy
 import dataclasses
 import datetime as dt
@@ -38,6 +37,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
+from delta_sharing_client.protocol.watch import Watch
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     RETRIED_STATUSES,
@@ -57,7 +57,6 @@ _ASSERTION_SECONDS = 120
 _MAX_TOKEN_BYTES = 1 << 20
 _MAX_TOKENS = 64
 _MAX_MESSAGE = 500
-_FETCHING = "Fetching an OAuth token"
 _ASK_FOR_NEW = "ask the data provider for a new profile file"
 
 # The content of a form: a name may have several values.
@@ -246,10 +245,8 @@ class TokenAuth(SharingAuth):
         given, token = self._credentials, _shared_token(self._credentials).token
         known = [] if token is None else [token.value.reveal()]
         if isinstance(given, ClientCredentials) and given.client_secret is not None:
-            known += [
-                *(header.removeprefix("Basic ") for header in _basic_headers(given)),
-                given.client_secret.reveal(),
-            ]
+            known += [header.removeprefix("Basic ") for header in _basic_headers(given)]
+            known.append(given.client_secret.reveal())
         return known
 
     def hint(self) -> str:
@@ -286,8 +283,14 @@ class TokenAuth(SharingAuth):
         raise refused
 
     def _ask(self, header: dict[str, str], form: _Form, deadline: Deadline) -> _Token:
+        # Here, as requests takes a while to import.
+        from delta_sharing_client.protocol.sessions import exchange
+
         asked_at = time.time()
-        response, body = self._post(header, form, deadline)
+        url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
+        watch = Watch(self._options, deadline, "Fetching an OAuth token", None)
+        headers = {"Accept": "application/json", **header}
+        response, body = exchange("POST", url, watch, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
         answer = _decode_token(body)
         status = response.status_code
         if not 200 <= status < 300 or answer is None or not answer.access_token:
@@ -302,20 +305,8 @@ class TokenAuth(SharingAuth):
         try:
             check_sendable(answer.access_token, "The token that the token endpoint of the profile gave")
         except ProfileError as unusable:
-            problem = AuthError(unusable.message, status=status)
-        else:
-            return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
-        raise problem
-
-    def _post(self, header: dict[str, str], form: _Form, deadline: Deadline) -> tuple[requests.Response, bytes]:
-        # Here, as requests takes a while to import.
-        from delta_sharing_client.protocol.sessions import exchange
-
-        url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
-        headers = {"Accept": "application/json", **header}
-        return exchange(
-            "POST", url, self._options, _FETCHING, deadline, limit=_MAX_TOKEN_BYTES, headers=headers, form=form
-        )
+            raise AuthError(unusable.message, status=status) from None
+        return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
 
 
 class _TokenAnswer(msgspec.Struct):
@@ -420,7 +411,7 @@ def _life_of_jwt(text: str, now: float) -> float:
     try:
         part = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (IndexError, ValueError, binascii.Error, RecursionError):
+    except (IndexError, ValueError, RecursionError):
         return _LIFE_IF_UNKNOWN
     ends = claims.get("exp") if isinstance(claims, Mapping) else None
     return _seconds(ends - now) if isinstance(ends, (int, float)) else _LIFE_IF_UNKNOWN

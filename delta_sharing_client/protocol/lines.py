@@ -8,7 +8,6 @@ protocol lets servers add them; ``null`` means absent.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import operator
 import secrets
 from collections.abc import Callable, Iterator
@@ -28,7 +27,6 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     SharedFile,
 )
-from delta_sharing_client.delta.listed import SharedValues
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.body import Block, Refusal, html_page
@@ -152,13 +150,6 @@ class _AddedLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     file: _AddedFile
 
 
-class AnswerKind(enum.Enum):
-    """The content of a response: the files of one snapshot, or the changes of a range of versions."""
-
-    SNAPSHOT = "snapshot"
-    CHANGES = "changes"
-
-
 # === Decoding ===
 
 NOTHING = Line()
@@ -205,12 +196,11 @@ class Lines:
     def __init__(self, subject: Subject, loosened: Loosened) -> None:
         self._subject = subject
         self._loosened = loosened
-        self._count = 0
         self._blank = 0
         self._is_answer = False
 
-    def of(self, block: Block) -> Iterator[Line]:
-        """Return the lines of the next block, ``NOTHING`` for each without known content.
+    def of(self, block: Block, before: int) -> Iterator[Line]:
+        """Return the lines of the next block, ``NOTHING`` for each without known content; ``before`` lines came so far.
 
         Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated one,
         and an error that the server reports in one.
@@ -218,8 +208,7 @@ class Lines:
         decoded = _decoded_at_once(block.text, Line) if SHORTCUTS.lines_at_once else None
         # A line without known content may be an error report, which is visible only in its bytes.
         if decoded is None or (NOTHING in decoded and any(code in block.text for code in _ERROR_CODES)):
-            return self._one_by_one(block)
-        self._count += len(decoded)
+            return self._one_by_one(block, before)
         self._is_answer = self._is_answer or any(line != NOTHING for line in decoded)
         return iter(decoded)
 
@@ -240,24 +229,22 @@ class Lines:
         ]
         if any(size < 0 for size in map(_size_of, files)):
             return []  # the size may stand beside the action
-        self._count += len(files)
         return files
 
-    def _one_by_one(self, block: Block) -> Iterator[Line]:
-        for raw in block.lines:
-            self._count += 1
+    def _one_by_one(self, block: Block, before: int) -> Iterator[Line]:
+        for number, raw in enumerate(block.lines, before + 1):
             try:
                 line = _decode(raw)
             except MALFORMED as error:
-                line = self._second_look(raw, block, error)
+                line = self._second_look(raw, number, block, error)
             if line == NOTHING:
                 self._check_error(raw)
             else:
                 self._is_answer = True
             yield line
 
-    def _second_look(self, raw: bytes, block: Block, problem: Exception) -> Line:
-        text, number = raw.strip(), self._count
+    def _second_look(self, raw: bytes, number: int, block: Block, problem: Exception) -> Line:
+        text = raw.strip()
         if not text:
             self._blank += 1
             if self._blank > _MAX_BLANK_LINES:
@@ -345,11 +332,13 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loos
 
 
 def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
-    """Return the metadata action of a line.
-
-    Raises ``UnsupportedFeatureError`` if the files are not Parquet, ``ProtocolError`` for too many columns.
-    """
-    metadata = _metadata(line, expected, table)
+    """Return the metadata action of a line. Raises ``UnsupportedFeatureError`` if the files are not Parquet, and
+    ``ProtocolError`` for too many columns."""
+    is_delta = expected is ResponseFormat.DELTA
+    metadata = line.delta_metadata if is_delta else _parquet_metadata(line)
+    if metadata is None:
+        wanted = "deltaMetadata" if is_delta else "id and schemaString"
+        raise ProtocolError(f"Expected {wanted} in a metaData line of a {expected.value} response.", table=table)
     provider = metadata.format.provider
     if provider.lower() != "parquet":
         raise UnsupportedFeatureError(
@@ -368,13 +357,9 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
     return metadata
 
 
-def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
-    if expected is ResponseFormat.DELTA:
-        if line.delta_metadata is None:
-            raise ProtocolError("Expected deltaMetadata in a metaData line of a delta response.", table=table)
-        return line.delta_metadata
+def _parquet_metadata(line: MetadataLine) -> Metadata | None:
     if line.id is None or line.schema_string is None:
-        raise ProtocolError("Expected id and schemaString in a metaData line of a parquet response.", table=table)
+        return None
     configuration = line.configuration
     return Metadata(
         id=line.id,
@@ -387,58 +372,42 @@ def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metad
     )
 
 
-class FileReader:
-    """Converts file lines to files. One per response, because its files share equal partition values."""
+def read_delta(line: Line, is_snapshot: bool) -> SharedFile | str:
+    """Return the file of a line in delta format, or a clause saying what is wrong with it."""
+    file = line.file
+    if file is None or (single := file.delta_single_action) is None:
+        return "a delta response wraps its files as file.deltaSingleAction"
+    add, remove, cdc = single.add, single.remove, single.cdc
+    action: FileAction | None = add or remove or cdc
+    another = (add and (remove or cdc)) or (remove and cdc)
+    if is_snapshot and (add is None or another):
+        return "a snapshot holds add actions only"
+    if action is None or another:
+        return "deltaSingleAction must hold exactly one of add, remove and cdc"
+    if (action.size is None or action.size < 0) and file.size is not None:
+        action = msgspec.structs.replace(action, size=file.size)
+    return SharedFile(
+        action, file.id, file.deletion_vector_file_id, file.version, file.timestamp, file.expiration_timestamp
+    )
 
-    def __init__(self, response_format: ResponseFormat, kind: AnswerKind) -> None:
-        self._share = SharedValues()
-        self._kind = kind
-        self.read: Callable[[Line], SharedFile | str] = (
-            self._read_delta if response_format is ResponseFormat.DELTA else self._read_parquet
-        )
-        """Return the file of a line, or a clause saying what is wrong with it."""
 
-    def _read_delta(self, line: Line) -> SharedFile | str:
-        file = line.file
-        if file is None or (single := file.delta_single_action) is None:
-            return "a delta response wraps its files as file.deltaSingleAction"
-        add, remove, cdc = single.add, single.remove, single.cdc
-        action: FileAction
-        if add is not None and remove is None and cdc is None:
-            action = add
-        elif self._kind is AnswerKind.SNAPSHOT:
-            return "a snapshot holds add actions only"
-        elif remove is not None and add is None and cdc is None:
-            action = remove
-        elif cdc is not None and add is None and remove is None:
-            action = cdc
-        else:
-            return "deltaSingleAction must hold exactly one of add, remove and cdc"
-        self._share(action)
-        if (action.size is None or action.size < 0) and file.size is not None:
-            action = msgspec.structs.replace(action, size=file.size)
-        return SharedFile(
-            action, file.id, file.deletion_vector_file_id, file.version, file.timestamp, file.expiration_timestamp
-        )
-
-    def _read_parquet(self, line: Line) -> SharedFile | str:
-        file = line.file or line.add
-        if file is None and self._kind is AnswerKind.SNAPSHOT:
-            return "a snapshot holds files only"
-        is_added = file is not None
-        file = file or line.remove or line.cdf
-        if file is None or file.url is None:
-            return "a parquet response gives each file a url"
-        values = file.partition_values or {}
-        size = -1 if file.size is None else file.size
-        action: FileAction
-        if is_added:
-            action = AddFile(path=file.url, partition_values=values, size=size, stats=file.stats)
-        elif line.remove is not None:
-            action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
-        else:
-            action = AddCdcFile(path=file.url, partition_values=values, size=size)
-        self._share(action)
-        return SharedFile(
-            action, file.id, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
-        )
+def read_parquet(line: Line, is_snapshot: bool) -> SharedFile | str:
+    """Like ``read_delta``, in parquet format."""
+    added = line.file or line.add
+    if added is None and is_snapshot:
+        return "a snapshot holds files only"
+    file = added or line.remove or line.cdf
+    if file is None or file.url is None:
+        return "a parquet response gives each file a url"
+    values = file.partition_values or {}
+    size = -1 if file.size is None else file.size
+    action: FileAction
+    if added is not None:
+        action = AddFile(path=file.url, partition_values=values, size=size, stats=file.stats)
+    elif line.remove is not None:
+        action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
+    else:
+        action = AddCdcFile(path=file.url, partition_values=values, size=size)
+    return SharedFile(
+        action, file.id, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
+    )

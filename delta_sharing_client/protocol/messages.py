@@ -16,6 +16,7 @@ from delta_sharing_client.options import FileIdHash, ResponseFormat
 from delta_sharing_client.redact import scrub
 
 CAPABILITIES_HEADER = "delta-sharing-capabilities"
+ASYNCHRONOUS = "asyncquery"
 END_STREAM_ACTION = "includeendstreamaction"
 """The last line of the response is an ``EndStreamAction``."""
 CHANGES_OF_VIEWS = "cdfonviews"
@@ -28,26 +29,17 @@ FILE_ID_HASH_HEADER = "fileidhash"
 
 
 def capabilities(
-    formats: Sequence[ResponseFormat],
-    reader_features: Sequence[str] = (),
-    *,
-    end_stream_action: bool = False,
-    asynchronous: bool = False,
-    changes_of_views: bool = False,
+    formats: Sequence[ResponseFormat], reader_features: Sequence[str], flags: Mapping[str, bool] | None = None
 ) -> dict[str, str]:
     """Return the capabilities header: lower case, without spaces, because servers differ in how strictly they parse it.
 
-    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only with delta.
+    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only with delta; ``flags`` tells which
+    other capabilities are wanted.
     """
     parts = [f"responseformat={','.join(f.value for f in formats)}"]
     if ResponseFormat.DELTA in formats and reader_features:
         parts.append(f"readerfeatures={','.join(reader_features).lower()}")
-    if asynchronous:
-        parts.append("asyncquery=true")
-    if end_stream_action:
-        parts.append(f"{END_STREAM_ACTION}=true")
-    if changes_of_views:
-        parts.append(f"{CHANGES_OF_VIEWS}=true")
+    parts += [f"{name}=true" for name, wanted in (flags or {}).items() if wanted]
     return {CAPABILITIES_HEADER: ";".join(parts)}
 
 

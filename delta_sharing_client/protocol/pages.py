@@ -14,7 +14,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable, Generator, Hashable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from delta_sharing_client.delta.actions import (
     SharedFile,
@@ -22,6 +22,7 @@ from delta_sharing_client.delta.actions import (
     VersionedMetadata,
     VersionedProtocol,
 )
+from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.listed import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
@@ -29,10 +30,7 @@ from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashe
 from delta_sharing_client.protocol.answers import Answer, AnswerRules, TableHead, sooner
 from delta_sharing_client.protocol.body import Refusal, in_bulk, split_blocks
 from delta_sharing_client.protocol.lines import (
-    AnswerKind,
     EndStreamAction,
-    Line,
-    Lines,
     QueryStatus,
     Subject,
 )
@@ -43,9 +41,6 @@ from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient
-
-if TYPE_CHECKING:
-    import requests
 
 MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
@@ -65,26 +60,16 @@ _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|t
 class Pages:
     """All pages of a response. ``head`` is the same for every page; the rest is known once ``actions`` is exhausted.
 
-    Parameters
-    ----------
-    transport, rules:
-        The server, and the requirements for the response.
-    make_request:
-        Makes the request for a page from its token; ``None`` is the first page.
-    make_status_request:
-        Makes the request for a page of an asynchronous query, from query id and page token.
-    interrupt:
-        What ``break_off`` sets; may be shared by several responses.
-    negotiates:
-        As in ``retry.is_retried``, for the request until it has a response.
+    ``make_request`` makes the request for a page from its token (``None`` is the first page), and from the id of an
+    asynchronous query that runs. ``interrupt`` is what ``break_off`` sets; several responses may share it.
+    ``negotiates`` as in ``retry.is_retried``, for the request until it has a response.
     """
 
     def __init__(
         self,
         transport: Transport,
         rules: AnswerRules,
-        make_request: Callable[[str | None], Request],
-        make_status_request: Callable[[str, str | None], Request],
+        make_request: Callable[[str | None, str | None], Request],
         interrupt: Interrupt | None = None,
         *,
         negotiates: bool = False,
@@ -97,10 +82,9 @@ class Pages:
         self._loosened = Loosened(f"Querying {rules.table}")
         self._count = 0
         self._make_request = make_request
-        self._make_status_request = make_status_request
         self._query_id: str | None = None
         self._page = self._open(None, negotiates=negotiates)
-        self.head = self._page.answer.head
+        self.head = self._page.head
 
     def close(self) -> None:
         """Close the response without reading the rest."""
@@ -116,7 +100,7 @@ class Pages:
     def actions(self) -> Generator[list[TableAction], None, None]:
         """Yield the actions of all pages, in batches as they arrive.
 
-        Raises as ``Page.actions``, and ``TransportError`` for an interrupted stream that cannot be resumed.
+        Raises as ``Answer.actions``, and ``TransportError`` for an interrupted stream that cannot be resumed.
         """
         token: str | None = None
         number = 1
@@ -125,14 +109,15 @@ class Pages:
             while True:
                 before = self._count
                 yield from self._resumed(token)
-                end = self._page.answer.end or EndStreamAction()
-                self._note(end, self._page.answer.min_expiration)
+                end = self._page.end or EndStreamAction()
+                self.refresh_token = end.refresh_token or self.refresh_token
+                self.min_url_expiration = sooner(self.min_url_expiration, self._page.min_expiration)
                 token = tokens.next(end.next_page_token, is_empty=self._count == before)
                 if token is None:
                     return
                 number += 1
                 self._page = self._open(token)
-                self._check_same(self._page.answer.head, f"Page {number}")
+                self._check_same(self._page.head, f"Page {number}")
         finally:
             self.close()
 
@@ -143,7 +128,7 @@ class Pages:
         that the request needs, and a logical file is the same in both. Every file is returned once. If a hint excluded
         different files in the two responses, there may be more files than necessary, never fewer.
         """
-        of_snapshot = self._rules.kind is AnswerKind.SNAPSHOT
+        of_snapshot = self._rules.operation is Operation.SNAPSHOT
         handed_out = _Files(str(self._rules.table), self.head.version) if of_snapshot else _Changes()
         tries, failed_at = self._transport.tries(), self._count
         while True:
@@ -172,32 +157,27 @@ class Pages:
             handed_out.begin_again()
             self._page = self._open(token)
             try:
-                self._check_same(self._page.answer.head, "The response asked for again")
+                self._check_same(self._page.head, "The response asked for again")
             except ProtocolError as changed:
                 raise TransportError(
                     f"The response broke off, and the table has changed since: {changed.message} Read again.",
                     table=str(self._rules.table),
                 ) from None
 
-    def _open(self, token: str | None, *, negotiates: bool = False) -> Page:
-        request = (
-            self._make_request(token) if self._query_id is None else self._make_status_request(self._query_id, token)
-        )
-        page = self._attempts(dataclasses.replace(request, negotiates=negotiates))
+    def _open(self, token: str | None, *, negotiates: bool = False) -> Answer:
+        page = self._asked(token, negotiates=negotiates)
         wait = _FIRST_POLL
-        while (status := page.answer.status) is not None:
+        while (status := page.status) is not None:
             self._query_id = self._running(status)
             # The wait ends with 'total_timeout', and the next poll raises.
-            self._interrupt.sleep(self._transport.within(wait))
+            self._interrupt.sleep(self._transport.deadline.within(wait))
             wait = min(wait * 1.5, _LONGEST_POLL)
-            page = self._attempts(self._make_status_request(self._query_id, token))
+            page = self._asked(token)
         return page
 
-    def _attempts(self, request: Request) -> Page:
-        transport = self._transport
-        return transport.repeat(
-            lambda: Page(transport, request, transport.attempt(request), self._rules, self._loosened)
-        )
+    def _asked(self, token: str | None, *, negotiates: bool = False) -> Answer:
+        request = dataclasses.replace(self._make_request(token, self._query_id), negotiates=negotiates)
+        return self._transport.repeat(lambda: ask_once(self._transport, request, self._rules, self._loosened))
 
     def _running(self, status: QueryStatus) -> str:
         table = str(self._rules.table)
@@ -224,88 +204,29 @@ class Pages:
                     version=self.head.version,
                 )
 
-    def _note(self, end: EndStreamAction, expires: int | None) -> None:
-        if end.refresh_token:
-            self.refresh_token = end.refresh_token
-        self.min_url_expiration = sooner(self.min_url_expiration, expires)
 
-
-class Page:
-    """One HTTP response: its head is read, ``actions`` streams the rest, ``answer`` checks it."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        request: Request,
-        response: requests.Response,
-        rules: AnswerRules,
-        loosened: Loosened,
-    ) -> None:
-        subject = Subject(
-            doing=request.doing,
-            table=str(rules.table),
-            secrets=transport.secrets,
-            status=response.status_code,
-            content_type=response.headers.get("Content-Type", "no content type"),
-            negotiates=request.negotiates,
-        )
-        self.answer = Answer(subject, rules, response.headers, loosened)
-        self._decoder = Lines(subject, loosened)
-        self._give_up: Callable[[], None] = response.close
-        self._blocks = split_blocks(in_bulk(transport.chunks(response, request)))
-        # Of the current block, its files, or the remaining lines.
-        self._added: list[SharedFile] = []
-        self._lines: Iterator[Line] = iter(())
-        try:
-            self.answer.begin(iter(self._line, None))
-            if self.answer.status is None:
-                check_file_id_hash(request.headers, response.headers, request.doing, subject.table)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the connection; needed only before ``actions`` is exhausted."""
-        self._give_up()
-        # Release the response here and not in a finalizer, because Python loses a Ctrl-C that arrives while a finalizer
-        # runs.
-        self._give_up, self._blocks, self._lines = lambda: None, iter(()), iter(())
-
-    def actions(self) -> Iterator[list[TableAction]]:
-        """Yield the actions after the head, in order, in batches as they arrive.
-
-        Raises ``Transient`` if the response ends early, and the errors of ``Lines.of`` and ``Answer.take``; each after
-        the actions of the lines before.
-        """
-        while True:
-            actions: list[TableAction] = [*self._added]
-            self.answer.note(self._added)
-            try:
-                self.answer.take(self._lines, actions.append)
-            except Exception:
-                if actions:
-                    yield actions
-                raise
-            if actions:
-                yield actions
-            if not self._go_on():
-                break
-        self.answer.finish()
-
-    def _line(self) -> Line | None:
-        while True:
-            line = next(self._lines, None)
-            if line is not None or not self._go_on():
-                return line
-
-    def _go_on(self) -> bool:
-        """Go to the next block; return whether there is one."""
-        block = next(self._blocks, None)
-        if block is None:
-            return False
-        self._added = self._decoder.added(block) if self.answer.awaits_files else []
-        self._lines = iter(()) if self._added else self._decoder.of(block)
-        return True
+def ask_once(transport: Transport, request: Request, rules: AnswerRules, loosened: Loosened) -> Answer:
+    """Send ``request`` once, and return the response, of which the head is read; errors as in ``Transport.attempt`` and
+    ``Answer``."""
+    response = transport.attempt(request)
+    subject = Subject(
+        doing=request.doing,
+        table=str(rules.table),
+        secrets=transport.secrets,
+        status=response.status_code,
+        content_type=response.headers.get("Content-Type", "no content type"),
+        negotiates=request.negotiates,
+    )
+    blocks = split_blocks(in_bulk(transport.chunks(response, request)))
+    answer = Answer(subject, rules, response.headers, loosened, blocks, response.close)
+    try:
+        answer.begin()
+        if answer.status is None:
+            check_file_id_hash(request.headers, response.headers, request.doing, subject.table)
+    except BaseException:
+        answer.close()
+        raise
+    return answer
 
 
 class _Files:
@@ -315,13 +236,13 @@ class _Files:
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
         self._hashes, self._second_hashes = array.array("q"), array.array("q")
-        self._before: Fingerprints | None = None
-        self._again = ListedFiles(table, version)
+        self._before = Fingerprints()
+        self._again: ListedFiles | None = None
 
     def begin_again(self) -> None:
-        self._before = Fingerprints()
         # If two files had one id, both would be skipped.
         self._again = ListedFiles(self._table, self._version)
+        self._before = Fingerprints()
         self._before.add(self._hashes, self._second_hashes)
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
@@ -330,7 +251,7 @@ class _Files:
         names = list(map(_id_of, files))
         if not all(names):
             names = [file.file_id or without_query(file.action.path) for file in files]
-        if self._before is not None:
+        if self._again is not None:
             self._again.new(actions)
             # A file that is skipped by mistake would be missing, so both hashes are compared.
             new = self._before.get(hashes(names)) != second_hashes(names)

@@ -203,12 +203,9 @@ class Profile:
         ----------
         source:
             A path (``str`` or ``PathLike``, also relative), a URL that fsspec opens, an open file (which stays open),
-            the
-            profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the path, URL or JSON text in
-            the
-            environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token, an assertion or a private key may be
-            a
-            function.
+            the profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the path, URL or JSON text
+            in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token, an assertion or a private key
+            may be a function.
         options:
             Proxy, certificates and timeouts for a profile that is at an https URL.
 
@@ -369,19 +366,17 @@ def _what_else(content: object) -> str | None:
 
 
 def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
+    read = _Fields(fields, where)
     version = fields.get("shareCredentialsVersion")
     if version is None:
         raise ProfileError(f"The profile {where} has no 'shareCredentialsVersion'; expected 1 or 2.")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ProfileError(
-            f"'shareCredentialsVersion' of the profile {where} is {told(version, _NUMBER)}; expected 1 or 2."
-        )
+        raise read.wrong("shareCredentialsVersion", told(version, _NUMBER), "1 or 2")
     if version > NEWEST_VERSION:
         raise ProfileError(
             f"The profile {where} has 'shareCredentialsVersion' {version}, this package reads up to {NEWEST_VERSION}; "
             "upgrade delta-sharing-client."
         )
-    read = _Fields(fields, where)
     endpoint = _http_url(read, "endpoint")
     if version == 1:
         return Profile(endpoint, _bearer(read), version)
@@ -400,10 +395,8 @@ def _bearer(read: _Fields) -> BearerToken:
     try:
         end = None if expires is None else parse_instant(expires)
     except ValueError:
-        raise ProfileError(
-            f"'expirationTime' of the profile {read.where} is {told(expires, _TIME)}; expected an ISO-8601 "
-            "timestamp such as 2030-01-01T00:00:00Z."
-        ) from None
+        expected = "an ISO-8601 timestamp such as 2030-01-01T00:00:00Z"
+        raise read.wrong("expirationTime", told(expires, _TIME), expected) from None
     return BearerToken(read.secret("bearerToken"), end)
 
 
@@ -414,10 +407,8 @@ def _basic(read: _Fields) -> BasicLogin:
 def _client_credentials(read: _Fields) -> ClientCredentials:
     method = read.optional_text("tokenEndpointAuthMethod")
     if method not in (None, "client_secret_basic", "client_secret_post"):
-        raise ProfileError(
-            f"'tokenEndpointAuthMethod' of the profile {read.where} is {told(method, _WORD)}; expected "
-            "'client_secret_basic' or 'client_secret_post'."
-        )
+        expected = "'client_secret_basic' or 'client_secret_post'"
+        raise read.wrong("tokenEndpointAuthMethod", told(method, _WORD), expected)
     federated = any(read.fields.get(name) is not None for name in ("clientAssertion", "clientAssertionFile"))
     return ClientCredentials(
         token_endpoint=_token_endpoint(read),
@@ -436,10 +427,8 @@ def _private_key_jwt(outer: _Fields) -> PrivateKeyJwt:
     key = read.inner("privateKey")
     algorithm = key.optional_text("algorithm") or "RS256"
     if algorithm not in _JWT_ALGORITHMS:
-        raise ProfileError(
-            f"'algorithm' of the profile {key.where} is {told(algorithm, _ALGORITHM)}; expected one of "
-            f"{', '.join(map(repr, _JWT_ALGORITHMS))}."
-        )
+        expected = f"one of {', '.join(map(repr, _JWT_ALGORITHMS))}"
+        raise key.wrong("algorithm", told(algorithm, _ALGORITHM), expected)
     return PrivateKeyJwt(
         token_endpoint=_token_endpoint(read, _http_url(outer, "endpoint")),
         client_id=read.text("clientId"),
@@ -502,13 +491,15 @@ class _Fields:
     fields: Mapping[str, Any]
     where: str
 
+    def wrong(self, name: str, found: str, expected: str) -> ProfileError:
+        return ProfileError(f"'{name}' of the profile {self.where} is {found}; expected {expected}.")
+
     def text(self, name: str) -> str:
         value = self.fields.get(name)
         if value is None:
             raise ProfileError(f"The profile {self.where} has no '{name}'; download it again from the provider.")
         if not isinstance(value, str) or not value.strip():
-            found = "blank" if isinstance(value, str) else f"a {type(value).__name__}"
-            raise ProfileError(f"'{name}' of the profile {self.where} is {found}; expected text.")
+            raise self.wrong(name, "blank" if isinstance(value, str) else f"a {type(value).__name__}", "text")
         return value.strip()
 
     def optional_text(self, name: str) -> str | None:
@@ -535,5 +526,5 @@ class _Fields:
     def inner(self, name: str) -> _Fields:
         value = self.fields.get(name)
         if not isinstance(value, Mapping):
-            raise ProfileError(f"'{name}' of the profile {self.where} is missing or not a JSON object; expected one.")
+            raise self.wrong(name, "missing or not a JSON object", "one")
         return _Fields(value, f"{self.where} (in '{name}')")

@@ -5,24 +5,27 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, TypeVar, Union
 
 from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
-from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import AnswerRules, TableHead
-from delta_sharing_client.protocol.lines import AnswerKind
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.messages import capabilities, file_id_hash
+from delta_sharing_client.protocol.messages import (
+    ASYNCHRONOUS,
+    CHANGES_OF_VIEWS,
+    END_STREAM_ACTION,
+    capabilities,
+    file_id_hash,
+)
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.pages import Page, Pages
+from delta_sharing_client.protocol.pages import Pages, ask_once
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.transport import Request
+from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.retry import NOT_IMPLEMENTED
 
@@ -31,64 +34,39 @@ _MAX_INT64 = 2**63 - 1
 
 _Formats = tuple[ResponseFormat, ...]
 T = TypeVar("T")
-QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueryRequest:
-    """A query of a snapshot, or of the data changes since ``starting_version``; contradictions are a ``UsageError``.
+class _Query:
+    """What both kinds have: a range, and whether to request changes of the protocol inside it, in delta format."""
 
-    Parameters
-    ----------
-    json_predicate_hints:
-        A condition as JSON text by which the server may omit files ("JSON predicates for Filtering").
-    limit_hint:
-        The number of rows that are enough. Omitted if it exceeds the protocol's Int32.
-    version, timestamp:
-        The snapshot to read; at most one of them. ``timestamp`` is ISO 8601.
-    starting_version, ending_version:
-        A range of versions, inclusive; files after ``ending_version`` are dropped if the server sends them.
-    max_files:
-        Files per page of the response; pages are joined anyway.
-    include_refresh_token:
-        Request a token that renews URLs of the same snapshot. Sent only if the protocol allows it: for the latest
-        snapshot.
-    refresh_token:
-        Renew the URLs of the snapshot of this token.
-    include_historical_protocol:
-        Request protocol changes inside a range of versions (responses in delta format).
-    asynchronous:
-        Let the server compute the response while we poll, for tables that take long.
+    starting_version: int | None = None
+    ending_version: int | None = None
+    include_historical_protocol: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("version", "starting_version", "ending_version"):
+            check_version(name, getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRequest(_Query):
+    """A query of a snapshot, or of the data changes in a range of versions. ``UsageError`` for a version that is none.
+
+    At most one of ``version``, ``timestamp`` (in the protocol's format), ``starting_version`` and ``refresh_token``
+    (of the snapshot whose URLs are renewed) is given. Files after ``ending_version`` are dropped if the server sends
+    them. By ``json_predicate_hints`` the server may omit files ("JSON predicates for Filtering"); ``limit_hint`` rows
+    are enough. A token for new URLs is requested where the protocol allows it: for the latest snapshot. An
+    ``asynchronous`` query is computed while we poll, for tables that take long.
     """
 
     json_predicate_hints: str | None = None
     limit_hint: int | None = None
     version: int | None = None
     timestamp: str | None = None
-    starting_version: int | None = None
-    ending_version: int | None = None
-    max_files: int | None = None
-    include_refresh_token: bool = True
     refresh_token: str | None = dataclasses.field(default=None, repr=False)
-    include_historical_protocol: bool = True
     asynchronous: bool = False
-
-    def __post_init__(self) -> None:
-        _check_json_hints(self.json_predicate_hints)
-        for name in ("limit_hint", "version", "starting_version", "ending_version"):
-            check_number(name, getattr(self, name), least=0)
-        check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
-        if self.timestamp is not None:
-            object.__setattr__(self, "timestamp", to_instant(self.timestamp, "timestamp"))
-        check_one_of(
-            refresh_token=self.refresh_token,
-            version=self.version,
-            timestamp=self.timestamp,
-            starting_version=self.starting_version,
-        )
-        if self.ending_version is not None and self.starting_version is None:
-            raise UsageError("'ending_version' needs 'starting_version'; pass both.")
-        _check_range(self.starting_version, self.ending_version)
+    of_view: ClassVar[bool] = False
 
     @property
     def is_latest(self) -> bool:
@@ -96,15 +74,15 @@ class QueryRequest:
         return self.version is None and self.timestamp is None and self.starting_version is None
 
     @property
-    def kind(self) -> AnswerKind:
-        """The content of the response."""
-        return AnswerKind.SNAPSHOT if self.starting_version is None else AnswerKind.CHANGES
+    def operation(self) -> Operation:
+        """What is read."""
+        return Operation.SNAPSHOT if self.starting_version is None else Operation.STREAMING
 
     def body(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, object]:
         """Return the JSON body for a page: everything is repeated except fields about the refresh token."""
         historical = self.starting_version is not None and ResponseFormat.DELTA in formats
         first = page_token is None
-        fields: dict[str, object | None] = {
+        fields = {
             "jsonPredicateHints": self.json_predicate_hints,
             "limitHint": self.limit_hint if (self.limit_hint or 0) <= _MAX_INT32 else None,
             "version": self.version,
@@ -112,82 +90,52 @@ class QueryRequest:
             "startingVersion": self.starting_version,
             "endingVersion": self.ending_version,
             "includeHistoricalProtocol": True if historical and self.include_historical_protocol else None,
-            "maxFiles": self.max_files,
             "pageToken": page_token,
-            "includeRefreshToken": True if first and self.is_latest and self.include_refresh_token else None,
+            "includeRefreshToken": True if first and self.is_latest else None,
             "refreshToken": self.refresh_token if first else None,
         }
-        return {key: value for key, value in fields.items() if value is not None}
+        return _given(fields)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesQuery:
-    """A query of the change data feed. ``UsageError`` if it contradicts itself.
+class ChangesQuery(_Query):
+    """A query of the change data feed. ``UsageError`` for a version that is none.
 
-    Parameters
-    ----------
-    starting_version, starting_timestamp:
-        First version, inclusive; exactly one of them. Timestamps are ISO 8601.
-    ending_version, ending_timestamp:
-        Last version, inclusive; at most one of them, none for the latest.
-    max_files:
-        Files per page of the response; pages are joined anyway.
-    include_historical_protocol:
-        Request changes of the protocol inside the range, for responses in delta format.
-    of_view:
-        State that the changes of a view, which have no versions, are accepted too.
+    It has one start and at most one end, both inclusive: versions, or timestamps in the protocol's format. ``of_view``
+    states that the changes of a view, which have no versions, are accepted too.
     """
 
-    starting_version: int | None = None
     starting_timestamp: str | None = None
-    ending_version: int | None = None
     ending_timestamp: str | None = None
-    max_files: int | None = None
-    include_historical_protocol: bool = True
     of_view: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("starting_version", "ending_version"):
-            check_number(name, getattr(self, name), least=0)
-        check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
-        for name in ("starting_timestamp", "ending_timestamp"):
-            if getattr(self, name) is not None:
-                up = name == "starting_timestamp"
-                object.__setattr__(self, name, to_instant(getattr(self, name), name, up=up))
-        check_one_of(starting_version=self.starting_version, starting_timestamp=self.starting_timestamp)
-        check_one_of(ending_version=self.ending_version, ending_timestamp=self.ending_timestamp)
-        if self.starting_version is None and self.starting_timestamp is None:
-            raise UsageError("A change feed needs a start: pass starting_version or starting_timestamp.")
-        _check_range(self.starting_version, self.ending_version)
+    version: ClassVar[None] = None
+    asynchronous: ClassVar[bool] = False
+    operation: ClassVar[Operation] = Operation.CHANGES
 
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
         """Return the parameters of the query string for a page."""
         historical = self.include_historical_protocol and ResponseFormat.DELTA in formats
-        fields: dict[str, object | None] = {
+        fields = {
             "startingVersion": self.starting_version,
             "startingTimestamp": self.starting_timestamp,
             "endingVersion": self.ending_version,
             "endingTimestamp": self.ending_timestamp,
             "includeHistoricalMetadata": "true",
             "includeHistoricalProtocol": "true" if historical else None,
-            "maxFiles": self.max_files,
             "pageToken": page_token,
         }
-        return {key: str(value) for key, value in fields.items() if value is not None}
+        return {key: str(value) for key, value in _given(fields).items()}
+
+
+TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class TableAnswer:
-    """A response whose head was read and whose actions are streamed.
+    """A response whose head was read and whose ``actions`` are streamed, in ``blocks`` as they arrive or one by one.
 
-    Attributes
-    ----------
-    head:
-        The first lines and headers.
-    blocks, actions:
-        The files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions. They can be
-        consumed once, one by one or in batches as they arrive.
-        They raise if the response is incomplete, malformed or reports an error, so only an exhausted iterator is a
-        complete response.
+    They are the files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions, and can
+    be consumed once. They raise if the response is incomplete, malformed or reports an error, so only an exhausted
+    iterator is a complete response.
     """
 
     def __init__(self, pages: Pages) -> None:
@@ -232,176 +180,121 @@ def table_metadata(
     operation: Operation = Operation.SNAPSHOT,
     negotiates: bool = False,
 ) -> TableHead:
-    """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp`` (ISO 8601).
+    """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp``.
 
     With ``AUTO`` the server chooses the format. A table without URL access is described as well (``access_modes``).
     ``negotiates`` as in ``retry.is_retried``. Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
-    check_number("version", version, least=0)
-    check_one_of(version=version, timestamp=timestamp)
-    timestamp = None if timestamp is None else to_instant(timestamp, "timestamp")
+    check_version("version", version)
     features = reader_features(operation)
 
     def ask(formats: _Formats, negotiated: bool) -> TableHead:
         request = rest.metadata_request(table, capabilities(formats, features), version, timestamp)
-        return _head(rest, table, dataclasses.replace(request, negotiates=negotiated), formats, version)
+        request = dataclasses.replace(request, negotiates=negotiated)
+        rules = AnswerRules(
+            table=table, operation=Operation.SNAPSHOT, formats=formats, version=version, lists_files=False
+        )
+        within = rest.operation()
+        return within.repeat(lambda: _head(within, request, rules))
 
     return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET), negotiates)
 
 
-def _head(rest: RestClient, table: TableName, request: Request, formats: _Formats, version: int | None) -> TableHead:
-    rules = AnswerRules(
-        table=table,
-        kind=AnswerKind.SNAPSHOT,
-        formats=formats,
-        version=version,
-        needs_url_access=False,
-        ends_aloud=False,
-    )
-    transport = rest.operation()
-
-    def attempt() -> TableHead:
-        loosened = Loosened(request.doing)
-        page = Page(transport, request, transport.attempt(request), rules, loosened)
-        try:
-            if page.answer.status is not None or next(page.actions(), None) is not None:
-                raise ProtocolError(
-                    f"{request.doing}: expected a protocol and a metaData line, found more.", table=str(table)
-                )
-            return page.answer.head
-        finally:
-            page.close()
-            loosened.tell()
-
-    return transport.repeat(attempt)
+def _head(transport: Transport, request: Request, rules: AnswerRules) -> TableHead:
+    loosened = Loosened(request.doing)
+    answer = ask_once(transport, request, rules, loosened)
+    try:
+        if answer.status is not None or next(answer.actions(), None) is not None:
+            raise ProtocolError(
+                f"{request.doing}: expected a protocol and a metaData line, found more.", table=request.table
+            )
+        return answer.head
+    finally:
+        answer.close()
+        loosened.tell()
 
 
 def query_table(
     rest: RestClient,
     table: TableName,
-    request: QueryRequest | None = None,
-    *,
-    response_format: ResponseFormat = ResponseFormat.AUTO,
-) -> TableAnswer:
-    """Query the files of a snapshot (by default the latest), or the data changes of a range of versions.
-
-    ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
-    servers that do not know it. (The protocol allows two formats in one query, but common servers refuse that.) This
-    function and ``actions`` raise the errors of ``RestClient``, and ``UnsupportedFeatureError`` for a table without URL
-    access or a response of a newer protocol.
-    """
-    wanted = request or QueryRequest()
-    key = uuid.uuid4().hex if wanted.asynchronous else None
-
-    def ask(formats: _Formats, negotiates: bool, asked: QueryRequest) -> TableAnswer:
-        try:
-            return _query(rest, table, asked, formats, {} if key is None else {"idempotencyKey": key}, negotiates)
-        except RequestError as error:
-            # The specification has idempotencyKey, the reference server's messages have idempotency_key.
-            if key is None or error.status != 400 or "idempotency_key" not in error.message:
-                raise
-            return _query(rest, table, asked, formats, {"idempotency_key": key}, negotiates)
-
-    def ask_either(formats: _Formats, negotiates: bool) -> TableAnswer:
-        return _with_history(wanted, lambda asked: ask(formats, negotiates, asked))
-
-    return _negotiated(ask_either, response_format)
-
-
-def query_changes(
-    rest: RestClient,
-    table: TableName,
-    request: ChangesQuery,
+    query: TableQuery | None = None,
     *,
     response_format: ResponseFormat = ResponseFormat.AUTO,
     interrupt: Interrupt | None = None,
 ) -> TableAnswer:
-    """Query the change data feed; parameters and errors as in ``query_table``. ``interrupt`` ends it, like
-    ``break_off``.
+    """Query a snapshot (by default the latest), the data changes of a range of versions, or the change data feed.
+
+    ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
+    servers that do not know it. (The protocol allows two formats in one query, but common servers refuse that.)
+    ``interrupt`` ends the response, like ``break_off``. This function and ``actions`` raise the errors of
+    ``RestClient``, and ``UnsupportedFeatureError`` for a table without URL access or a response of a newer protocol.
     """
+    asked = query or QueryRequest()
+    key = {"idempotencyKey": uuid.uuid4().hex} if asked.asynchronous else {}
+    return _negotiated(
+        lambda formats, negotiates: _asked(rest, table, asked, formats, negotiates, key, interrupt), response_format
+    )
 
-    def ask(formats: _Formats, negotiates: bool) -> TableAnswer:
-        return _with_history(request, lambda asked: _changes(rest, table, asked, formats, interrupt, negotiates))
 
-    return _negotiated(ask, response_format)
-
-
-def _changes(
+def _asked(
     rest: RestClient,
     table: TableName,
-    request: ChangesQuery,
+    query: TableQuery,
     formats: _Formats,
-    interrupt: Interrupt | None,
     negotiates: bool,
+    key: dict[str, str],
+    interrupt: Interrupt | None,
 ) -> TableAnswer:
-    features = reader_features(Operation.CHANGES)
-    headers = capabilities(formats, features, end_stream_action=True, changes_of_views=request.of_view)
-    ids = file_id_hash(rest.options.file_id_hash)
-    rules = AnswerRules(
-        table=table,
-        kind=AnswerKind.CHANGES,
-        formats=formats,
-        starting_version=request.starting_version,
-        ending_version=request.ending_version,
-        may_be_view=request.of_view,
-    )
-    return TableAnswer(
-        Pages(
-            rest,
-            rules,
-            lambda token: rest.changes_request(table, headers | ids, request.params(token, formats)),
-            lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
-            interrupt,
-            negotiates=negotiates,
-        )
-    )
+    """Send ``query``, and again in other words if the server does not know one of them."""
+    try:
+        return _query(rest, table, query, formats, negotiates, key, interrupt)
+    except RequestError as error:
+        if error.status != 400:
+            raise
+        if query.include_historical_protocol and "includehistoricalprotocol" in (error.server_message or "").lower():
+            query = dataclasses.replace(query, include_historical_protocol=False)
+        elif "idempotencyKey" in key and "idempotency_key" in error.message:
+            # The specification has idempotencyKey, the reference server's messages have idempotency_key.
+            key = {"idempotency_key": key["idempotencyKey"]}
+        else:
+            raise
+    return _asked(rest, table, query, formats, negotiates, key, interrupt)
 
 
 def _query(
     rest: RestClient,
     table: TableName,
-    wanted: QueryRequest,
+    query: TableQuery,
     formats: _Formats,
-    idempotency_key: dict[str, str],
     negotiates: bool,
+    key: dict[str, str],
+    interrupt: Interrupt | None,
 ) -> TableAnswer:
-    operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
-    features = reader_features(operation)
-    headers = capabilities(formats, features, end_stream_action=True, asynchronous=wanted.asynchronous)
+    flags = {ASYNCHRONOUS: query.asynchronous, END_STREAM_ACTION: True, CHANGES_OF_VIEWS: query.of_view}
+    headers = capabilities(formats, reader_features(query.operation), flags)
     ids = file_id_hash(rest.options.file_id_hash)
     rules = AnswerRules(
         table=table,
-        kind=wanted.kind,
+        operation=query.operation,
         formats=formats,
-        version=wanted.version,
-        starting_version=wanted.starting_version,
-        ending_version=wanted.ending_version,
+        version=query.version,
+        starting_version=query.starting_version,
+        ending_version=query.ending_version,
+        may_be_view=query.of_view,
     )
 
-    def status_body(token: str | None) -> dict[str, object]:
-        fields = {"maxFiles": wanted.max_files, "pageToken": token}
-        return {name: value for name, value in fields.items() if value is not None}
+    def make_request(token: str | None, query_id: str | None) -> Request:
+        if query_id is not None:
+            return rest.query_status_request(table, headers, query_id, _given({"pageToken": token}))
+        if isinstance(query, ChangesQuery):
+            return rest.changes_request(table, headers | ids, query.params(token, formats))
+        return rest.query_request(table, headers | ids, query.body(token, formats) | key)
 
-    return TableAnswer(
-        Pages(
-            rest,
-            rules,
-            lambda token: rest.query_request(table, headers | ids, {**wanted.body(token, formats), **idempotency_key}),
-            lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),
-            negotiates=negotiates,
-        )
-    )
+    return TableAnswer(Pages(rest, rules, make_request, interrupt, negotiates=negotiates))
 
 
-def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:
-    """Send the query with ``includeHistoricalProtocol``, and again without it if the server does not know it."""
-    try:
-        return ask(request)
-    except RequestError as error:
-        said = (error.server_message or "").lower()
-        if error.status != 400 or "includehistoricalprotocol" not in said:
-            raise
-    return ask(dataclasses.replace(request, include_historical_protocol=False))
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _negotiated(
@@ -431,35 +324,7 @@ def _negotiated(
     return ask(first, negotiates)
 
 
-def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:
-    """Raise ``UsageError`` unless ``value`` is ``None`` or an integer (not a bool) in the range."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"'{name}' must be a whole number from {least} to {most}, found {value!r}.")
-
-
-def check_one_of(**values: object) -> None:
-    """Raise ``UsageError`` if more than one of ``values`` is given."""
-    given = [f"'{name}'" for name, value in values.items() if value is not None]
-    if len(given) > 1:
-        names = ", ".join(f"'{name}'" for name in values)
-        raise UsageError(f"Only one of {names} can be given, found {' and '.join(given)}.")
-
-
-def _check_range(start: int | None, end: int | None) -> None:
-    if start is not None and end is not None and start > end:
-        raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
-
-
-def _check_json_hints(text: object) -> None:
-    if text is None:
-        return
-    try:
-        tree = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        tree = None
-    if not isinstance(tree, dict) or "op" not in tree:
-        raise UsageError(
-            "'json_predicate_hints' must be JSON text of one operation: an object with the keys 'op' and 'children'."
-        )
+def check_version(name: str, value: object) -> None:
+    """Raise ``UsageError`` unless ``value`` is ``None`` or an integer (not a bool) that a version can be."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INT64):
+        raise UsageError(f"'{name}' must be a whole number from 0 to {_MAX_INT64}, found {value!r}.")

@@ -94,8 +94,7 @@ class RestClient(Transport):
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""
-        items = self._list(("shares",), ShareItem, "Listing the shares")
-        return [_share(item) for item in items]
+        return [_share(item) for item in self._list(("shares",), ShareItem, "Listing the shares")]
 
     def get_share(self, share: str) -> Share:
         """Get Share."""
@@ -164,7 +163,7 @@ class RestClient(Transport):
         """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``;
         ``negotiates`` as in ``retry.is_retried``."""
         doing = f"Asking for storage credentials of {table}"
-        body = None if location is None else msgspec.json.encode({"location": location})
+        body = None if location is None else {"location": location}
         path = ("temporary-table-credentials",)
         request = _table_request("POST", table, path, doing, body=body, negotiates=negotiates)
         credentials = self._json(request, TemporaryCredentialsAnswer).credentials
@@ -210,8 +209,7 @@ class RestClient(Transport):
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            is_first = negotiates and token is None
-            request = Request(method="GET", path=path, doing=doing, params=params, negotiates=is_first)
+            request = Request(method="GET", path=path, doing=doing, params=params, negotiates=negotiates and not params)
             answer = within._json(request, ItemsPage)
             items.extend(_items(answer.items or [], kind, doing))
             token = tokens.next(answer.next_page_token, is_empty=not answer.items)
@@ -230,30 +228,26 @@ class RestClient(Transport):
 
     def query_request(self, table: TableName, headers: Mapping[str, str], body: Mapping[str, object]) -> Request:
         """Read Data from a Table."""
-        doing = f"Querying {table}"
-        return _table_request("POST", table, ("query",), doing, headers=headers, body=msgspec.json.encode(body))
+        return _table_request("POST", table, ("query",), f"Querying {table}", headers=headers, body=body)
 
     def query_status_request(
         self, table: TableName, headers: Mapping[str, str], query_id: str, body: Mapping[str, object]
     ) -> Request:
         """Get the result of an asynchronous query."""
         doing = f"Waiting for the query of {table}"
-        path = ("queries", query_id)
-        return _table_request("POST", table, path, doing, headers=headers, body=msgspec.json.encode(body))
+        return _table_request("POST", table, ("queries", query_id), doing, headers=headers, body=body)
 
     def changes_request(self, table: TableName, headers: Mapping[str, str], params: Mapping[str, str]) -> Request:
         """Read Change Data Feed from a Table."""
-        return _table_request(
-            "GET", table, ("changes",), f"Reading the changes of {table}", params=params, headers=headers
-        )
+        doing = f"Reading the changes of {table}"
+        return _table_request("GET", table, ("changes",), doing, params=params, headers=headers)
 
 
 class PageTokens:
     """The tokens of a response's pages; detects pages that never end."""
 
     def __init__(self, doing: str, table: str | None = None) -> None:
-        self._doing = doing
-        self._table = table
+        self._doing, self._table = doing, table
         self._seen: set[str] = set()
         self._empty = 0
 
@@ -282,7 +276,7 @@ def _table_request(
     *,
     params: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
+    body: Mapping[str, object] | None = None,
     negotiates: bool = False,
 ) -> Request:
     base = ("shares", table.share, "schemas", table.schema, "tables", table.table)
@@ -293,7 +287,7 @@ def _table_request(
         table=str(table),
         params=params or {},
         headers=headers or {},
-        body=body,
+        body=None if body is None else msgspec.json.encode(body),
         negotiates=negotiates,
     )
 

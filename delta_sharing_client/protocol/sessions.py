@@ -20,7 +20,7 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
-from delta_sharing_client.errors import ProtocolError, TransportError
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -31,7 +31,14 @@ from delta_sharing_client.network import (
 )
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
-from delta_sharing_client.protocol.watch import Watch, library_errors, network_failure, sending, shut, under_way
+from delta_sharing_client.protocol.watch import (
+    Watch,
+    library_errors,
+    network_failure,
+    sending,
+    shut,
+    under_way,
+)
 from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
@@ -52,6 +59,32 @@ class Session(requests.Session):
         self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         for prefix in ("https://", "http://"):
             self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
+
+    def ask(self, method: str, url: str, watch: Watch, **sent: Any) -> requests.Response:
+        """Send one request within the limits of ``watch``, and return its response, whose body is not read.
+
+        ``sent`` are headers, data and auth, as in ``requests``. Redirects are not followed: a redirect could send a
+        secret elsewhere. Raises ``Transient``, ``TransportError`` and ``ProtocolError`` for what the network does,
+        whatever the status.
+        """
+        watch.check()
+        options, within = watch.options, watch.deadline.within
+        try:
+            with sending(watch):
+                return self.request(
+                    method,
+                    url,
+                    timeout=(within(options.connect_timeout), within(options.read_timeout)),
+                    stream=True,
+                    allow_redirects=False,
+                    **sent,
+                    **Network.of(options).arguments(url),
+                )
+        except (DeltaSharingError, Transient):
+            raise
+        except library_errors() as error:
+            failure = network_failure(error, watch.doing, watch.table)
+        raise failure  # raised here, because the library's error contains the request with its URL and secret
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """None: callers follow redirects themselves, without reading their bodies, which requests would do."""
@@ -97,7 +130,6 @@ class _Source(io.RawIOBase):
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
         self._raw, self._sock, self._watch = raw, sock, watch
-        self._interrupt = under_way.interrupt
         self._over = False
 
     def readable(self) -> bool:
@@ -109,8 +141,7 @@ class _Source(io.RawIOBase):
     def end(self) -> None:
         """End the response: the connection may now serve another request, which must not be cancelled."""
         self._over = True
-        if self._interrupt is not None:
-            self._interrupt.use(None)
+        self._watch.use(None)
 
     def refuse(self) -> None:
         """Do not reuse the connection."""
@@ -230,12 +261,8 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
     """Return the body of a GET of at most ``limit`` bytes, with the proxy, certificates, time limits and retries of
     ``options``; ``doing`` describes it in messages. No credentials are sent.
 
-    Raises
-    ------
-    FileNotFoundError
-        Status 404.
-    ProtocolError, TransportError
-        The URL, or one that it redirects to, is not allowed (``network.unfetchable``); no complete response arrived.
+    Raises ``FileNotFoundError`` for the status 404; ``ProtocolError`` or ``TransportError`` if the URL, or one that it
+    redirects to, is not allowed (``network.unfetchable``), or if no complete response arrives.
     """
     deadline = Deadline(options.total_timeout)
 
@@ -244,7 +271,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
         for _ in range(MAX_REDIRECTS + 1):
             if (problem := unfetchable(target, allow_http=False)) is not None:
                 raise ProtocolError(f"{doing} failed: its URL has {problem}.")
-            response, body = exchange("GET", target, options, doing, deadline, limit=limit)
+            response, body = exchange("GET", target, Watch(options, deadline, doing, None), limit=limit)
             location = response.headers.get("Location")
             if response.status_code in REDIRECTS and location is not None:
                 target = redirected(target, location)
@@ -264,38 +291,10 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
 
 
 def exchange(
-    method: str,
-    url: str,
-    options: ReadOptions,
-    doing: str,
-    deadline: Deadline,
-    *,
-    limit: int,
-    headers: Mapping[str, str] | None = None,
-    form: Mapping[str, str | tuple[str, ...]] | None = None,
+    method: str, url: str, watch: Watch, *, limit: int, headers: Mapping[str, str] | None = None, data: Any = None
 ) -> tuple[requests.Response, bytes]:
-    """Send one request on a connection of its own; return the response and its body of at most ``limit`` bytes.
-
-    Redirects are not followed: a redirect could send a secret elsewhere. Raises ``Transient``, ``TransportError`` and
-    ``ProtocolError`` for what the network does, whatever the status.
-    """
-    deadline.check(doing)
-    try:
-        with (
-            sending(Watch(options, deadline, doing, None)),
-            Session() as session,
-            session.request(
-                method,
-                url,
-                headers={"Accept-Encoding": ACCEPTED_ENCODINGS, **(headers or {})},
-                data=form,
-                timeout=(deadline.within(options.connect_timeout), deadline.within(options.read_timeout)),
-                allow_redirects=False,
-                stream=True,
-                **Network.of(options).arguments(url),
-            ) as response,
-        ):
-            return response, b"".join(body_chunks(response, doing, limit=limit))
-    except library_errors() as error:
-        failure = network_failure(error, doing, None)
-    raise failure  # raised here, because the library's error contains the request with its URL and secret
+    """Send one request on a connection of its own; return the response and its body of at most ``limit`` bytes. Errors
+    as in ``Session.ask``."""
+    headers = {"Accept-Encoding": ACCEPTED_ENCODINGS, **(headers or {})}
+    with Session() as session, session.ask(method, url, watch, headers=headers, data=data) as response:
+        return response, b"".join(body_chunks(response, watch.doing, limit=limit))

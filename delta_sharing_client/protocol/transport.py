@@ -25,23 +25,19 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
-from delta_sharing_client.network import (
-    MAX_REDIRECTS,
-    REDIRECTS,
-    Network,
-    redirected,
-    unfetchable,
-)
+from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.watch import Interrupt, Watch, library_errors, network_failure, sending
+from delta_sharing_client.protocol.watch import Interrupt, Watch
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import Deadline, Transient, Tries, is_retried, retry_after
 
 if TYPE_CHECKING:
     import requests
+
+    from delta_sharing_client.protocol.sessions import Session
 
 # Headers that a request sets itself, and hop-by-hop headers (RFC 9110).
 _OWN_HEADERS = frozenset(
@@ -87,20 +83,10 @@ class Request:
 class Transport:
     """Sends requests to one profile's endpoint. Safe in threads and after a fork; pickles without connections.
 
-    Parameters
-    ----------
-    profile:
-        Endpoint and credentials; its file is read again when it changes.
-    options:
-        Time-outs, retry limits, headers.
-    user_agent:
-        The start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
-        look for).
-
-    Attributes
-    ----------
-    query_id:
-        The id by which a provider finds the requests of a read; ``None`` if each request has its own.
+    The file of ``profile`` is read again when it changes. ``options`` has time-outs, limits of retries and headers.
+    ``user_agent`` is the start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``,
+    which servers look for). By ``query_id`` a provider finds the requests of a read; with ``None`` each has its own.
+    ``deadline`` is the end of the operation, if this is the transport of one.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
@@ -110,14 +96,14 @@ class Transport:
         self._auth, self._signed_in = make_auth(profile, options), profile
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
-        self._deadline = Deadline(None)
+        self.deadline = Deadline(None)
         self._interrupt: Interrupt | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"_interrupt": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _deadline=Deadline(None))
+        vars(self).update(state, deadline=Deadline(None))
 
     @property
     def profile(self) -> Profile:
@@ -127,7 +113,7 @@ class Transport:
     def tries(self) -> Tries:
         """Return the attempts of one request, within the deadline of the operation."""
         sleep = None if self._interrupt is None else self._interrupt.sleep
-        return Tries(self.options, self._deadline, sleep=sleep)
+        return Tries(self.options, self.deadline, sleep=sleep)
 
     def repeat(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, repeated while it raises ``Transient``, within the deadline of the operation."""
@@ -145,15 +131,11 @@ class Transport:
         other._last_agent, other._headers = _additions(options)
         return other
 
-    def within(self, seconds: float) -> float:
-        """Return ``seconds``, or the remaining time of the operation if that is less."""
-        return self._deadline.within(seconds)
-
     def operation(self: TransportT, interrupt: Interrupt | None = None) -> TransportT:
         """Return a copy with a deadline that starts now, for the requests of one operation; ``interrupt`` cancels
         them."""
         other = copy.copy(self)
-        other._deadline = Deadline(self.options.total_timeout)
+        other.deadline = Deadline(self.options.total_timeout)
         other._interrupt = interrupt
         return other
 
@@ -174,7 +156,7 @@ class Transport:
             finally:
                 response.close()
 
-        within = self if self._deadline.seconds is not None else self.operation()
+        within = self if self.deadline.seconds is not None else self.operation()
         return within.repeat(attempt)
 
     def attempt(self, request: Request) -> requests.Response:
@@ -217,7 +199,7 @@ class Transport:
         if not isinstance(error, (ProfileError, UsageError)):  # those are raised before anything is sent
             error.query_id = self.query_id or request.query_id
         if isinstance(error, TransportError):
-            self._deadline.check(request.doing, request.table)
+            self.deadline.check(request.doing, request.table)
 
     def _renewed(self, refused: str | None) -> bool:
         """After a 401 for the header ``refused``: whether another one will be sent."""
@@ -253,42 +235,23 @@ class Transport:
 
     def _send(self, request: Request, url: str, *, trusted: bool) -> requests.Response:
         """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``."""
-        self._deadline.check(request.doing, request.table)
-        interrupt = self._interrupt
-        if interrupt is not None:
-            interrupt.check()
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
         headers = {**(self._headers if trusted else {}), **request.headers, "Accept-Encoding": ACCEPTED_ENCODINGS}
         headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
-        within = self._deadline.within
-        watch = Watch(self.options, self._deadline, request.doing, request.table)
-        failure: Transient | DeltaSharingError
+        watch = Watch(self.options, self.deadline, request.doing, request.table, self._interrupt)
+        auth = self._auth if trusted else None
+        doing = printable(request.doing)
         try:
-            with sending(watch, interrupt):
-                response = self._server.session().request(
-                    request.method,
-                    url,
-                    data=request.body,
-                    headers=headers,
-                    auth=self._auth if trusted else _no_auth,
-                    timeout=(within(self.options.connect_timeout), within(self.options.read_timeout)),
-                    stream=True,
-                    allow_redirects=False,
-                    **Network.of(self.options).arguments(url),
-                )
-            _log.debug(
-                "%s: %s %s (query id %s)", printable(request.doing), request.method, response.status_code, query_id
-            )
-            return response
-        except (DeltaSharingError, Transient) as error:
-            failure = error
-        except library_errors() as error:
-            failure = network_failure(error, request.doing, request.table)
-        _log.debug("%s: %s (query id %s)", printable(request.doing), failure, query_id)
-        raise failure  # raised here, because the library's error contains the request with the token
+            session = self._server.session()
+            response = session.ask(request.method, url, watch, headers=headers, data=request.body, auth=auth)
+        except (DeltaSharingError, Transient) as failure:
+            _log.debug("%s: %s (query id %s)", doing, failure, query_id)
+            raise
+        _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status_code, query_id)
+        return response
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
         challenge = response.headers.get("WWW-Authenticate")
@@ -333,7 +296,7 @@ class _Server:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self._session: requests.Session | None = None
+        self._session: Session | None = None
         self._session_pid = 0
         self._lock = threading.Lock()
 
@@ -351,7 +314,7 @@ class _Server:
         self.profile = fresh
         return fresh
 
-    def session(self) -> requests.Session:
+    def session(self) -> Session:
         # Here, as requests takes a while to import.
         from delta_sharing_client.protocol.sessions import Session
 
@@ -396,10 +359,6 @@ def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
 def _check_header(value: object, what: str) -> None:
     if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
         raise UsageError(f"{what} must be text of printable ASCII characters; found something else.")
-
-
-def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,21 +8,20 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from delta_sharing_client.delta.actions import SharedFile
+from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table
+from delta_sharing_client.protocol.query import QueryRequest, TableAnswer, TableQuery, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
 _MARGIN_MS = 60_000
 # Files whose URLs are compressed together, and how many such blocks are kept as objects: files are read in order.
 _BLOCK, _UNPACKED = 4096, 4
-
-TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class RefreshingUrls:
@@ -105,14 +104,10 @@ class RefreshingUrls:
 
     def _ask(self) -> TableAnswer:
         query = self._query
-        if isinstance(query, ChangesQuery):
-            return query_changes(self._rest, self._table, query, response_format=self._format)
-        if not self._is_snapshot:
+        if not isinstance(query, QueryRequest) or not self._is_snapshot:
             return self._repeat(query)
         if self._token is not None:
-            by_token = dataclasses.replace(
-                query, version=None, timestamp=None, include_refresh_token=True, refresh_token=self._token
-            )
+            by_token = dataclasses.replace(query, version=None, timestamp=None, refresh_token=self._token)
             try:
                 return self._repeat(by_token)
             except RequestError as error:
@@ -128,7 +123,7 @@ class RefreshingUrls:
         # Without shared history a version cannot be requested, only compared.
         return self._repeat(dataclasses.replace(query, refresh_token=None))
 
-    def _repeat(self, query: QueryRequest) -> TableAnswer:
+    def _repeat(self, query: TableQuery) -> TableAnswer:
         return query_table(self._rest, self._table, query, response_format=self._format)
 
     def _named_urls(self, answer: TableAnswer) -> Iterator[tuple[str, _Url]]:
@@ -143,13 +138,11 @@ class RefreshingUrls:
 
     @property
     def _is_snapshot(self) -> bool:
-        return isinstance(self._query, QueryRequest) and self._query.starting_version is None
+        return self._query.operation is Operation.SNAPSHOT
 
     def _name(self, key: str) -> str:
         # A server states the version of a snapshot's files only if a version was requested, so a renewal may differ.
-        if not self._is_snapshot:
-            return key
-        return unversioned(key)
+        return unversioned(key) if self._is_snapshot else key
 
     def _changed(self, reason: str) -> DataError:
         return DataError(

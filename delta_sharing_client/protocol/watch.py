@@ -22,25 +22,46 @@ _RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
 class Watch:
-    """Enforces the time limits of one REST response; every wait for its bytes goes through it.
+    """Enforces the limits of one REST request; every wait for the bytes of its response goes through it.
 
     ``options``: the headers must be complete ``read_timeout`` after their first byte; for ``min_bytes_per_second`` see
-    ``Throughput``. ``deadline`` is that of the operation. ``doing`` and ``table`` are for messages.
+    ``Throughput``. ``deadline`` is that of the operation, and ``interrupt`` cancels it. ``doing`` and ``table`` are for
+    messages.
     """
 
-    def __init__(self, options: ReadOptions, deadline: Deadline, doing: str, table: str | None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        deadline: Deadline,
+        doing: str,
+        table: str | None,
+        interrupt: Interrupt | None = None,
+    ) -> None:
+        self.options = options
+        self.deadline = deadline
+        self.doing = doing
+        self.table = table
+        self._interrupt = interrupt
         self._timeout = options.read_timeout
         self._throughput = Throughput(options, doing, table)
-        self._deadline = deadline
-        self._doing = doing
-        self._table = table
         self._head_by: float | None = None
         self._in_head = True
 
+    def check(self) -> None:
+        """Raise ``TransportError`` or ``CancelledError`` if nothing may be sent any more."""
+        self.deadline.check(self.doing, self.table)
+        if self._interrupt is not None:
+            self._interrupt.check()
+
+    def use(self, sock: socket.socket | None) -> None:
+        """Register the socket of the request for its interrupt; ``None`` after its end."""
+        if self._interrupt is not None:
+            self._interrupt.use(sock)
+
     def read(self, sock: socket.socket, read: Callable[[], int | None]) -> int | None:
         """Return ``read()``, which reads from ``sock``; raises ``TransportError`` or ``Transient``."""
-        self._deadline.check(self._doing, self._table)
-        began, left = time.monotonic(), self._deadline.within(self._timeout)
+        self.deadline.check(self.doing, self.table)
+        began, left = time.monotonic(), self.deadline.within(self._timeout)
         if left < self._timeout:
             sock.settimeout(left)
         count = read()
@@ -105,24 +126,23 @@ def shut(sock: Any) -> None:
 
 
 @contextlib.contextmanager
-def sending(watch: Watch, interrupt: Interrupt | None = None) -> Iterator[None]:
-    """Apply ``watch`` and ``interrupt`` to the request that this thread sends in the block."""
-    under_way.watch, under_way.interrupt = watch, interrupt
+def sending(watch: Watch) -> Iterator[None]:
+    """Apply ``watch`` to the request that this thread sends in the block."""
+    under_way.watch = watch
     try:
         yield
     finally:
-        under_way.watch = under_way.interrupt = None
+        under_way.watch = None
 
 
 class _Sending(threading.local):
     """What applies to the request of a thread."""
 
     watch: Watch | None = None
-    interrupt: Interrupt | None = None
 
     def use(self, sock: socket.socket | None) -> None:
-        if self.interrupt is not None:
-            self.interrupt.use(sock)
+        if self.watch is not None:
+            self.watch.use(sock)
 
 
 under_way = _Sending()

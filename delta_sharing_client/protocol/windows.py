@@ -19,7 +19,7 @@ from delta_sharing_client.delta.actions import SharedFile, TableAction
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_changes
+from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_table
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.protocol.watch import Interrupt
@@ -50,13 +50,8 @@ class FeedWindows:
     def __init__(
         self, rest: RestClient, table: TableName, query: ChangesQuery, end: TableHead, last: int, seen: Sequence[int]
     ) -> None:
-        self.end = end
-        self.last = last
-        self.urls = WindowUrls()
-        self._rest = rest
-        self._table = table
-        self._query = query
-        self._seen = seen
+        self.end, self.last, self.urls = end, last, WindowUrls()
+        self._rest, self._table, self._query, self._seen = rest, table, query, seen
         self._interrupt = Interrupt()
 
     def break_off(self) -> None:
@@ -88,7 +83,7 @@ class FeedWindows:
         if first is not None:
             query = dataclasses.replace(query, starting_version=first, starting_timestamp=None)
         wanted = self.end.response_format
-        with query_changes(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as answer:
+        with query_table(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as answer:
             if answer.head.response_format is not wanted:
                 raise ProtocolError(
                     f"The changes up to version {end} must have the {wanted.value} response format, as those before "
@@ -125,7 +120,7 @@ def feed_windows(
             return None
         # From the feed and not from the metadata endpoint, which older servers answer for the current version.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
-        with query_changes(rest, table, at_end, response_format=wanted) as described:
+        with query_table(rest, table, at_end, response_format=wanted) as described:
             end = described.head
     except (RequestError, ProtocolError, UnsupportedFeatureError):
         return None

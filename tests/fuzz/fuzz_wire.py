@@ -41,6 +41,7 @@ from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.table import SharedTable
 from tests.fuzz.fuzz_codecs import mutate
@@ -58,7 +59,7 @@ class Failed(Exception):
 # === A client without a socket ===
 
 
-class _Session(requests.Session):
+class _Session(Session):
     """Answers every request alike (metadata with the first two lines); gives up on who never stops asking."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:

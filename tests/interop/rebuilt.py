@@ -17,7 +17,7 @@ from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.planning import query_snapshot
-from delta_sharing_client.protocol.query import ChangesQuery, query_changes
+from delta_sharing_client.protocol.query import ChangesQuery, query_table
 from tests.interop.served_tables import ServedTables
 
 
@@ -38,7 +38,7 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
     """
     table = served.table(name)
     query = ChangesQuery(starting_version=start, ending_version=end)
-    answer = query_changes(table.rest, table.name, query, response_format=ds.ResponseFormat.DELTA)
+    answer = query_table(table.rest, table.name, query, response_format=ds.ResponseFormat.DELTA)
     by_version: dict[int, list[Action]] = {}
     times: dict[int, int | None] = {}
     directory.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from requests.structures import CaseInsensitiveDict
 
@@ -22,6 +21,7 @@ from delta_sharing_client.delta.actions import (
     VersionedMetadata,
     VersionedProtocol,
 )
+from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProtocolError,
@@ -31,13 +31,14 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import Answer, AnswerRules
-from delta_sharing_client.protocol.lines import AnswerKind, Line, Subject
+from delta_sharing_client.protocol.body import Block
+from delta_sharing_client.protocol.lines import Subject
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.retry import Transient
 
 DELTA, PARQUET = ResponseFormat.DELTA, ResponseFormat.PARQUET
-SNAPSHOT, CHANGES = AnswerKind.SNAPSHOT, AnswerKind.CHANGES
+SNAPSHOT, CHANGES = Operation.SNAPSHOT, Operation.CHANGES
 SCHEMA = '{"type":"struct","fields":[]}'
 METADATA = {"id": "t", "schemaString": SCHEMA, "format": {"provider": "parquet"}, "partitionColumns": []}
 HEADS: dict[ResponseFormat, list[dict[str, Any]]] = {
@@ -51,33 +52,52 @@ VERSION = {"delta-table-version": "7"}
 VIEW = {"delta-sharing-capabilities": "cdfonviews=true"}
 
 
-def lines(*documents: dict[str, Any]) -> list[Line]:
-    return [msgspec.json.decode(json.dumps(document), type=Line) for document in documents]
+class Response:
+    """An answer, and what has arrived of its body, which may go on after an end."""
+
+    def __init__(self, headers: dict[str, str] | None = None, *, negotiates: bool = False, **rules: Any) -> None:
+        subject = Subject(
+            doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x", negotiates=negotiates
+        )
+        wanted = {"table": TableName("s", "d", "t"), "operation": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
+        self._arrived: list[Block] = []
+        self.answer = Answer(
+            subject,
+            AnswerRules(**wanted),
+            CaseInsensitiveDict(VERSION if headers is None else headers),
+            Loosened("Querying s.d.t"),
+            self,
+            lambda: None,
+        )
+
+    def __iter__(self) -> Response:
+        return self
+
+    def __next__(self) -> Block:
+        if not self._arrived:
+            raise StopIteration
+        return self._arrived.pop()
+
+    def arrives(self, documents: Sequence[dict[str, Any]]) -> None:
+        if documents:
+            self._arrived += [Block("\n".join(map(json.dumps, documents)).encode(), complete=True)]
 
 
-def answer(headers: dict[str, str] | None = None, *, negotiates: bool = False, **rules: Any) -> Answer:
-    subject = Subject(
-        doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x", negotiates=negotiates
-    )
-    wanted = {"table": TableName("s", "d", "t"), "kind": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
-    return Answer(
-        subject,
-        AnswerRules(**wanted),
-        CaseInsensitiveDict(VERSION if headers is None else headers),
-        Loosened("Querying s.d.t"),
-    )
+def began(found: Response, *documents: dict[str, Any]) -> Answer:
+    found.arrives(documents)
+    found.answer.begin()
+    return found.answer
 
 
-def begun(form: ResponseFormat = DELTA, headers: dict[str, str] | None = None, **rules: Any) -> Answer:
-    found = answer(headers, **rules)
-    found.begin(iter(lines(*HEADS[form])))
+def begun(form: ResponseFormat = DELTA, headers: dict[str, str] | None = None, **rules: Any) -> Response:
+    found = Response(headers, **rules)
+    began(found, *HEADS[form])
     return found
 
 
-def taken(found: Answer, *documents: dict[str, Any]) -> Sequence[TableAction]:
-    actions: list[TableAction] = []
-    found.take(iter(lines(*documents)), actions.append)
-    return actions
+def taken(found: Response, *documents: dict[str, Any]) -> Sequence[TableAction]:
+    found.arrives(documents)
+    return [action for actions in found.answer.actions() for action in actions]
 
 
 def delta(kind: str = "add", name: str = "f", action: dict[str, Any] | None = None, **wrapper: Any) -> dict[str, Any]:
@@ -94,8 +114,7 @@ def parquet(kind: str = "file", name: str = "f", **fields: Any) -> dict[str, Any
 
 @pytest.mark.parametrize("form", [DELTA, PARQUET])
 def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
-    found = answer()
-    found.begin(iter(lines({}, HEADS[form][0], {}, HEADS[form][1])))
+    found = began(Response(), {}, HEADS[form][0], {}, HEADS[form][1])
     assert (found.head.version, found.head.response_format, found.head.metadata.id) == (7, form, "t")
     assert found.head.protocol.min_reader_version == 1
     assert found.status is None
@@ -132,15 +151,14 @@ def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
 )
 def test_what_is_no_head_is_refused(documents: list[dict[str, Any]], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
-        answer().begin(iter(lines(*documents)))
+        began(Response(), *documents)
     failure = caught.value.error if isinstance(caught.value, Transient) else caught.value
     assert isinstance(failure, DeltaSharingError)
     assert failure.table == "s.d.t"
 
 
 def test_a_query_that_runs_says_so_alone() -> None:
-    found = answer()
-    found.begin(iter(lines({"queryStatus": {"queryId": "q"}}, {}, {"endStreamAction": {}})))
+    found = began(Response(), {"queryStatus": {"queryId": "q"}}, {}, {"endStreamAction": {}})
     assert found.status is not None
     assert found.status.query_id == "q"
 
@@ -156,7 +174,7 @@ def test_the_format_is_one_of_those_asked_for_or_that_of_old_servers(
         with pytest.raises(ProtocolError, match="asked for the parquet response format, found delta"):
             begun(form, formats=formats)
     else:
-        assert begun(form, formats=formats).head.response_format is form
+        assert begun(form, formats=formats).answer.head.response_format is form
 
 
 @pytest.mark.parametrize(
@@ -178,19 +196,19 @@ def test_the_format_is_one_of_those_asked_for_or_that_of_old_servers(
 def test_the_version_is_that_of_the_header_or_of_what_was_asked(
     header: str | None, described: int | None, rules: dict[str, Any], version: int | None
 ) -> None:
-    found = answer({} if header is None else {"delta-table-version": header}, **rules)
+    found = Response({} if header is None else {"delta-table-version": header}, **rules)
     metadata = {"metaData": {"deltaMetadata": METADATA, **({} if described is None else {"version": described})}}
-    head = iter(lines(HEADS[DELTA][0], metadata))
+    head = (HEADS[DELTA][0], metadata)
     if version is None:
         with pytest.raises(ProtocolError, match=r"no .* header|asked for version 6, found version 7"):
-            found.begin(head)
+            began(found, *head)
     else:
-        found.begin(head)
-        assert (found.head.version, found.head.metadata_version) == (version, described)
+        told = began(found, *head).head
+        assert (told.version, told.metadata_version) == (version, described)
 
 
 @pytest.mark.parametrize(
-    ("modes", "needs_url", "refused"),
+    ("modes", "lists_files", "refused"),
     [
         (None, True, None),
         ([], True, None),
@@ -203,17 +221,16 @@ def test_the_version_is_that_of_the_header_or_of_what_was_asked(
         (["volume"], False, None),
     ],
 )
-def test_access_is_by_url(modes: list[str] | None, needs_url: bool, refused: str | None) -> None:
-    found = answer(needs_url_access=needs_url)
+def test_access_is_by_url(modes: list[str] | None, lists_files: bool, refused: str | None) -> None:
+    found = Response(lists_files=lists_files)
     described = {"deltaMetadata": METADATA, "accessModes": modes, "size": 3, "numFiles": 2, "location": "s3://b"}
-    head = iter(lines(HEADS[DELTA][0], {"metaData": {**described, "auxiliaryLocations": ["s3://c"]}}))
+    head = (HEADS[DELTA][0], {"metaData": {**described, "auxiliaryLocations": ["s3://c"]}})
     if refused is not None:
         with pytest.raises(UnsupportedFeatureError, match=refused) as caught:
-            found.begin(head)
+            began(found, *head)
         assert caught.value.table == "s.d.t"
         return
-    found.begin(head)
-    told = found.head
+    told = began(found, *head).head
     assert (told.table_size, told.num_files, told.location, told.auxiliary_locations) == (3, 2, "s3://b", ("s3://c",))
     assert told.access_modes == tuple(modes or ())
 
@@ -227,8 +244,7 @@ def test_the_metadata_of_a_parquet_response_has_all_its_fields() -> None:
         "name": "n",
         "description": "d",
     }
-    found = answer()
-    found.begin(iter(lines(HEADS[PARQUET][0], {"metaData": told})))
+    found = began(Response(), HEADS[PARQUET][0], {"metaData": told})
     expected = Metadata(
         id="t",
         schema_string=SCHEMA,
@@ -239,20 +255,20 @@ def test_the_metadata_of_a_parquet_response_has_all_its_fields() -> None:
         description="d",
     )
     assert found.head.metadata == expected
-    assert begun(PARQUET).head.metadata.configuration is None
+    assert begun(PARQUET).answer.head.metadata.configuration is None
 
 
 # === Files ===
 
 
 def test_a_file_of_each_kind_is_read_in_both_formats() -> None:
-    found = begun(kind=CHANGES)
+    found = begun(operation=CHANGES)
     told = {"version": 7, "timestamp": 9, "expirationTimestamp": 11, "deletionVectorFileId": "v"}
     assert list(taken(found, *(delta(kind, **told) for kind in ("add", "remove", "cdc")))) == [
         SharedFile(kind("https://x/f", partition_values={}, size=5), "f", "v", 7, 9, 11)
         for kind in (AddFile, RemoveFile, AddCdcFile)
     ]
-    found = begun(PARQUET, kind=CHANGES)
+    found = begun(PARQUET, operation=CHANGES)
     told = {"version": 7, "timestamp": 9, "expirationTimestamp": 11, "size": 5, "partitionValues": {"p": "1"}}
     told["stats"] = "{}"
     kinds = {"file": AddFile, "add": AddFile, "remove": RemoveFile, "cdf": AddCdcFile}
@@ -266,7 +282,7 @@ def test_a_file_of_each_kind_is_read_in_both_formats() -> None:
 def test_what_a_file_does_not_say_is_unknown() -> None:
     (found,) = taken(begun(PARQUET), parquet())
     assert found == SharedFile(AddFile("https://x/f", {}, -1), "f")
-    (removed,) = taken(begun(PARQUET, kind=CHANGES), parquet("remove", version=7))
+    (removed,) = taken(begun(PARQUET, operation=CHANGES), parquet("remove", version=7))
     assert removed.action == RemoveFile("https://x/f", partition_values={})  # type: ignore[union-attr]
     for size, wrapped, expected in ((5, 6, 5), (-1, 6, 6), (None, 6, 6), (None, None, -1), (0, 6, 0)):
         told = {} if wrapped is None else {"size": wrapped}
@@ -274,7 +290,7 @@ def test_what_a_file_does_not_say_is_unknown() -> None:
         assert found.action.size == expected  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("kind", [SNAPSHOT, CHANGES])
+@pytest.mark.parametrize("operation", [SNAPSHOT, CHANGES])
 @pytest.mark.parametrize(
     ("form", "document", "reason"),
     [
@@ -303,11 +319,11 @@ def test_what_a_file_does_not_say_is_unknown() -> None:
     ],
 )
 def test_a_line_that_does_not_belong_there_is_refused(
-    kind: AnswerKind, form: ResponseFormat, document: dict[str, Any], reason: str
+    operation: Operation, form: ResponseFormat, document: dict[str, Any], reason: str
 ) -> None:
     first = delta(version=7) if form is DELTA else parquet(version=7)
     with pytest.raises(ProtocolError, match=f"line 4 of the response is malformed: ({reason})"):
-        taken(begun(form, kind=kind), first, document)
+        taken(begun(form, operation=operation), first, document)
 
 
 @pytest.mark.parametrize("several", [("add", "remove"), ("add", "cdc"), ("remove", "cdc"), ("add", "remove", "cdc")])
@@ -315,7 +331,7 @@ def test_a_wrapper_holds_one_action(several: tuple[str, ...]) -> None:
     actions = {kind: {"path": "https://x/f", "partitionValues": {}, "size": 1} for kind in several}
     document = {"file": {"id": "f", "version": 7, "deltaSingleAction": actions}}
     with pytest.raises(ProtocolError, match="must hold exactly one of add, remove and cdc"):
-        taken(begun(kind=CHANGES), document)
+        taken(begun(operation=CHANGES), document)
     with pytest.raises(ProtocolError, match="a snapshot holds add actions only"):
         taken(begun(), document)
 
@@ -330,19 +346,19 @@ def test_a_snapshot_has_files_only(kind: str) -> None:
 
 def test_the_first_url_to_expire_counts() -> None:
     found = begun(PARQUET)
-    assert found.min_expiration is None
+    assert found.answer.min_expiration is None
     for expires, least in ((None, None), (50, 50), (60, 50), (40, 40), (None, 40)):
         taken(found, parquet(expirationTimestamp=expires))
-        assert found.min_expiration == least
+        assert found.answer.min_expiration == least
     taken(found, {"endStreamAction": {"minUrlExpirationTimestamp": 45}})
-    assert found.min_expiration == 40
+    assert found.answer.min_expiration == 40
     for least, expected in ((30, 30), (None, 40), (40, 40)):
         found = begun(PARQUET)
         taken(found, parquet(expirationTimestamp=40), {"endStreamAction": {"minUrlExpirationTimestamp": least}})
-        assert found.min_expiration == expected
+        assert found.answer.min_expiration == expected
     found = begun(PARQUET)
     taken(found, {"endStreamAction": {"minUrlExpirationTimestamp": 30}})
-    assert found.min_expiration == 30
+    assert found.answer.min_expiration == 30
 
 
 # === Changes ===
@@ -350,7 +366,7 @@ def test_the_first_url_to_expire_counts() -> None:
 
 @pytest.mark.parametrize(("version", "kept"), [(2, None), (3, True), (5, True), (6, False), (None, None)])
 def test_changes_are_those_of_the_range(version: int | None, kept: bool | None) -> None:
-    found = begun(PARQUET, kind=CHANGES, starting_version=3, ending_version=5)
+    found = begun(PARQUET, operation=CHANGES, starting_version=3, ending_version=5)
     if kept is None:
         reason = "needs its version" if version is None else "version 2 is before the range that starts at 3"
         with pytest.raises(ProtocolError, match=f"line 3 of the response is malformed: .*{reason}"):
@@ -365,7 +381,7 @@ def test_a_snapshot_asks_no_file_for_its_version() -> None:
 
 
 def test_metadata_and_protocols_inside_a_range_are_given_with_their_version() -> None:
-    found = begun(kind=CHANGES, starting_version=3, ending_version=5)
+    found = begun(operation=CHANGES, starting_version=3, ending_version=5)
     protocol = {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "version": 5}}
     metadata = {"metaData": {"deltaMetadata": METADATA, "version": 4}}
     assert list(taken(found, metadata, protocol)) == [
@@ -382,7 +398,7 @@ def test_metadata_and_protocols_inside_a_range_are_given_with_their_version() ->
 def test_a_later_protocol_has_the_form_of_the_first(form: ResponseFormat, key: str) -> None:
     (other,) = {DELTA, PARQUET} - {form}
     with pytest.raises(ProtocolError, match=f"Expected {key} in a protocol line"):
-        taken(begun(form, kind=CHANGES), HEADS[other][0])
+        taken(begun(form, operation=CHANGES), HEADS[other][0])
 
 
 def test_a_snapshot_has_one_protocol_and_one_metadata() -> None:
@@ -406,10 +422,10 @@ def test_a_snapshot_has_one_protocol_and_one_metadata() -> None:
 def test_the_changes_of_a_view_are_those_between_two_times(rules: dict[str, Any], refused: bool) -> None:
     if refused:
         with pytest.raises(UsageError, match="this is a view"):
-            begun(PARQUET, VIEW, kind=CHANGES, **rules)
+            begun(PARQUET, VIEW, operation=CHANGES, **rules)
         return
-    found = begun(PARQUET, VIEW, kind=CHANGES, **rules)
-    assert (found.head.version, found.head.is_view) == (0, True)
+    found = begun(PARQUET, VIEW, operation=CHANGES, **rules)
+    assert (found.answer.head.version, found.answer.head.is_view) == (0, True)
     assert len(taken(found, parquet(timestamp=5))) == 1
     for wrong in ({}, {"version": 3}, {"version": 3, "timestamp": 5}):
         with pytest.raises(ProtocolError, match="each file of a view's changes has a timestamp and no version"):
@@ -433,14 +449,14 @@ def test_the_end_that_was_promised_must_come(promised: str | None, asked: bool, 
     headers = dict(VERSION)
     if promised is not None:
         headers["delta-sharing-capabilities"] = f"includeendstreamaction={promised}"
-    found = begun(headers=headers, ends_aloud=asked)
-    taken(found, *([{"endStreamAction": {"refreshToken": "r"}}] if sent else []))
-    assert (found.end is not None) == sent
+    found = begun(headers=headers, lists_files=asked)
+    sent_lines = [{"endStreamAction": {"refreshToken": "r"}}] if sent else []
     if complete:
-        found.finish()
+        taken(found, *sent_lines)
     else:
         with pytest.raises(Transient, match="without the endStreamAction"):
-            found.finish()
+            taken(found, *sent_lines)
+    assert (found.answer.end is not None) == sent
 
 
 def test_after_the_end_comes_nothing() -> None:

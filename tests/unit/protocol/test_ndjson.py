@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 import delta_sharing_client as ds
 from delta_sharing_client.delta.actions import Metadata
+from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
 from delta_sharing_client.protocol.answers import AnswerRules
 from delta_sharing_client.protocol.body import Block, split_blocks
-from delta_sharing_client.protocol.lines import AnswerKind, Line
+from delta_sharing_client.protocol.lines import Line
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.pages import Page
+from delta_sharing_client.protocol.pages import ask_once
 from delta_sharing_client.protocol.transport import Request
 from delta_sharing_client.retry import Transient
 from tests.quota import meets, met
@@ -164,22 +165,22 @@ HEADS = {
 }
 
 
-def listing(body, is_cut, form=ResponseFormat.DELTA, kind=AnswerKind.SNAPSHOT):
+def listing(body, is_cut, form=ResponseFormat.DELTA, operation=Operation.SNAPSHOT):
     """Return what a client finds in ``body``, whole or in two parts: files, the error, and what it notes on the way."""
     cut = body.find(b"\n") + 1 if is_cut else 0
     loosened = Loosened("x")
-    transport = SimpleNamespace(chunks=lambda *_: [HEADS[form], body[:cut], body[cut:]], secrets=list)
     reply = SimpleNamespace(status_code=200, headers={"Delta-Table-Version": "3"}, close=lambda: None)
-    rules = AnswerRules(table="s.s.t", kind=kind, formats=(ResponseFormat.DELTA,))
-    page = Page(transport, Request(method="POST", path=("t",), doing="Asking"), reply, rules, loosened)
+    chunks = [HEADS[form], body[:cut], body[cut:]]
+    transport = SimpleNamespace(attempt=lambda _: reply, chunks=lambda *_: chunks, secrets=list)
+    rules = AnswerRules(table="s.s.t", operation=operation, formats=(ResponseFormat.DELTA,))
+    answer = ask_once(transport, Request(method="POST", path=("t",), doing="Asking"), rules, loosened)
     files, error = [], None
     try:
-        for block in page.actions():
+        for block in answer.actions():
             files += block
     except (Transient, ds.DeltaSharingError) as failure:
         found = failure.error if isinstance(failure, Transient) else failure
         error = type(failure), type(found), str(found)
-    answer = page.answer
     return files, error, answer.end, answer.min_expiration, answer._number, loosened.counts
 
 
@@ -187,7 +188,9 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, kind=AnswerKind.SNAPSHOT):
 def test_blocks_of_added_files_are_read_in_one_piece(monkeypatch, form):
     given = []
     read = wire_lines.Lines.of
-    monkeypatch.setattr(wire_lines.Lines, "of", lambda lines, block: given.append(block) or read(lines, block))
+    monkeypatch.setattr(
+        wire_lines.Lines, "of", lambda lines, block, before: given.append(block) or read(lines, block, before)
+    )
     single = {"url": "u"} if form is ResponseFormat.PARQUET else ()
     lines = [file_line(file={"id": str(number), **dict(single)}) for number in range(300)]
     files, error, *_ = listing(b"\n".join(lines) + b"\n", False, form)
@@ -206,7 +209,7 @@ def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, 
         ([b"{}"], 1),
         ([report], 0),
     ):
-        found = list(lines(mock.Mock(), Loosened("x")).of(Block(b"\n".join(text), True))) if text else []
+        found = list(lines(mock.Mock(), Loosened("x")).of(Block(b"\n".join(text), True), 0)) if text else []
         assert len(found) == count
     assert one_by_one.call_count == 1
 
@@ -228,17 +231,17 @@ def test_files_that_are_read_at_once_are_those_read_one_by_one(lines, ends, is_c
 
 
 @pytest.mark.parametrize("form", HEADS)
-@pytest.mark.parametrize("kind", AnswerKind)
-def test_each_oddity_is_found_when_others_are_read_at_once(monkeypatch, form, kind):
+@pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.CHANGES])
+def test_each_oddity_is_found_when_others_are_read_at_once(monkeypatch, form, operation):
     odd = [file_line(*[()] * at, what) for at, ones in enumerate((ADDS, SINGLES, FILES, OTHERS)) for what in ones]
     plain = file_line(file={"id": "b", "url": "u", "version": 1, "timestamp": 1})
     for line in (*odd, *ODD):
         for lines in ([plain, line, plain], [line, plain], [plain, line]):
             body = b"\n".join([*lines, b""])
             monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
-            expected = [listing(body, is_cut, form, kind) for is_cut in (False, True)]
+            expected = [listing(body, is_cut, form, operation) for is_cut in (False, True)]
             monkeypatch.undo()
-            assert [listing(body, is_cut, form, kind) for is_cut in (False, True)] == expected
+            assert [listing(body, is_cut, form, operation) for is_cut in (False, True)] == expected
 
 
 def test_lines_of_files_are_decoded_at_once():
@@ -273,7 +276,7 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
     monkeypatch.setattr(wire_lines, "_decoded_at_once", None)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
-    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b'{"file":{"id":"a"}}\n{}', complete=True))
+    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b'{"file":{"id":"a"}}\n{}', complete=True), 0)
     assert [line.file and line.file.id for line in lines] == ["a", None]
 
 
@@ -281,7 +284,7 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
 def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
     monkeypatch.setattr(wire_lines, "_MAX_BLANK_LINES", 2)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
-    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b"\n" * (blank - 1), complete=True))
+    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b"\n" * (blank - 1), complete=True), 0)
     if is_refused:
         with pytest.raises(ProtocolError, match="line 3 of the response is malformed: more than 2 lines are blank"):
             list(lines)
@@ -295,11 +298,15 @@ def response_lines():
 
 
 def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
+    first = b"{}\n" + file_line() + b"\n"
+    for is_cut in (False, True):
+        files, error, *_, number, _ = listing(first + b"\n".join([file_line()] * 3 + [b"{bad", b""]), is_cut)
+        assert "line 8 of the response is malformed" in error[2]
+        assert (len(files), number) == (4, 7)
     lines = response_lines()
-    assert len(list(lines.of(Block(b'{}\n{"file":{"id":"a"}}', complete=True)))) == 2
-    assert len(lines.added(Block(b"\n".join([file_line()] * 3), complete=True))) == 3
+    assert len(list(lines.of(Block(b'{}\n{"file":{"id":"a"}}', complete=True), 3))) == 2
     with pytest.raises(ProtocolError, match="line 6 of the response is malformed"):
-        list(lines.of(Block(b"{bad", complete=True)))
+        list(lines.of(Block(b"{bad", complete=True), 5))
 
 
 @pytest.mark.parametrize(
@@ -313,9 +320,9 @@ def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
 def test_text_is_another_page_only_if_no_line_of_an_answer_came_before(before, reason):
     lines = response_lines()
     for text in before:
-        list(lines.of(Block(text, complete=True)))
+        list(lines.of(Block(text, complete=True), 2))
     with pytest.raises(ProtocolError, match=reason):
-        list(lines.of(Block(b"Sorry", complete=True)))
+        list(lines.of(Block(b"Sorry", complete=True), 2))
 
 
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])

@@ -13,6 +13,7 @@ import pytest
 import requests
 import urllib3
 
+from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
@@ -33,11 +34,10 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.protocol import body, lines, pages, query
+from delta_sharing_client.protocol import answers, body, lines, pages, query
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
-    query_changes,
     query_table,
     table_metadata,
 )
@@ -150,7 +150,7 @@ def test_parquet_only_server_is_asked_again_for_parquet(server, rest, table, wir
     server.on("GET", CHANGES, answer)
 
     assert ids(query_table(rest, table)) == ["f1"]
-    assert ids(query_changes(rest, table, ChangesQuery(starting_version=0))) == []
+    assert ids(query_table(rest, table, ChangesQuery(starting_version=0))) == []
     assert table_metadata(rest, table).response_format is ResponseFormat.PARQUET
     assert sleeps == []
     with pytest.raises(RequestError, match="Tried 4 times") as caught:
@@ -225,21 +225,21 @@ def test_body_holds_what_was_asked_and_nothing_else(server, rest, table, wire):
 
     for request in (
         QueryRequest(),
-        QueryRequest(json_predicate_hints=hints, limit_hint=3, include_refresh_token=False),
+        QueryRequest(json_predicate_hints=hints, limit_hint=3),
         QueryRequest(version=7, limit_hint=2**40),
-        QueryRequest(timestamp="2022-01-01T01:00:00+01:00"),
+        QueryRequest(timestamp="2022-01-01T00:00:00Z"),
         QueryRequest(refresh_token="r"),
-        QueryRequest(starting_version=7, ending_version=9, max_files=5),
+        QueryRequest(starting_version=7, ending_version=9),
     ):
         list(query_table(rest, table, request).actions)
 
     assert [seen.body for seen in server.seen] == [
         {"includeRefreshToken": True},
-        {"jsonPredicateHints": hints, "limitHint": 3},
+        {"jsonPredicateHints": hints, "limitHint": 3, "includeRefreshToken": True},
         {"version": 7},
         {"timestamp": "2022-01-01T00:00:00Z"},
         {"includeRefreshToken": True, "refreshToken": "r"},
-        {"startingVersion": 7, "endingVersion": 9, "maxFiles": 5, "includeHistoricalProtocol": True},
+        {"startingVersion": 7, "endingVersion": 9, "includeHistoricalProtocol": True},
     ]
 
 
@@ -655,12 +655,12 @@ def test_all_pages_are_read_with_every_other_parameter_repeated(server, rest, ta
     server.on("POST", QUERY, page(wire, "p2", "a", "b"), page(wire, "p3"), page(wire, "", "c"))
 
     hints = '{"op":"isNull","children":[{"op":"column","name":"a","valueType":"long"}]}'
-    asked = QueryRequest(json_predicate_hints=hints, limit_hint=9, max_files=2, refresh_token="old")
+    asked = QueryRequest(json_predicate_hints=hints, limit_hint=9, refresh_token="old")
     answer = query_table(rest, table, asked)
 
     assert ids(answer) == ["a", "b", "c"]
     assert answer.refresh_token == "r-"
-    rest_of_body = {"jsonPredicateHints": hints, "limitHint": 9, "maxFiles": 2}
+    rest_of_body = {"jsonPredicateHints": hints, "limitHint": 9}
     assert [seen.body for seen in server.seen] == [
         {**rest_of_body, "includeRefreshToken": True, "refreshToken": "old"},
         {**rest_of_body, "pageToken": "p2"},
@@ -722,17 +722,10 @@ def test_an_answer_that_is_broken_off_has_no_more(server, rest, table, wire):
     assert len(server.seen) == 1
 
 
-def test_a_range_of_versions_may_be_one():
-    QueryRequest(starting_version=5, ending_version=5)
+def test_the_version_of_metadata_is_one():
     for version in (-1, True, 1 << 63):
         with pytest.raises(UsageError, match="'version' must be a whole number from 0 to"):
             table_metadata(None, None, version=version)
-    for most in ({"max_files": (1 << 31) - 1}, {"version": (1 << 63) - 1}):
-        QueryRequest(**most)
-        with pytest.raises(UsageError, match="must be a whole number from"):
-            QueryRequest(**{name: value + 1 for name, value in most.items()})
-    with pytest.raises(UsageError, match="starts at 6 and ends at 5"):
-        QueryRequest(starting_version=6, ending_version=5)
 
 
 def test_repeated_page_token_is_an_error(server, rest, table, wire):
@@ -785,7 +778,7 @@ def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(serve
         ),
     )
 
-    answer = query_changes(rest, table, ChangesQuery(starting_version=1))
+    answer = query_table(rest, table, ChangesQuery(starting_version=1))
     add, metadata, remove, cdc = answer.actions
 
     assert answer.head.metadata_version == 3
@@ -823,7 +816,7 @@ def test_an_answer_in_another_encoding_is_shown_as_far_as_it_can_be(server, rest
 def test_changes_outside_of_the_range_are_left_out_or_refused(server, rest, table, wire, version):
     files = [wire.parquet_file(f"f{each}", "add", version=each, timestamp=10) for each in (1, 3, version)]
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(version=3), *files, version=1))
-    found = query_changes(rest, table, ChangesQuery(starting_version=1, ending_version=3))
+    found = query_table(rest, table, ChangesQuery(starting_version=1, ending_version=3))
     if version:
         assert ids(found) == ["f1", "f3"]
     else:
@@ -840,7 +833,7 @@ def test_the_pages_of_a_feed_are_asked_for_by_their_tokens(server, rest, table, 
         for name, token in (("f1", "p2"), ("f2", None))
     ]  # fmt: skip
     server.on("GET", CHANGES, *pages_)
-    assert ids(query_changes(rest, table, ChangesQuery(starting_version=1))) == ["f1", "f2"]
+    assert ids(query_table(rest, table, ChangesQuery(starting_version=1))) == ["f1", "f2"]
     assert [seen.query.get("pageToken") for seen in server.seen] == [None, "p2"]
 
 
@@ -849,11 +842,12 @@ def test_a_limit_that_servers_cannot_read_is_no_hint(limit, sent):
     assert QueryRequest(limit_hint=limit).body(None, (ResponseFormat.DELTA,)).get("limitHint") == sent
 
 
-def test_a_description_is_of_one_version(rest, table, server):
-    with pytest.raises(UsageError, match="version"):
-        table_metadata(rest, table, version=1, timestamp="2024-01-01T00:00:00Z")
+def test_a_description_is_of_one_version(profile, server):
+    table = SharingClient(profile).table("s.d.t")
+    with pytest.raises(UsageError, match="Only one of 'version' and 'timestamp'"):
+        table.metadata(version=1, timestamp="2024-01-01T00:00:00Z")
     with pytest.raises(UsageError, match="'timestamp'"):
-        table_metadata(rest, table, timestamp="soon")
+        table.metadata(timestamp="soon")
     assert server.seen == []
 
 
@@ -872,7 +866,7 @@ def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server,
         ),
     )
 
-    add, protocol, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    add, protocol, remove, cdc = query_table(rest, table, ChangesQuery(starting_version=1)).actions
 
     assert add.vector_id == "d"
     assert isinstance(protocol, VersionedProtocol)
@@ -896,7 +890,7 @@ def test_the_size_of_an_action_is_its_own_or_that_of_its_file(server, rest, tabl
             file["size"] = outer
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), *({"file": file} for file in files), version=1))
 
-    add, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    add, remove, cdc = query_table(rest, table, ChangesQuery(starting_version=1)).actions
     known = outer if inner is None else inner
     assert [file.action.size for file in (add, remove, cdc)] == [
         -1 if known is None else known,
@@ -910,7 +904,7 @@ def test_a_file_of_a_parquet_response_may_have_no_size(server, rest, table, wire
     files = [wire.parquet_file(kind, kind, version=1, size=size) for kind in ("add", "remove", "cdf")]
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(), *files, version=1))
 
-    add, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    add, remove, cdc = query_table(rest, table, ChangesQuery(starting_version=1)).actions
     unknown = -1 if size is None else size
     assert [file.action.size for file in (add, remove, cdc)] == [unknown, size, unknown]
 
@@ -919,8 +913,8 @@ def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wi
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head()))
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))
 
-    request = ChangesQuery(starting_timestamp="2022-01-01 00:00:00", ending_version=4)
-    query_changes(rest, table, request, response_format=ResponseFormat.PARQUET)
+    request = ChangesQuery(starting_timestamp="2022-01-01T00:00:00Z", ending_version=4)
+    query_table(rest, table, request, response_format=ResponseFormat.PARQUET)
     query_table(rest, table, QueryRequest(starting_version=1), response_format=ResponseFormat.PARQUET)
 
     assert server.seen[0].query == {
@@ -944,7 +938,7 @@ def test_change_without_a_version_is_refused(server, rest, table, wire):
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(), wire.parquet_file("f", "add")))
 
     with pytest.raises(ProtocolError, match="needs its version"):
-        list(query_changes(rest, table, ChangesQuery(starting_version=1)).actions)
+        list(query_table(rest, table, ChangesQuery(starting_version=1)).actions)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -956,7 +950,7 @@ def test_broken_change_feed_is_resumed_by_action_not_by_file(server, rest, table
     broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 2500)
     server.on("GET", CHANGES, broken, wire.ndjson(*wire.delta_head(), *reversed(lines), version=0))
 
-    answer = query_changes(rest, table, ChangesQuery(starting_version=0))
+    answer = query_table(rest, table, ChangesQuery(starting_version=0))
 
     assert sorted(file.version for file in answer.actions) == list(range(20))
 
@@ -968,7 +962,7 @@ def test_metadata_asks_for_both_formats_and_a_version(server, rest, table, wire)
     server.on("GET", METADATA, wire.ndjson(*wire.parquet_head(), version=3))
 
     head = table_metadata(rest, table, version=3)
-    table_metadata(rest, table, timestamp="2022-01-01")
+    table_metadata(rest, table, timestamp="2022-01-01T00:00:00Z")
 
     assert head.response_format is ResponseFormat.PARQUET
     assert head.version == 3
@@ -989,7 +983,7 @@ def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire,
 def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with (
-        mock.patch.object(pages.Page, "close", autospec=True) as closed,
+        mock.patch.object(answers.Answer, "close", autospec=True) as closed,
         pytest.raises(ProtocolError, match="found more"),
     ):
         table_metadata(rest, table)
@@ -1012,12 +1006,12 @@ def test_asynchronous_query_is_polled_until_its_answer_and_its_pages_follow(serv
     server.on("POST", QUERY, pending)
     server.on("POST", STATUS, bare, page(wire, "p2", "a"), page(wire, None, "b"))
 
-    answer = query_table(rest, table, QueryRequest(asynchronous=True, max_files=1))
+    answer = query_table(rest, table, QueryRequest(asynchronous=True))
 
     assert ids(answer) == ["a", "b"]
     assert "asyncquery=true" in server.seen[0].headers["delta-sharing-capabilities"]
     assert server.seen[0].body["idempotencyKey"]
-    assert [seen.body for seen in server.seen[1:]] == [{"maxFiles": 1}] * 2 + [{"maxFiles": 1, "pageToken": "p2"}]
+    assert [seen.body for seen in server.seen[1:]] == [{}, {}, {"pageToken": "p2"}]
     assert len(sleeps) == 2
 
 
@@ -1160,7 +1154,7 @@ def test_total_timeout_holds_for_a_query_with_all_its_pages(server, profile, tab
 
 
 @pytest.mark.parametrize(
-    "ask", [query_table, lambda rest, table: query_changes(rest, table, ChangesQuery(starting_version=0))]
+    "ask", [query_table, lambda rest, table: query_table(rest, table, ChangesQuery(starting_version=0))]
 )
 def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server, rest, table, wire, ask):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), END))
@@ -1191,3 +1185,28 @@ def test_an_answer_that_is_given_up_leaves_nothing_to_the_garbage_collection(ser
 
 def responses():
     return [item for item in gc.get_objects() if isinstance(item, urllib3.BaseHTTPResponse)]
+
+
+@pytest.mark.parametrize("text", ["Unknown field includeHistoricalProtocol", "INCLUDEHISTORICALPROTOCOL?"])
+def test_a_field_that_a_server_does_not_know_is_left_out_once(server, rest, table, wire, text):
+    request = QueryRequest(starting_version=7)
+    server.on("POST", QUERY, wire.error(400, "X", text), wire.ndjson(*wire.delta_head()))
+    query_table(rest, table, request, response_format=ResponseFormat.DELTA).close()
+    whole = {"startingVersion": 7, "includeHistoricalProtocol": True}
+    assert [seen.body for seen in server.seen] == [whole, {"startingVersion": 7}]
+    for status, message, count in ((400, text, 2), (400, "other", 1), (400, "idempotency_key", 1), (409, text, 1)):
+        server.seen.clear()
+        server.on("POST", QUERY, wire.error(status, "X", message))
+        with pytest.raises(RequestError):
+            query_table(rest, table, request, response_format=ResponseFormat.DELTA)
+        assert len(server.seen) == count
+
+
+@pytest.mark.parametrize(("message", "count"), [("idempotency_key", 2), ("another field", 1)])
+def test_a_key_of_another_spelling_is_sent_once(server, rest, table, wire, message, count):
+    server.on("POST", QUERY, wire.error(400, "X", message))
+    with pytest.raises(RequestError):
+        query_table(rest, table, QueryRequest(asynchronous=True), response_format=ResponseFormat.DELTA)
+    keys = [name for seen in server.seen for name in seen.body if name.startswith("idem")]
+    assert keys == ["idempotencyKey", "idempotency_key"][:count]
+    assert len({seen.body[key] for seen, key in zip(server.seen, keys, strict=True)}) == 1

@@ -21,7 +21,7 @@ from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.watch import Interrupt, Watch, sending
+from delta_sharing_client.protocol.watch import Interrupt, Watch
 from delta_sharing_client.retry import Deadline, Transient
 from tests.unit.raw_server import SOON, Raw, pause
 
@@ -195,7 +195,12 @@ def test_a_request_of_its_own_is_not_redirected_and_not_read_at_once(monkeypatch
     options = ReadOptions(connect_timeout=3, read_timeout=4)
     with pytest.raises(Transient):
         sessions.exchange(
-            "POST", "https://h/", options, "Asking", Deadline(None), limit=9, headers={"X": "y"}, form={"a": "b"}
+            "POST",
+            "https://h/",
+            Watch(options, Deadline(None), "Asking", None),
+            limit=9,
+            headers={"X": "y"},
+            data={"a": "b"},
         )
     assert (asked["allow_redirects"], asked["stream"]) == (False, True)
     assert (asked["timeout"], asked["data"], asked["headers"]["X"]) == ((3, 4), {"a": "b"}, "y")
@@ -204,9 +209,9 @@ def test_a_request_of_its_own_is_not_redirected_and_not_read_at_once(monkeypatch
 # === The bytes of one response ===
 
 
-def source(data: bytes, sock: socket.socket | None = None) -> sessions._Source:
+def source(data: bytes, sock: socket.socket | None = None, interrupt: Interrupt | None = None) -> sessions._Source:
     """What a response reads, without a connection."""
-    watch = Watch(ReadOptions(), Deadline(None), "Reading", None)
+    watch = Watch(ReadOptions(), Deadline(None), "Reading", None, interrupt)
     return sessions._Source(io.BytesIO(data), sock or object(), watch)  # type: ignore[arg-type]
 
 
@@ -245,8 +250,7 @@ def test_the_end_of_a_response_is_out_of_reach_of_an_interrupt() -> None:
     ours, theirs = socket.socketpair()
     interrupt = Interrupt()
     with ours, theirs:
-        with sending(Watch(ReadOptions(), Deadline(None), "Reading", None), interrupt):
-            found = source(b"abc", ours)
+        found = source(b"abc", ours, interrupt)
         interrupt.use(ours)
         found.end()
         interrupt.set()

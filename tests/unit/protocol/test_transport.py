@@ -25,7 +25,7 @@ from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table, table_metadata
+from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.transport import Request, Transport
@@ -70,7 +70,7 @@ def test_every_response_is_closed(server, rest, wire, left_open, statuses):
 def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
     transport = rest.operation()
     monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
-    monkeypatch.setattr(transport._server, "session", mock.Mock(side_effect=AssertionError("sent")))
+    monkeypatch.setattr(requests.Session, "request", mock.Mock(side_effect=AssertionError("sent")))
     with pytest.raises(ds.TransportError, match=r"took longer than the .* seconds of 'total_timeout'"):
         transport.attempt(SHARES)
     assert server.seen == []
@@ -206,10 +206,10 @@ def test_connections_are_shared_until_they_are_closed_or_the_process_is_another(
 
 def test_a_copy_for_an_operation_has_its_own_deadline(profile):
     transport = Transport(profile, ReadOptions(total_timeout=5))
-    assert transport.within(100) == 100
-    assert 0 < transport.operation().within(100) <= 5
-    assert transport.within(100) == 100
-    assert pickle.loads(pickle.dumps(transport.operation())).within(100) == 100
+    assert transport.deadline.within(100) == 100
+    assert 0 < transport.operation().deadline.within(100) <= 5
+    assert transport.deadline.within(100) == 100
+    assert pickle.loads(pickle.dumps(transport.operation())).deadline.within(100) == 100
 
 
 def test_a_request_has_the_deadline_of_its_operation_or_one_of_its_own(server, profile, wire, monkeypatch):
@@ -325,11 +325,16 @@ def test_so_many_deviations_are_told_in_a_process(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
-def test_a_range_of_times_is_not_wider_than_what_was_asked_for(name):
+def test_a_range_of_times_is_not_wider_than_what_was_asked_for(server, profile, wire, name):
+    path = "/shares/s/schemas/d/tables/t/changes"
+    server.on("GET", path, wire.error(400, "NO"))
     text = "2024-01-01T00:00:00.0005Z"
-    query = ChangesQuery(**{"starting_version": None, "starting_timestamp": text, name: text})
-    assert query.starting_timestamp == "2024-01-01T00:00:00.001Z"
-    assert query.ending_timestamp == (None if name == "starting_timestamp" else "2024-01-01T00:00:00Z")
+    table = ds.SharingClient(profile).table("s.d.t")
+    with pytest.raises(ds.RequestError):
+        table.changes(**{"starting_timestamp": text, name: text}).to_arrow()
+    (asked,) = [seen.query for seen in server.seen if seen.path == path]
+    assert asked["startingTimestamp"] == "2024-01-01T00:00:00.001Z"
+    assert asked.get("endingTimestamp") == (None if name == "starting_timestamp" else "2024-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.errors import AuthError, DataError, RequestError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import urls as protocol_urls
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 from delta_sharing_client.protocol.urls import RefreshingUrls
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
@@ -202,7 +202,7 @@ def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, w
 
     server.on("GET", CHANGES, answer)
     request = ChangesQuery(starting_version=1)
-    first = query_changes(rest, table, request)
+    first = query_table(rest, table, request)
     keys = [url_key(file) for file in first.actions if isinstance(file, SharedFile)]
     urls = RefreshingUrls(rest, table, request, first)
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
 OF_A_VIEW = "responseformat=delta;cdfOnViews=true;includeendstreamaction=true"
@@ -103,7 +103,7 @@ def test_answer_without_versions_that_is_of_no_view_is_still_refused(server, res
     query = ChangesQuery(starting_timestamp="2024-01-01", of_view=True)
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), END, version=None))
     with pytest.raises(ds.ProtocolError, match="no Delta-Table-Version header"):
-        query_changes(rest, table, query)
+        query_table(rest, table, query)
 
 
 @pytest.mark.parametrize("status", [400, 500])
@@ -119,7 +119,7 @@ def test_server_that_does_not_know_historical_protocols_is_asked_without(server,
 
     def ask():
         if endpoint == "changes":
-            return query_changes(rest, table, ChangesQuery(starting_version=0))
+            return query_table(rest, table, ChangesQuery(starting_version=0))
         return query_table(rest, table, QueryRequest(starting_version=0))
 
     if status == 400:

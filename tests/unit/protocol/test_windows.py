@@ -309,7 +309,7 @@ def test_what_cannot_be_cut_is_listed_at_once(
     if why == "no version is told":
         monkeypatch.setattr(RestClient, "table_version", refused)
     if why == "the end is not told":
-        monkeypatch.setattr(windows, "query_changes", refused)
+        monkeypatch.setattr(windows, "query_table", refused)
     assert numbers(table(100).changes(0, **asked).to_arrow()) == [n for n in range(100) for _ in range(ROWS)]
     assert len(server.feeds) == 1
 
