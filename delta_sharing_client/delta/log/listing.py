@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 from urllib.parse import quote
@@ -146,18 +147,19 @@ class LogListing:
             ) from None
         for entry in entries:
             name = entry.name
-            # An empty file of a writer that died. The commits have the same content.
             if match := _COMMIT.match(name):
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
+            elif not entry.size:
+                continue  # of a writer that died; the commits have the same content
             elif match := _COMPACTED.match(name):
-                if int(match[1]) <= int(match[2]) and entry.size:
+                if int(match[1]) <= int(match[2]):
                     compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
-            elif (match := _CHECKPOINT.match(name)) and entry.size:
+            elif match := _CHECKPOINT.match(name):
                 version = int(match["version"])
                 group = f"parts {match['parts']}" if match["parts"] else name
                 parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
-            elif (match := _CHECKSUM.match(name)) and entry.size:
+            elif match := _CHECKSUM.match(name):
                 checksums[int(match[1])] = name
         listing = cls(table, commits, compacted, _complete(parts), checksums, directory)
         if not commits and not listing.checkpoints:
@@ -169,22 +171,18 @@ class LogListing:
     @property
     def latest(self) -> int:
         """The newest version of a commit, a compacted file or a complete checkpoint."""
-        compacted = (item.last for group in self.compacted.values() for item in group)
-        return max((*self.commits, *self.checkpoints, *compacted))
+        compacted = chain.from_iterable(self.compacted.values())
+        return max((*self.commits, *self.checkpoints, *(item.last for item in compacted)))
 
     @cached_property
     def rebuildable(self) -> tuple[int, ...]:
         """The versions that can be rebuilt from a checkpoint or from the first commit, oldest first."""
-        starts: dict[int, list[int]] = {}
-        for item in (*self.commits.values(), *(item for group in self.compacted.values() for item in group)):
-            starts.setdefault(item.last, []).append(item.first)
-        found: set[int] = set()
-        for version in sorted({*starts, *self.checkpoints}):
-            if version in self.checkpoints or any(
-                first == 0 or first - 1 in found for first in starts.get(version, ())
-            ):
-                found.add(version)
-        return tuple(sorted(found))
+        found = {-1, *self.checkpoints}  # the empty table before commit 0
+        files = (*self.commits.values(), *chain.from_iterable(self.compacted.values()))
+        for file in sorted(files, key=lambda file: file.last):
+            if file.first - 1 in found:
+                found.add(file.last)
+        return tuple(sorted(found - {-1}))
 
     @property
     def earliest(self) -> int:
