@@ -128,9 +128,12 @@ def _write_checkpoint(log: Path, version: int, actions: Iterable[Action]) -> Non
 
 
 def _head(snapshot: Snapshot) -> list[Action]:
-    mark = snapshot.row_id_high_water_mark
-    several = (*snapshot.transactions.values(), *snapshot.domain_metadata.values())
-    return [snapshot.protocol, snapshot.metadata, *several, *([] if mark is None else [mark])]
+    head: list[Action] = [snapshot.protocol, snapshot.metadata]
+    head += snapshot.transactions.values()
+    head += snapshot.domain_metadata.values()
+    if snapshot.row_id_high_water_mark is not None:
+        head.append(snapshot.row_id_high_water_mark)
+    return head
 
 
 # === A classic checkpoint (Delta log protocol, "Checkpoint Schema") ===
