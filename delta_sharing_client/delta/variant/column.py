@@ -298,7 +298,7 @@ def _primitive_encoder(typed: pa.Array) -> _Rebuild:
 
 def _encoder(typed: pa.Array, write: Callable[[Any], bytes]) -> _Rebuild:
     # A value is written only where it is asked for: what is below a null may be anything.
-    values = typed.to_pylist()
+    values = typed.to_numpy(zero_copy_only=False).tolist()
     return lambda index, metadata: None if values[index] is None else write(values[index])
 
 
