@@ -8,6 +8,7 @@ So does a dictionary with a checksum, because a part of it cannot be checked.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -150,25 +151,22 @@ def _largest(data: bytes) -> int:
     stored = -(-width // 8)
     while at < len(data):
         run, at = varint(data, at)
-        if run & 1:
-            length = (run >> 1) * width
-            bits = np.unpackbits(np.frombuffer(data[at : at + length], np.uint8), bitorder="little")
-            if width:
-                numbers = bits[: len(bits) // width * width].reshape(-1, width)
-                # The highest number is found from its highest bit down.
-                largest = 0
-                for bit in range(width - 1, -1, -1):
-                    high = numbers[:, bit].astype(bool)
-                    if high.any():
-                        largest |= 1 << bit
-                        numbers = numbers[high]
-                found = max(found, largest)
-            else:
-                found = max(found, 0)
-            at += length
-        else:
-            found = max(found, int.from_bytes(data[at : at + stored], "little"))
-            at += stored
+        length = (run >> 1) * width if run & 1 else stored
+        part = data[at : at + length]
+        at += length
+        if not (run & 1 and width):
+            found = max(found, int.from_bytes(part, "little"))
+            continue
+        bits = np.unpackbits(np.frombuffer(part, np.uint8), bitorder="little")
+        numbers = bits[: len(bits) // width * width].reshape(-1, width)
+        # The highest number is found from its highest bit down.
+        largest = 0
+        for bit in range(width - 1, -1, -1):
+            high = numbers[:, bit].astype(bool)
+            if high.any():
+                largest |= 1 << bit
+                numbers = numbers[high]
+        found = max(found, largest)
     return found
 
 
@@ -233,13 +231,13 @@ def _unpacked(data: bytes, codec: int) -> bytes:
         found: bytes = pa.decompress(stream, size, name, asbytes=True) if size else b""
         return found
     parts: list[bytes] = []
-    with pa.CompressedInputStream(pa.BufferReader(data), name) as unpacked:
-        try:
-            while len(parts) * _STEP < _LARGEST and (part := unpacked.read(_STEP)):
-                parts.append(part)
-        except (pa.ArrowException, OSError):
-            # The stream is cut. What came before is complete.
-            return b"".join(parts)
+    # The stream is cut. What comes before its error is complete.
+    with (
+        pa.CompressedInputStream(pa.BufferReader(data), name) as unpacked,
+        contextlib.suppress(pa.ArrowException, OSError),
+    ):
+        while len(parts) * _STEP < _LARGEST and (part := unpacked.read(_STEP)):
+            parts.append(part)
     return b"".join(parts)
 
 

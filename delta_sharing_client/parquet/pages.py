@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from delta_sharing_client.parquet.chunks import Chunk, Plain, plain
-from delta_sharing_client.parquet.thrift import binary, boolean, encode_zigzag, list_of, number, read_struct
+from delta_sharing_client.parquet.chunks import Chunk, Plain, plain_bounds
+from delta_sharing_client.parquet.thrift import binary, boolean, encode_varint, list_of, number, read_struct
 
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
 """What reading a damaged index or header raises."""
@@ -111,7 +111,7 @@ def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] 
         total = sum(null_counts) if null_counts is not None else None
     except UNREADABLE:
         return None
-    lists = (null_pages, lowers, uppers) if null_counts is None else (null_pages, lowers, uppers, null_counts)
+    lists = (null_pages, lowers, uppers, null_pages if null_counts is None else null_counts)
     if any(len(item) != found.number for item in lists):
         return None
     if total is not None and chunk.null_count is not None and total != chunk.null_count:
@@ -125,18 +125,11 @@ def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] 
         if empty:
             described.append(PageValues(None, held))
             continue
-        bounds = _bounds(lowers[page], uppers[page], chunk)
+        bounds = plain_bounds(lowers[page], uppers[page], chunk.physical) if chunk.ordered else None
         if bounds is not None and _beyond(bounds, chunk.bounds):
             return None
         described.append(PageValues(bounds, 0 if nulls == 0 else None))
     return described
-
-
-def _bounds(lower: bytes, upper: bytes, chunk: Chunk) -> tuple[Plain, Plain] | None:
-    if not chunk.ordered:
-        return None
-    low, high = plain(lower, chunk.physical), plain(upper, chunk.physical)
-    return None if low is None or high is None else (low, high)
 
 
 def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> bool:
@@ -220,7 +213,8 @@ def page_header(kind: int, uncompressed: int, compressed: int, *numbers: int, is
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join(b"\x15" + encode_zigzag(each) for each in numbers)
+    # A non-negative number is written twice as large.
+    return b"".join(b"\x15" + encode_varint(each << 1) for each in numbers)
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
