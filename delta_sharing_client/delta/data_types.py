@@ -289,15 +289,18 @@ def _floating(arrow: pa.DataType, spark: str, statistics: Callable[[StructField]
     )
 
 
-def _nanoseconds(arrow: pa.DataType) -> TypeRow:
-    zoned = arrow.tz is not None
+def _timestamp(
+    arrow: pa.DataType, spark: str | None, statistics: Callable[[StructField], value_bounds.Converters]
+) -> TypeRow:
+    unit = "microseconds" if arrow.unit == "us" else "nanoseconds"
     return TypeRow(
         arrow=arrow,
         width=8.0,
-        text=functools.partial(value_texts.timestamp, zoned=zoned, unit="nanoseconds"),
-        statistics=value_bounds.nanos_statistics(zoned),
+        text=functools.partial(value_texts.timestamp, zoned=arrow.tz is not None, unit=unit),
+        statistics=statistics,
         footer=value_bounds.timestamp_footer,
         stored=_stored_timestamp,
+        spark=spark,
     )
 
 
@@ -381,15 +384,7 @@ TYPES: dict[str, TypeRow] = {
         stored=_stored_as(pa.types.is_date),
         spark="DateType",
     ),
-    "timestamp": TypeRow(
-        arrow=pa.timestamp("us", tz="UTC"),
-        width=8.0,
-        text=functools.partial(value_texts.timestamp, zoned=True),
-        statistics=value_bounds.timestamp_statistics,
-        footer=value_bounds.timestamp_footer,
-        stored=_stored_timestamp,
-        spark="TimestampType",
-    ),
+    "timestamp": _timestamp(pa.timestamp("us", tz="UTC"), "TimestampType", value_bounds.timestamp_statistics),
     "timestamp_ntz": TypeRow(
         arrow=pa.timestamp("us"),
         width=8.0,
@@ -399,8 +394,8 @@ TYPES: dict[str, TypeRow] = {
         stored=_stored_timestamp_ntz,
         spark="TimestampNTZType",
     ),
-    "timestamp_nanos": _nanoseconds(pa.timestamp("ns", tz="UTC")),
-    "timestamp_nanos_ntz": _nanoseconds(pa.timestamp("ns")),
+    "timestamp_nanos": _timestamp(pa.timestamp("ns", tz="UTC"), None, value_bounds.nanos_statistics(zoned=True)),
+    "timestamp_nanos_ntz": _timestamp(pa.timestamp("ns"), None, value_bounds.nanos_statistics(zoned=False)),
     "day_time_interval": TypeRow(
         arrow=pa.duration("us"),
         width=8.0,

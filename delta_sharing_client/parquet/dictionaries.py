@@ -57,10 +57,8 @@ class ShortDictionary(Exception):
 
 
 def beginning(chunk: Chunk, pages: Pages, kept: tuple[int, ...]) -> int | None:
-    """Return how many bytes of a chunk's dictionary probably have the values of the pages ``kept``.
-
-    ``None`` if a part of the dictionary does not save enough.
-    """
+    """Return how many bytes of a chunk's dictionary probably have the values of the pages ``kept``; ``None`` if a part
+    of the dictionary does not save enough."""
     whole = pages.starts[0] - chunk.start
     encoded = chunk.dictionary_pages()
     end = pages.number if encoded is None else min(encoded, pages.number)
@@ -75,13 +73,8 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
     """Return a dictionary page with the values in ``data``, and their number.
 
     ``data`` is the beginning of a dictionary page of ``whole`` bytes, ``type_length`` the width of fixed-length bytes.
-
-    Raises
-    ------
-    PageMismatch
-        The page is no dictionary of that length.
-    ShortDictionary
-        It has a checksum, or cannot be unpacked in part.
+    Raises ``PageMismatch`` if the page is no dictionary of that length, ``ShortDictionary`` if it has a checksum or
+    cannot be unpacked in part.
     """
     view: Any = memoryview(data).cast("B")
     try:
@@ -106,10 +99,8 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
 
 
 def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int:
-    """Return the largest index into the dictionary in a data page without repeated values, -1 if it has none.
-
-    Raises ``ShortDictionary`` if that is not clear.
-    """
+    """Return the largest index into the dictionary in a data page without repeated values, -1 if it has none;
+    ``ShortDictionary`` if that is not clear."""
     view: Any = memoryview(page).cast("B")
     try:
         header, at = read_page_header(view, 0)

@@ -166,10 +166,8 @@ class ChunkPages(NamedTuple):
 
 
 def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
-    """Return the header at ``at`` of bytes or a memoryview, and the position of the page's body.
-
-    Raises ``IndexError``, ``KeyError``, ``ValueError`` or ``TypeError`` if it does not decode.
-    """
+    """Return the header at ``at`` of bytes or a memoryview, and the position of the page's body; one of ``UNREADABLE``
+    if it does not decode."""
     header, at = read_struct(data, at)
     kind, compressed, uncompressed = header[_TYPE], header[_COMPRESSED], header[_UNCOMPRESSED]
     if compressed < 0 or uncompressed < 0:
@@ -183,13 +181,7 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 
 
 def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> None:
-    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself.
-
-    Raises
-    ------
-    PageMismatch
-        The header does not say what the index does.
-    """
+    """Raise ``PageMismatch`` unless a page's header says what the index does; ``rows`` is ``None`` for a dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:
@@ -199,8 +191,7 @@ def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> No
     else:
         right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
         right = right and (has_dictionary or header.encoding not in DICTIONARY_ENCODINGS)
-    right = right and at + header.compressed == page.size
-    if not right:
+    if not right or at + header.compressed != page.size:
         raise PageMismatch("a page is not what the page index says")
 
 
@@ -218,21 +209,16 @@ def _numbers(*numbers: int) -> bytes:
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
-    """Return the ``size`` bytes of a page's body without compression.
-
-    Raises ``KeyError`` for an unknown codec, and for a damaged body ``pyarrow.ArrowException``, ``OSError`` or
-    ``ValueError``.
-    """
+    """Return the ``size`` bytes of a page's body without compression; ``KeyError`` for an unknown codec, and for a
+    damaged body ``pyarrow.ArrowException``, ``OSError`` or ``ValueError``."""
     if not codec:
         return body
     return pa.decompress(body, size, CODECS[codec]) if size else body.slice(0, 0)
 
 
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
-    """Read the page headers in the bytes of a chunk with ``values`` values.
-
-    It stops at a header that does not decode, like the Parquet reader, and at the end of the bytes.
-    """
+    """Read the page headers in the bytes of a chunk with ``values`` values, up to the end of the bytes or, like the
+    Parquet reader, to a header that does not decode."""
     largest = at = 0
     encodings: set[int] = set()
     dictionary = None

@@ -49,20 +49,18 @@ class LogDirectory(Protocol):
 
 
 class LocalDirectory:
-    """A ``LogDirectory`` on this machine."""
+    """A ``LogDirectory`` on this machine; its methods are described there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def entries(self) -> list[LogEntry]:
-        """Like ``LogDirectory.entries``."""
         try:
             return [_entry(entry) for entry in os.scandir(self.path)]
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from None
 
     def open(self, path: str) -> BinaryIO:
-        """Like ``LogDirectory.open``."""
         return resolve(self.path, path).open("rb")
 
     def expect(self, paths: Sequence[str]) -> None:
@@ -105,11 +103,6 @@ class Checkpoint:
     version: int
     files: tuple[str, ...]
     modified_ms: int
-
-    @property
-    def name(self) -> str:
-        """The name of its (first) file."""
-        return self.files[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +270,8 @@ class LastCheckpointWarning(UserWarning):
 
 
 def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
-    """Return the checkpoint of ``_last_checkpoint``, ``None`` if there is no such file or it cannot be used.
-
-    Warns with ``LastCheckpointWarning`` if the file is damaged (not JSON, a wrong checksum, a field of a wrong type),
-    or names a missing or incomplete checkpoint.
-    """
+    """Return the checkpoint of ``_last_checkpoint``; ``None`` if there is no such file, and with a
+    ``LastCheckpointWarning`` if it is damaged or names a missing or incomplete checkpoint."""
     try:
         with listing.directory.open(LAST_CHECKPOINT) as stream:
             text = stream.read(_MAX_BYTES).decode("utf-8")
@@ -299,10 +289,8 @@ def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
 
 
 def canonical_json(text: str) -> str:
-    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum").
-
-    Raises ``ValueError`` if ``text`` is not JSON, not an object, or has a duplicate key.
-    """
+    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum"); ``ValueError`` if
+    ``text`` is not JSON, not an object, or has a duplicate key."""
     document = _parse(text)
     document.pop("checksum", None)
     # A path is there once and in ASCII, so this is its order in UTF-8.
@@ -330,7 +318,7 @@ def _find(listing: LogListing, text: str) -> Checkpoint | None:
     v2 = document.get("v2Checkpoint")
     name = v2.get("path") if isinstance(v2, dict) else None
     for checkpoint in listing.checkpoints.get(version, ()):
-        if len(checkpoint.files) == parts and (name is None or checkpoint.name == name):
+        if len(checkpoint.files) == parts and name in (None, checkpoint.files[0]):
             return checkpoint
     raise ValueError(f"it names a checkpoint of version {version} in {parts} part(s) that is not there")
 
