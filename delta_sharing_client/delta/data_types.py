@@ -315,10 +315,6 @@ def _well_known_binary(spelled: re.Pattern[str]) -> TypeRow:
     )
 
 
-def _is_text(name: str) -> bool:
-    return bool(_SIZED_TEXT.match(name) or COLLATED.match(name))
-
-
 def _is_interval(family: tuple[str, ...]) -> Callable[[str], bool]:
     def spelled(name: str) -> bool:
         words = name.split(" ")
@@ -342,7 +338,7 @@ TYPES: dict[str, TypeRow] = {
         # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
         stored=_stored_as(is_text, is_bytes),
         spark="StringType",
-        spelled=_is_text,
+        spelled=lambda name: bool(_SIZED_TEXT.match(name) or COLLATED.match(name)),
     ),
     "long": _integer(pa.int64(), "LongType"),
     "integer": _integer(pa.int32(), "IntegerType"),

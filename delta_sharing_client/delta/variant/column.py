@@ -83,7 +83,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
         rows = enumerate(zip(_valid(storage), metadata.to_pylist(), strict=True))
         values = pa.array([shredded.rebuild(row, parse(data)) if ok else None for row, (ok, data) in rows], pa.binary())
     else:
-        values = storage.field("value")
+        values = _value_of(storage)
     for name, column in (("metadata", metadata), ("value", values)):
         if count_true(pc.and_(valid, pc.is_null(column))):
             raise DataError(f"A variant must have metadata and a value, found one without {name}.")
@@ -142,9 +142,14 @@ def _storage_of(array: pa.Array) -> pa.StructArray:
     known = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
     if not known or not is_bytes(arrow_type.field("metadata").type):
         raise DataError(f"A variant column must have the binary fields metadata and value, found {arrow_type}.")
-    if "value" in names and not is_bytes(arrow_type.field("value").type):
-        raise DataError(f"The field value of a variant must be binary, found {arrow_type.field('value').type}.")
     return array
+
+
+def _value_of(group: pa.StructArray) -> pa.Array:
+    value = group.field("value")
+    if not is_bytes(value.type):
+        raise DataError(f"The field value of a variant must be binary, found {value.type}.")
+    return value
 
 
 def _missing(index: int, metadata: VariantMetadata) -> None:
@@ -159,11 +164,7 @@ class _Shredded:
         if not {"value", "typed_value"} & set(names) or len(set(names)) != len(names) or set(names) - set(_FIELDS):
             raise DataError(f"A shredded variant must have the fields value and typed_value, found {names}.")
         self._present = _valid(group)
-        self._value: list[bytes | None] = [None] * len(group)
-        if "value" in names:
-            if not is_bytes(group.type.field("value").type):
-                raise DataError(f"The field value of a variant must be binary, found {group.type.field('value').type}.")
-            self._value = group.field("value").to_pylist()
+        self._value: list[bytes | None] = _value_of(group).to_pylist() if "value" in names else [None] * len(group)
         self._typed: _Rebuild = _missing
         self._objects: _Objects | None = None
         if "typed_value" in names:
