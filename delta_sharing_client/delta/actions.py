@@ -10,7 +10,7 @@ they contain no cycles.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, Union
+from typing import Annotated, ClassVar, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -125,15 +125,10 @@ class AddCdcFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     data_change: bool = False
     tags: Union[dict[str, Union[str, None]], None] = None
 
-    @property
-    def deletion_vector(self) -> None:
-        """``None``: all rows of a change file are changes."""
-        return None
-
-    @property
-    def stats(self) -> None:
-        """``None``: the log has no statistics of change files."""
-        return None
+    deletion_vector: ClassVar[None] = None
+    """All rows of a change file are changes."""
+    stats: ClassVar[None] = None
+    """The log has no statistics of change files."""
 
 
 class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -220,8 +215,7 @@ class SharedFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class VersionedMetadata(NamedTuple):
-    """A ``metaData`` in a change feed or a ``startingVersion`` response; ``version`` is ``None`` if it is not
-    stated."""
+    """A ``metaData`` in a change feed or a ``startingVersion`` response; ``version`` if the server states it."""
 
     version: int | None
     metadata: Metadata

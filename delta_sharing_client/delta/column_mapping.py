@@ -14,6 +14,7 @@ from delta_sharing_client.delta.data_types import (
     MapType,
     StructField,
     StructType,
+    children,
 )
 from delta_sharing_client.errors import ProtocolError
 
@@ -55,7 +56,7 @@ def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
     return nulls, or another column's values. Raises ``ProtocolError`` with the name of the column.
     """
     if mode is not ColumnMappingMode.NONE:
-        _check_fields(struct, mode, (), {})
+        _check(struct, mode, (), {})
 
 
 def without_mapping(struct: StructType) -> StructType:
@@ -63,9 +64,13 @@ def without_mapping(struct: StructType) -> StructType:
     return StructType(tuple(_plain_field(item) for item in struct.fields), struct.left_out)
 
 
-def _check_fields(struct: StructType, mode: ColumnMappingMode, path: ColumnPath, ids: dict[int, str]) -> None:
+def _check(data_type: DataType, mode: ColumnMappingMode, path: ColumnPath, ids: dict[int, str]) -> None:
+    if not isinstance(data_type, StructType):
+        for name, child in children(data_type):
+            _check(child, mode, (*path, name), ids)
+        return
     names: dict[str, str] = {}
-    for item in struct.fields:
+    for item in data_type.fields:
         dotted = ".".join((*path, item.name))
         if not isinstance(item.metadata.get(PHYSICAL_NAME_KEY), str):
             raise ProtocolError(f"Column {dotted!r} must have a '{PHYSICAL_NAME_KEY}', found none.")
@@ -76,17 +81,7 @@ def _check_fields(struct: StructType, mode: ColumnMappingMode, path: ColumnPath,
                 raise ProtocolError(f"Column {dotted!r} must have a '{FIELD_ID_KEY}', found none.")
             if (other := ids.setdefault(item.field_id, dotted)) != dotted:
                 raise ProtocolError(f"Columns {other!r} and {dotted!r} must not have the same '{FIELD_ID_KEY}'.")
-        _check_type(item.type, mode, (*path, item.name), ids)
-
-
-def _check_type(data_type: DataType, mode: ColumnMappingMode, path: ColumnPath, ids: dict[int, str]) -> None:
-    if isinstance(data_type, StructType):
-        _check_fields(data_type, mode, path, ids)
-    elif isinstance(data_type, ArrayType):
-        _check_type(data_type.element, mode, (*path, "element"), ids)
-    elif isinstance(data_type, MapType):
-        _check_type(data_type.key, mode, (*path, "key"), ids)
-        _check_type(data_type.value, mode, (*path, "value"), ids)
+        _check(item.type, mode, (*path, item.name), ids)
 
 
 def _plain_field(item: StructField) -> StructField:

@@ -150,8 +150,7 @@ class StructType:
     @property
     def all_left_out(self) -> tuple[LeftOut, ...]:
         """The columns left out here and at every level below."""
-        below = (found for item in self.fields for found in _left_out(item.type))
-        return (*self.left_out, *below)
+        return _left_out(self)
 
     def __iter__(self) -> Iterator[StructField]:
         return iter(self.fields)
@@ -173,13 +172,9 @@ Convert = Callable[[pa.Array], pa.Array]
 Stored = Optional[Convert]
 
 
-def _stored_only_itself(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    """Return ``None``: no other type is converted to this one."""
-    return None
-
-
-def _stored_integer(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    return _cast(arrow) if pa.types.is_integer(found) else None
+def _stored_as(*forms: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType, pa.DataType], Stored]:
+    """Return a function that casts the types for which one of ``forms`` is true."""
+    return lambda arrow, found: _cast(arrow) if any(form(found) for form in forms) else None
 
 
 def _stored_floating(arrow: pa.DataType, found: pa.DataType) -> Stored:
@@ -196,20 +191,6 @@ def _stored_exact_decimal(arrow: pa.DataType, found: pa.DataType) -> Stored:
     digits = 20 + arrow.scale
     room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
     return lambda array: array.cast(room).cast(arrow)
-
-
-def _stored_text(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
-    return _cast(arrow) if is_text(found) or is_bytes(found) else None
-
-
-def _stored_binary(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    is_binary = is_text(found) or is_bytes(found) or pa.types.is_fixed_size_binary(found)
-    return _cast(arrow) if is_binary else None
-
-
-def _stored_date(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    return _cast(arrow) if pa.types.is_date(found) else None
 
 
 def _stored_timestamp(arrow: pa.DataType, found: pa.DataType) -> Stored:
@@ -233,6 +214,9 @@ def _stored_day_time_interval(arrow: pa.DataType, found: pa.DataType) -> Stored:
 
 def _cast(arrow: pa.DataType) -> Convert:
     return lambda array: array.cast(arrow)
+
+
+_STORED_BINARY = _stored_as(is_text, is_bytes, pa.types.is_fixed_size_binary)
 
 
 # === One row per type ===
@@ -270,7 +254,7 @@ class TypeRow:
     text: Callable[[str, Any], object] | None = None
     statistics: Callable[[StructField], value_bounds.Converters] = value_bounds.no_statistics
     footer: Callable[[Any, Any, pa.DataType], value_bounds.Footer] = value_bounds.no_footer
-    stored: Callable[[pa.DataType, pa.DataType], Stored] = _stored_only_itself
+    stored: Callable[[pa.DataType, pa.DataType], Stored] = lambda arrow, found: None
     spark: str | None = None
     spelled: Callable[[str], bool] = lambda name: False
 
@@ -288,13 +272,47 @@ def _integer(arrow: pa.DataType, spark: str) -> TypeRow:
         text=functools.partial(value_texts.integer, bits=arrow.bit_width),
         statistics=value_bounds.integer_statistics,
         footer=value_bounds.integer_footer,
-        stored=_stored_integer,
+        stored=_stored_as(pa.types.is_integer),
         spark=spark,
     )
 
 
-def _is_text(name: str) -> bool:
-    return bool(_SIZED_TEXT.match(name) or COLLATED.match(name))
+def _floating(arrow: pa.DataType, spark: str, statistics: Callable[[StructField], value_bounds.Converters]) -> TypeRow:
+    return TypeRow(
+        arrow=arrow,
+        width=arrow.bit_width / 8,
+        text=functools.partial(value_texts.floating, bits=arrow.bit_width),
+        statistics=statistics,
+        footer=value_bounds.floating_footer,
+        stored=_stored_floating,
+        spark=spark,
+    )
+
+
+def _timestamp(
+    arrow: pa.DataType, spark: str | None, statistics: Callable[[StructField], value_bounds.Converters]
+) -> TypeRow:
+    unit = "microseconds" if arrow.unit == "us" else "nanoseconds"
+    return TypeRow(
+        arrow=arrow,
+        width=8.0,
+        text=functools.partial(value_texts.timestamp, zoned=arrow.tz is not None, unit=unit),
+        statistics=statistics,
+        footer=value_bounds.timestamp_footer,
+        stored=_stored_timestamp,
+        spark=spark,
+    )
+
+
+def _well_known_binary(spelled: re.Pattern[str]) -> TypeRow:
+    # A bounding box is not a range of the bytes, so it cannot skip files.
+    return TypeRow(
+        arrow=pa.binary(),
+        width=40.0,
+        stored=_STORED_BINARY,
+        spark="BinaryType",
+        spelled=lambda name: bool(spelled.match(name)),
+    )
 
 
 def _is_interval(family: tuple[str, ...]) -> Callable[[str], bool]:
@@ -317,32 +335,17 @@ TYPES: dict[str, TypeRow] = {
         text=value_texts.string,
         statistics=value_bounds.text_statistics,
         footer=value_bounds.text_footer,
-        stored=_stored_text,
+        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
+        stored=_stored_as(is_text, is_bytes),
         spark="StringType",
-        spelled=_is_text,
+        spelled=lambda name: bool(_SIZED_TEXT.match(name) or COLLATED.match(name)),
     ),
     "long": _integer(pa.int64(), "LongType"),
     "integer": _integer(pa.int32(), "IntegerType"),
     "short": _integer(pa.int16(), "ShortType"),
     "byte": _integer(pa.int8(), "ByteType"),
-    "float": TypeRow(
-        arrow=pa.float32(),
-        width=4.0,
-        text=functools.partial(value_texts.floating, bits=32),
-        statistics=value_bounds.float_statistics,
-        footer=value_bounds.floating_footer,
-        stored=_stored_floating,
-        spark="FloatType",
-    ),
-    "double": TypeRow(
-        arrow=pa.float64(),
-        width=8.0,
-        text=functools.partial(value_texts.floating, bits=64),
-        statistics=value_bounds.double_statistics,
-        footer=value_bounds.floating_footer,
-        stored=_stored_floating,
-        spark="DoubleType",
-    ),
+    "float": _floating(pa.float32(), "FloatType", value_bounds.float_statistics),
+    "double": _floating(pa.float64(), "DoubleType", value_bounds.double_statistics),
     "decimal": TypeRow(
         arrow=pa.decimal128(38, 0),
         width=8.0,
@@ -365,7 +368,7 @@ TYPES: dict[str, TypeRow] = {
         width=12.0,
         text=value_texts.binary,
         footer=value_bounds.binary_footer,
-        stored=_stored_binary,
+        stored=_STORED_BINARY,
         spark="BinaryType",
     ),
     "date": TypeRow(
@@ -374,18 +377,10 @@ TYPES: dict[str, TypeRow] = {
         text=value_texts.date,
         statistics=value_bounds.date_statistics,
         footer=value_bounds.date_footer,
-        stored=_stored_date,
+        stored=_stored_as(pa.types.is_date),
         spark="DateType",
     ),
-    "timestamp": TypeRow(
-        arrow=pa.timestamp("us", tz="UTC"),
-        width=8.0,
-        text=functools.partial(value_texts.timestamp, zoned=True),
-        statistics=value_bounds.timestamp_statistics,
-        footer=value_bounds.timestamp_footer,
-        stored=_stored_timestamp,
-        spark="TimestampType",
-    ),
+    "timestamp": _timestamp(pa.timestamp("us", tz="UTC"), "TimestampType", value_bounds.timestamp_statistics),
     "timestamp_ntz": TypeRow(
         arrow=pa.timestamp("us"),
         width=8.0,
@@ -395,22 +390,8 @@ TYPES: dict[str, TypeRow] = {
         stored=_stored_timestamp_ntz,
         spark="TimestampNTZType",
     ),
-    "timestamp_nanos": TypeRow(
-        arrow=pa.timestamp("ns", tz="UTC"),
-        width=8.0,
-        text=functools.partial(value_texts.timestamp, zoned=True, unit="nanoseconds"),
-        statistics=value_bounds.nanos_statistics,
-        footer=value_bounds.timestamp_footer,
-        stored=_stored_timestamp,
-    ),
-    "timestamp_nanos_ntz": TypeRow(
-        arrow=pa.timestamp("ns"),
-        width=8.0,
-        text=functools.partial(value_texts.timestamp, zoned=False, unit="nanoseconds"),
-        statistics=value_bounds.nanos_ntz_statistics,
-        footer=value_bounds.timestamp_footer,
-        stored=_stored_timestamp,
-    ),
+    "timestamp_nanos": _timestamp(pa.timestamp("ns", tz="UTC"), None, value_bounds.nanos_statistics(zoned=True)),
+    "timestamp_nanos_ntz": _timestamp(pa.timestamp("ns"), None, value_bounds.nanos_statistics(zoned=False)),
     "day_time_interval": TypeRow(
         arrow=pa.duration("us"),
         width=8.0,
@@ -422,27 +403,23 @@ TYPES: dict[str, TypeRow] = {
         arrow=pa.int32(),
         width=8.0,
         text=functools.partial(value_texts.interval, family=value_texts.YEAR_MONTH_UNITS, bits=32),
-        stored=_stored_integer,
+        stored=_stored_as(pa.types.is_integer),
         spelled=_is_interval(value_texts.YEAR_MONTH_UNITS),
     ),
     "void": TypeRow(arrow=pa.null(), width=0.0, text=value_texts.void, spark="NullType"),
     "variant": TypeRow(arrow=VARIANT_ARROW_TYPE, width=40.0, spark="VariantType"),
-    # Well-known binary. A bounding box is not a range of the bytes, so it cannot skip files.
-    "geometry": TypeRow(
-        arrow=pa.binary(),
-        width=40.0,
-        stored=_stored_binary,
-        spark="BinaryType",
-        spelled=lambda name: bool(_GEOMETRY.match(name)),
-    ),
-    "geography": TypeRow(
-        arrow=pa.binary(),
-        width=40.0,
-        stored=_stored_binary,
-        spark="BinaryType",
-        spelled=lambda name: bool(_GEOGRAPHY.match(name)),
-    ),
+    "geometry": _well_known_binary(_GEOMETRY),
+    "geography": _well_known_binary(_GEOGRAPHY),
 }
+
+
+def children(data_type: DataType) -> list[tuple[str, DataType]]:
+    """Return the types one level below, each with its name in a path."""
+    if isinstance(data_type, StructType):
+        return [(item.name, item.type) for item in data_type.fields]
+    if isinstance(data_type, ArrayType):
+        return [("element", data_type.element)]
+    return [("key", data_type.key), ("value", data_type.value)] if isinstance(data_type, MapType) else []
 
 
 def row_of(data_type: DataType) -> TypeRow | None:
@@ -464,13 +441,8 @@ def _spelled(name: str) -> str | None:
 
 
 def _left_out(data_type: DataType) -> tuple[LeftOut, ...]:
-    if isinstance(data_type, StructType):
-        return data_type.all_left_out
-    if isinstance(data_type, ArrayType):
-        return _left_out(data_type.element)
-    if isinstance(data_type, MapType):
-        return (*_left_out(data_type.key), *_left_out(data_type.value))
-    return ()
+    own = data_type.left_out if isinstance(data_type, StructType) else ()
+    return (*own, *(found for _, child in children(data_type) for found in _left_out(child)))
 
 
 def _unless_binary(collation: str) -> str | None:

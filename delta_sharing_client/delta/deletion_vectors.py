@@ -230,11 +230,9 @@ def encode_file(
 
 
 def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
-    size, offset = descriptor.size_in_bytes, descriptor.offset
-    if not 0 <= size <= _LARGEST_SIZE:
-        raise DataError(f"A deletion vector's sizeInBytes must lie between 0 and {_LARGEST_SIZE}, found {size}.")
-    if offset is not None and not 0 <= offset <= _LARGEST_SIZE:
-        raise DataError(f"A deletion vector's offset must lie between 0 and {_LARGEST_SIZE}, found {offset}.")
+    for name, number in (("sizeInBytes", descriptor.size_in_bytes), ("offset", descriptor.offset or 0)):
+        if not 0 <= number <= _LARGEST_SIZE:
+            raise DataError(f"A deletion vector's {name} must lie between 0 and {_LARGEST_SIZE}, found {number}.")
     if descriptor.cardinality < 0:
         raise DataError(f"A deletion vector's cardinality must not be negative, found {descriptor.cardinality}.")
 

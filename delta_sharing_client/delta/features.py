@@ -33,27 +33,20 @@ class FeatureKind(enum.Enum):
     WRITER = "writer"
 
 
-class ParquetFormat(enum.Enum):
-    """Whether a table with the feature can be served in the sharing protocol's parquet response format."""
-
-    CARRIES = "carries"
-    CANNOT = "cannot"
-
-
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One table feature.
 
     ``operations`` are those that this client supports on a table with the feature; a writer-only feature never prevents
-    a read. ``log_only``: the feature does not affect a server's list of files. ``reads_log`` false: the client cannot
-    read a log with the feature.
+    a read. ``parquet_format``: the sharing protocol's parquet response format can represent such a table. ``log_only``:
+    the feature does not affect a server's list of files. ``reads_log`` false: the client cannot read a log with it.
     """
 
     name: str
     kind: FeatureKind
     operations: frozenset[Operation]
-    parquet_format: ParquetFormat
     note: str
+    parquet_format: bool = True
     log_only: bool = False
     reads_log: bool = True
 
@@ -61,21 +54,20 @@ class Feature:
 _EVERYTHING = frozenset(Operation)
 
 
-def _reader(name: str, note: str, *, parquet: ParquetFormat = ParquetFormat.CANNOT) -> Feature:
-    return Feature(name, FeatureKind.READER_WRITER, _EVERYTHING, parquet, note)
+def _reader(name: str, note: str, *, parquet: bool = False) -> Feature:
+    return Feature(name, FeatureKind.READER_WRITER, _EVERYTHING, note, parquet)
 
 
 def _log_only(name: str, note: str, *, reads_log: bool = False) -> Feature:
-    carried = ParquetFormat.CARRIES
-    return Feature(name, FeatureKind.READER_WRITER, _EVERYTHING, carried, note, log_only=True, reads_log=reads_log)
+    return Feature(name, FeatureKind.READER_WRITER, _EVERYTHING, note, log_only=True, reads_log=reads_log)
 
 
 def _refused(name: str, note: str) -> Feature:
-    return Feature(name, FeatureKind.READER_WRITER, frozenset(), ParquetFormat.CANNOT, note)
+    return Feature(name, FeatureKind.READER_WRITER, frozenset(), note, parquet_format=False)
 
 
 def _writer(name: str, note: str) -> Feature:
-    return Feature(name, FeatureKind.WRITER, _EVERYTHING, ParquetFormat.CARRIES, note)
+    return Feature(name, FeatureKind.WRITER, _EVERYTHING, note)
 
 
 FEATURES: tuple[Feature, ...] = (
@@ -88,8 +80,8 @@ FEATURES: tuple[Feature, ...] = (
     _reader("variantType-preview", "like variantType"),
     _reader("variantShredding", "shredded values are reassembled"),
     _reader("variantShredding-preview", "like variantShredding"),
-    _reader("intervalType-preview", "as months, or as microseconds", parquet=ParquetFormat.CARRIES),
-    _reader("intervalTypes", "like intervalType-preview", parquet=ParquetFormat.CARRIES),
+    _reader("intervalType-preview", "as months, or as microseconds", parquet=True),
+    _reader("intervalTypes", "like intervalType-preview", parquet=True),
     _log_only("v2Checkpoint", "concerns the log only: manifests and sidecars", reads_log=True),
     _log_only("vacuumProtocolCheck", "concerns VACUUM only", reads_log=True),
     _log_only("catalogManaged", "the log is not read, because only the catalog knows the newest commits"),
@@ -145,13 +137,8 @@ def check_readable(
     ``metadata`` adds the check that the protocol allows column mapping. ``table`` is for the error. ``from_log``: the
     files come from the table's log and not from a server's list.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The reader version is newer than 3, or a reader feature is unknown or not supported; the error names it.
-    ProtocolError
-        The protocol action contradicts itself: features are listed without version 3, or version 3 without features,
-        or column mapping is set although the protocol does not allow it.
+    Raises ``UnsupportedFeatureError`` if the reader version is newer than 3 or a reader feature is not supported (the
+    error names it), ``ProtocolError`` if the protocol action contradicts itself or the table's column mapping.
     """
     version = protocol.min_reader_version
     if version < 0:
@@ -188,8 +175,8 @@ def allows_mapping(protocol: Protocol) -> bool:
     According to the protocol it needs reader version 2 or the reader feature. Some tables list it for writers only (an
     upgrade for Iceberg does); their files use physical names as well, so it applies there too.
     """
-    listed = [*(protocol.reader_features or ()), *(protocol.writer_features or ())]
-    return protocol.min_reader_version == 2 or any(name.lower() == "columnmapping" for name in listed)
+    is_listed = "columnmapping" in map(str.lower, protocol.reader_features or ())
+    return protocol.min_reader_version == 2 or is_listed or has_writer_feature(protocol, "columnMapping")
 
 
 def reader_features(operation: Operation) -> tuple[str, ...]:
@@ -227,11 +214,10 @@ def parquet_format_refusals(protocol: Protocol, metadata: Metadata) -> list[str]
     refusals = [
         name
         for name in protocol.reader_features or ()
-        if (feature := find_feature(name)) is None or feature.parquet_format is ParquetFormat.CANNOT
+        if (feature := find_feature(name)) is None or not feature.parquet_format
     ]
-    mapping = metadata.properties.get(MODE_PROPERTY)
     if mapping_mode(metadata) is not ColumnMappingMode.NONE:
-        refusals.append(f"{MODE_PROPERTY}={mapping}")
+        refusals.append(f"{MODE_PROPERTY}={metadata.properties[MODE_PROPERTY]}")
     if metadata.properties.get("delta.enableDeletionVectors", "false").lower() == "true":
         refusals.append("delta.enableDeletionVectors=true")
     return refusals
@@ -243,10 +229,8 @@ def _supports(name: str, operation: Operation, from_log: bool) -> bool:
 
 
 def _refusal(names: list[str], operation: Operation) -> str:
-    details = []
-    for name in names:
-        feature = find_feature(name)
-        details.append(f"{name!r} ({feature.note if feature else 'unknown to this client'})")
+    notes = ((name, find_feature(name)) for name in names)
+    details = [f"{name!r} ({feature.note if feature else 'unknown to this client'})" for name, feature in notes]
     return (
         f"The table needs reader features that this client does not support for {operation.value}: "
         f"{', '.join(details)}; upgrade the client, or ask the provider for a table without them."

@@ -64,17 +64,8 @@ class ListedFiles:
     A server's id identifies one logical file: one path, one size, one deletion vector. If two files had the same id,
     everything that uses the id would treat them as one, and rows would be missing.
 
-    Parameters
-    ----------
-    table, version:
-        For errors.
-    most:
-        How many names are stored as text at a time; of the others only a hash is stored.
-
-    Attributes
-    ----------
-    files, bytes:
-        The number of files, and their total size; ``None`` if the size of one is unknown.
+    ``table`` and ``version`` are for errors. ``most`` names at a time are stored as text, of the others only a hash.
+    ``files`` is the number of files, and ``bytes`` their total size, ``None`` if the size of one is unknown.
     """
 
     def __init__(self, table: str, version: int, most: int = HELD_NAMES) -> None:
@@ -86,11 +77,8 @@ class ListedFiles:
         self._seen = Fingerprints()
 
     def new(self, actions: Sequence[TableAction]) -> list[SharedFile]:
-        """Return those of ``actions`` that were not listed before, in their order.
-
-        Raises ``ProtocolError`` for an action that is not a file of a snapshot, and for a file with the id of another
-        one.
-        """
+        """Return those of ``actions`` that were not listed before, in their order; ``ProtocolError`` for an action that
+        is not a file of a snapshot, and for a file with the id of another one."""
         files = cast("list[SharedFile]", actions)
         if set(map(type, actions)) == {SharedFile} and set(map(type, map(_action_of, files))) == {AddFile}:
             found = self._new_at_once(files)

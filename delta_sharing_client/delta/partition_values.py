@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType, row_of
+from delta_sharing_client.delta.data_types import DataType, row_of
 from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.value_texts import ESCAPED_BINARY
 from delta_sharing_client.errors import DataError
@@ -25,13 +25,20 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
     microseconds. ``None`` and the empty text are null for every type. Raises ``DataError`` for a text that is not a
     value of the type, or out of its range.
     """
-    if text is None or text == "":
+    if not text:
         return None
+    row = row_of(data_type)
     try:
-        return _parse(text, data_type)
+        if row is None:
+            raise DataError("A partition column must have a simple type, not a nested one.")
+        if row.text is None:
+            name = data_type.name  # type: ignore[union-attr]
+            raise DataError(f"A partition column must have a simple type, found {name!r}.")
+        return row.text(text, data_type)
     except DataError as error:
         where = "" if column is None else f" in column {column!r}"
-        raise DataError(f"{error.message} Found {_shown(text)}{where}.") from None
+        shown = repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}..."
+        raise DataError(f"{error.message} Found {shown}{where}.") from None
 
 
 def binary_text(value: bytes) -> str | None:
@@ -50,17 +57,3 @@ def partition_bound(text: str | None, data_type: DataType, *, column: str | None
     value = parse_partition_value(text, data_type, column=column)
     is_micros = to_arrow_type(data_type) in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
     return value * 1000 if is_micros and isinstance(value, int) else value
-
-
-def _parse(text: str, data_type: DataType) -> object:
-    row = row_of(data_type)
-    if row is None:
-        raise DataError("A partition column must have a simple type, not a nested one.")
-    if row.text is None:
-        assert isinstance(data_type, (PrimitiveType, DecimalType))
-        raise DataError(f"A partition column must have a simple type, found {getattr(data_type, 'name', 'decimal')!r}.")
-    return row.text(text, data_type)
-
-
-def _shown(text: str) -> str:
-    return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}..."

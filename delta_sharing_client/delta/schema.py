@@ -193,21 +193,13 @@ def _too_deep() -> str:
 _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
 _WELL_KNOWN_BINARY = b"geoarrow.wkb"
 
-_FROM_ARROW: dict[pa.DataType, str] = {
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
+_SIMPLE = ("byte", "short", "integer", "long", "float", "double", "boolean", "date", "void")
+_FROM_ARROW: dict[pa.DataType, str] = {TYPES[name].arrow: name for name in _SIMPLE} | {
     pa.uint8(): "short",
     pa.uint16(): "integer",
     pa.uint32(): "long",
     pa.float16(): "float",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.date32(): "date",
     pa.date64(): "date",
-    pa.null(): "void",
 }
 
 

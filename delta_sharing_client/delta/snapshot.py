@@ -65,13 +65,8 @@ class Snapshot:
         """Reconcile ``actions``, oldest first, into the table they describe.
 
         ``version`` is the version of the last action, ``timestamp_ms`` its commit's time; ``table`` is for errors.
-
-        Raises
-        ------
-        ProtocolError
-            The actions have no protocol or no metadata.
-        UnsupportedFeatureError
-            The data files are not Parquet.
+        Raises ``ProtocolError`` if the actions have no protocol or no metadata, ``UnsupportedFeatureError`` if the data
+        files are not Parquet.
         """
         replay = Replay()
         replay.apply(actions)

@@ -24,33 +24,19 @@ import msgspec
 from delta_sharing_client.columns import ColumnPath, Names
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-from delta_sharing_client.delta.data_types import (
-    DataType,
-    StructField,
-    StructType,
-    row_of,
-)
+from delta_sharing_client.delta.data_types import DataType, StructType, row_of
 from delta_sharing_client.delta.partition_values import partition_bound
 from delta_sharing_client.delta.value_bounds import INTEGER, Converters
 from delta_sharing_client.errors import DataError
 
 
 class ColumnBounds(NamedTuple):
-    """What is known about one column in the rows that a reader of the file sees.
+    """What is known about one column in the rows that a reader of the file sees; ``None`` is unknown.
 
     Values are ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp), ``float``, ``bool``,
-    ``str``, ``bytes`` or ``Decimal``.
-
-    Parameters
-    ----------
-    lower, upper:
-        No non-null value is smaller, or larger (``NaN`` is the largest); ``None`` if unknown.
-    null_count:
-        The exact number of nulls; ``None`` if unknown.
-    row_count:
-        The number of rows without deleted ones; ``None`` if unknown.
-    upper_without_nan:
-        For ``float`` and ``double``: no value other than null and ``NaN`` is larger; ``None`` if unknown.
+    ``str``, ``bytes`` or ``Decimal``. No non-null value is smaller than ``lower`` or larger than ``upper``, where
+    ``NaN`` is the largest; only null and ``NaN`` are larger than ``upper_without_nan`` (``float`` and ``double``).
+    ``null_count`` is exact; ``row_count`` does not include deleted rows.
     """
 
     lower: object | None
@@ -63,14 +49,8 @@ class ColumnBounds(NamedTuple):
 class FileStatistics:
     """The statistics of one file, decoded on demand.
 
-    Attributes
-    ----------
-    num_records:
-        Rows in the data file, including deleted ones; ``None`` if unknown.
-    row_count:
-        Rows that a reader sees; ``None`` if unknown.
-    tight_bounds:
-        Whether the statistics describe exactly the rows that a reader sees.
+    ``num_records`` counts the rows in the data file, including deleted ones, and ``row_count`` those that a reader
+    sees; ``None`` if unknown. ``tight_bounds``: the statistics describe exactly the rows that a reader sees.
     """
 
     __slots__ = ("_add", "_document", "_found", "_path", "_plan", "num_records", "row_count", "tight_bounds")
@@ -172,7 +152,9 @@ class StatisticsReader:
             if len(fields) == 1 and leaf.name.lower() in partitions:
                 self._plan[path] = _Column(leaf.type, partition=names[0])
             elif not isinstance(leaf.type, StructType) and all(map(_nameable, names)):
-                self._plan[path] = _Column(leaf.type, _slots(tree, names), convert=_converters(leaf))
+                row = row_of(leaf.type)
+                convert = Converters() if row is None else row.statistics(leaf)
+                self._plan[path] = _Column(leaf.type, _slots(tree, names), convert=convert)
         values = _optional_values_type(tree)
         document = msgspec.defstruct(
             "Document",
@@ -190,34 +172,19 @@ class StatisticsReader:
 
     def read(self, add: AddFile) -> FileStatistics:
         """Return the statistics of ``add``. Malformed statistics are unknown."""
-        document = None
-        if add.stats:
-            try:
-                document = self._decode(add.stats)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                document = None
-        return FileStatistics(add, document, self._plan)
+        return FileStatistics(add, _converted(self._decode, add.stats), self._plan)
 
 
 def num_records(stats_json: str | None) -> int | None:
     """Return the number of rows in the data file, including deleted ones; ``None`` if unknown."""
-    if not stats_json:
-        return None
-    try:
-        count = _count_only(stats_json).num_records
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+    document = _converted(_count_only, stats_json)
+    count = None if document is None else document.num_records
     return count if count is not None and count >= 0 else None
 
 
 # === The location of a column's statistics ===
 
 _Tree = dict[str, Any]  # physical name -> (slot, subtree or None)
-
-
-def _converters(leaf: StructField) -> Converters:
-    row = row_of(leaf.type)
-    return Converters() if row is None else row.statistics(leaf)
 
 
 class _Column(NamedTuple):
@@ -242,12 +209,9 @@ def _nameable(name: str) -> bool:
 
 def _slots(tree: _Tree, names: list[str]) -> tuple[str, ...]:
     slots: list[str] = []
-    node = tree
-    for depth, name in enumerate(names):
-        slot, below = node.setdefault(name, (f"f{len(node)}", {}))
+    for name in names:
+        slot, tree = tree.setdefault(name, (f"f{len(tree)}", {}))
         slots.append(slot)
-        if depth + 1 < len(names):
-            node = below
     return tuple(slots)
 
 

@@ -51,7 +51,6 @@ _WIDE = decimal.Context(prec=2 * _MOST_DIGITS)
 
 INTEGER: Convert = msgspec.json.Decoder(int).decode
 _TEXT = msgspec.json.Decoder(str)
-_BOOL = msgspec.json.Decoder(bool)
 _NUMBER_OR_TEXT = msgspec.json.Decoder(Union[float, str])
 _DATE = msgspec.json.Decoder(datetime.date)
 _DATETIME = msgspec.json.Decoder(datetime.datetime)
@@ -120,14 +119,10 @@ def _decimal(raw: msgspec.Raw) -> Decimal | None:
     return value if value.is_finite() and value.adjusted() < _MOST_DIGITS else None
 
 
-def _decimal_below(raw: msgspec.Raw) -> Decimal | None:
+def _decimal_beyond(raw: msgspec.Raw, move: Callable[[Decimal, Decimal], Decimal]) -> Decimal | None:
+    """Return the bound moved by the error of a double."""
     value = _decimal(raw)
-    return None if value is None else _WIDE.subtract(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
-
-
-def _decimal_above(raw: msgspec.Raw) -> Decimal | None:
-    value = _decimal(raw)
-    return None if value is None else _WIDE.add(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
+    return None if value is None else move(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
 
 
 def _days(raw: msgspec.Raw) -> int:
@@ -147,14 +142,9 @@ def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
     return None if moment is None or moment.tzinfo is not None else (moment - EPOCH_NTZ) // _MICROSECOND * 1000
 
 
-def _nanos(raw: msgspec.Raw) -> int | None:
+def _nanos(raw: msgspec.Raw, zoned: bool) -> int | None:
     found = parse_timestamp(_TEXT.decode(raw))
-    return found.nanoseconds if found.zoned else None
-
-
-def _nanos_ntz(raw: msgspec.Raw) -> int | None:
-    found = parse_timestamp(_TEXT.decode(raw))
-    return None if found.zoned else found.nanoseconds
+    return found.nanoseconds if found.zoned is zoned else None
 
 
 def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
@@ -177,45 +167,31 @@ def _moment(raw: msgspec.Raw) -> datetime.datetime | None:
     return _DATETIME.decode(raw)
 
 
-def no_statistics(leaf: StructField) -> Converters:
-    """Return no bounds, for types whose statistics do not describe the order of values."""
-    return Converters()
+def _always(
+    lower: Convert | None = None, upper: Convert | None = None, *, floating: bool = False
+) -> Callable[[StructField], Converters]:
+    """Return what returns these converters for every column; ``upper`` is ``lower`` unless given."""
+    found = Converters(lower, upper or lower, floating)
+    return lambda leaf: found
 
 
-def integer_statistics(leaf: StructField) -> Converters:
-    return Converters(INTEGER, INTEGER)
+no_statistics = _always()
+"""For types whose statistics do not describe the order of values."""
+integer_statistics = _always(INTEGER)
+boolean_statistics = _always(msgspec.json.Decoder(bool).decode)
+date_statistics = _always(_days)
+timestamp_statistics = _always(_timestamp, _above_millisecond(_timestamp))
+timestamp_ntz_statistics = _always(_timestamp_ntz, _above_millisecond(_timestamp_ntz))
+float_statistics = _always(_float, floating=True)
 
 
-def boolean_statistics(leaf: StructField) -> Converters:
-    return Converters(_BOOL.decode, _BOOL.decode)
+def nanos_statistics(zoned: bool) -> Callable[[StructField], Converters]:
+    convert = functools.partial(_nanos, zoned=zoned)
+    return _always(convert, _above_millisecond(convert, 999))
 
 
 def text_statistics(leaf: StructField) -> Converters:
     return Converters() if leaf.collation is not None else Converters(_TEXT.decode, _text_above)
-
-
-def date_statistics(leaf: StructField) -> Converters:
-    return Converters(_days, _days)
-
-
-def timestamp_statistics(leaf: StructField) -> Converters:
-    return Converters(_timestamp, _above_millisecond(_timestamp))
-
-
-def timestamp_ntz_statistics(leaf: StructField) -> Converters:
-    return Converters(_timestamp_ntz, _above_millisecond(_timestamp_ntz))
-
-
-def nanos_statistics(leaf: StructField) -> Converters:
-    return Converters(_nanos, _above_millisecond(_nanos, 999))
-
-
-def nanos_ntz_statistics(leaf: StructField) -> Converters:
-    return Converters(_nanos_ntz, _above_millisecond(_nanos_ntz, 999))
-
-
-def float_statistics(leaf: StructField) -> Converters:
-    return Converters(_float, _float, floating=True)
 
 
 def double_statistics(leaf: StructField) -> Converters:
@@ -229,7 +205,9 @@ def double_statistics(leaf: StructField) -> Converters:
 def decimal_statistics(leaf: StructField) -> Converters:
     if leaf.type.precision <= _DOUBLE_DIGITS:  # type: ignore[union-attr]
         return Converters(_decimal, _decimal)
-    return Converters(_decimal_below, _decimal_above)
+    return Converters(
+        functools.partial(_decimal_beyond, move=_WIDE.subtract), functools.partial(_decimal_beyond, move=_WIDE.add)
+    )
 
 
 # === Parquet footers (Apache Parquet, "Statistics"): plain values, and the Arrow type of the Parquet column ===
@@ -239,12 +217,18 @@ def no_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     return UNKNOWN
 
 
-def integer_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    return _ordered(int(lower), int(upper)) if pa.types.is_signed_integer(found) else UNKNOWN
+def _footer_of(
+    fits: Callable[[pa.DataType], bool], convert: Callable[[Any], Any]
+) -> Callable[[Any, Any, pa.DataType], Footer]:
+    def footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+        return _ordered(convert(lower), convert(upper)) if fits(found) else UNKNOWN
+
+    return footer
 
 
-def boolean_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    return _ordered(bool(lower), bool(upper)) if pa.types.is_boolean(found) else UNKNOWN
+integer_footer = _footer_of(pa.types.is_signed_integer, int)
+boolean_footer = _footer_of(pa.types.is_boolean, bool)
+date_footer = _footer_of(pa.types.is_date32, int)
 
 
 def text_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
@@ -254,10 +238,6 @@ def text_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
 
 def binary_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     return _ordered(lower, upper) if pa.types.is_binary(found) and isinstance(lower, bytes) else UNKNOWN
-
-
-def date_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    return _ordered(int(lower), int(upper)) if pa.types.is_date32(found) else UNKNOWN
 
 
 def timestamp_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:

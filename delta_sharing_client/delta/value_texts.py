@@ -25,11 +25,7 @@ DAY_TIME_UNITS = ("day", "hour", "minute", "second")
 YEAR_MONTH_UNITS = ("year", "month")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
-_SPECIAL_FLOATS = {
-    "nan": math.nan, "+nan": math.nan, "-nan": math.nan,
-    "infinity": math.inf, "+infinity": math.inf, "-infinity": -math.inf,
-    "inf": math.inf, "+inf": math.inf, "-inf": -math.inf,
-}  # fmt: skip
+_SPECIAL_FLOAT = re.compile(r"[+-]?(?:nan|inf(?:inity)?)\Z", re.IGNORECASE | re.ASCII)
 _DATE = re.compile(r"([+-]?)([0-9]{1,7})-([0-9]{1,2})-([0-9]{1,2})\Z")
 _TIMESTAMP = re.compile(
     r"(?P<date>[+-]?[0-9]{1,7}-[0-9]{1,2}-[0-9]{1,2})"
@@ -75,9 +71,8 @@ def boolean(text: str, data_type: Simple) -> bool:
 
 def floating(text: str, data_type: Simple, *, bits: int) -> float:
     base = data_type.base
-    special = _SPECIAL_FLOATS.get(text.lower())
-    if special is not None:
-        return special
+    if _SPECIAL_FLOAT.match(text):
+        return float(text)
     if not _NUMBER.match(text):
         raise DataError(f"A partition value of type {base} must be a number, NaN, Infinity or -Infinity.")
     value = float(text)

@@ -174,9 +174,6 @@ class SparseFile(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def size(self) -> int:
-        return self._size
-
     def readable(self) -> bool:
         return True
 

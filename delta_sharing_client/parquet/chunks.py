@@ -140,9 +140,7 @@ class Chunks:
         nulls = statistics.get(_NULL_COUNT)
         bounds = None
         if ordered and _MIN_VALUE in statistics and _MAX_VALUE in statistics:
-            lower = plain(statistics[_MIN_VALUE], meta[_TYPE])
-            upper = plain(statistics[_MAX_VALUE], meta[_TYPE])
-            bounds = None if lower is None or upper is None else (lower, upper)
+            bounds = plain_bounds(statistics[_MIN_VALUE], statistics[_MAX_VALUE], meta[_TYPE])
         return Chunk(
             start=start,
             length=length,
@@ -176,15 +174,14 @@ _FIXED = {
 _BYTES = (6, 7)
 
 
-def plain(value: bytes, physical: int) -> Plain | None:
-    """Return a bound in its physical type; ``None`` for a type without order or a value of the wrong length."""
+def plain_bounds(lower: bytes, upper: bytes, physical: int) -> tuple[Plain, Plain] | None:
+    """Return bounds in their physical type; ``None`` for a type without order or a value of the wrong length."""
     if physical in _BYTES:
-        return value
+        return lower, upper
     layout = _FIXED.get(physical)
-    if layout is None or len(value) != layout.size:
+    if layout is None or not len(lower) == len(upper) == layout.size:
         return None
-    found: Plain = layout.unpack(value)[0]
-    return found
+    return layout.unpack(lower)[0], layout.unpack(upper)[0]
 
 
 def _orders(data: bytes, at: int) -> tuple[Collection[int], int]:

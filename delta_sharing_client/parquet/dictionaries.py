@@ -8,6 +8,7 @@ So does a dictionary with a checksum, because a part of it cannot be checked.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,8 @@ class ShortDictionary(Exception):
 
 
 def beginning(chunk: Chunk, pages: Pages, kept: tuple[int, ...]) -> int | None:
-    """Return how many bytes of a chunk's dictionary probably have the values of the pages ``kept``.
-
-    ``None`` if a part of the dictionary does not save enough.
-    """
+    """Return how many bytes of a chunk's dictionary probably have the values of the pages ``kept``; ``None`` if a part
+    of the dictionary does not save enough."""
     whole = pages.starts[0] - chunk.start
     encoded = chunk.dictionary_pages()
     end = pages.number if encoded is None else min(encoded, pages.number)
@@ -74,13 +73,8 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
     """Return a dictionary page with the values in ``data``, and their number.
 
     ``data`` is the beginning of a dictionary page of ``whole`` bytes, ``type_length`` the width of fixed-length bytes.
-
-    Raises
-    ------
-    PageMismatch
-        The page is no dictionary of that length.
-    ShortDictionary
-        It has a checksum, or cannot be unpacked in part.
+    Raises ``PageMismatch`` if the page is no dictionary of that length, ``ShortDictionary`` if it has a checksum or
+    cannot be unpacked in part.
     """
     view: Any = memoryview(data).cast("B")
     try:
@@ -105,10 +99,8 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
 
 
 def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int:
-    """Return the largest index into the dictionary in a data page without repeated values, -1 if it has none.
-
-    Raises ``ShortDictionary`` if that is not clear.
-    """
+    """Return the largest index into the dictionary in a data page without repeated values, -1 if it has none;
+    ``ShortDictionary`` if that is not clear."""
     view: Any = memoryview(page).cast("B")
     try:
         header, at = read_page_header(view, 0)
@@ -150,25 +142,22 @@ def _largest(data: bytes) -> int:
     stored = -(-width // 8)
     while at < len(data):
         run, at = varint(data, at)
-        if run & 1:
-            length = (run >> 1) * width
-            bits = np.unpackbits(np.frombuffer(data[at : at + length], np.uint8), bitorder="little")
-            if width:
-                numbers = bits[: len(bits) // width * width].reshape(-1, width)
-                # The highest number is found from its highest bit down.
-                largest = 0
-                for bit in range(width - 1, -1, -1):
-                    high = numbers[:, bit].astype(bool)
-                    if high.any():
-                        largest |= 1 << bit
-                        numbers = numbers[high]
-                found = max(found, largest)
-            else:
-                found = max(found, 0)
-            at += length
-        else:
-            found = max(found, int.from_bytes(data[at : at + stored], "little"))
-            at += stored
+        length = (run >> 1) * width if run & 1 else stored
+        part = data[at : at + length]
+        at += length
+        if not (run & 1 and width):
+            found = max(found, int.from_bytes(part, "little"))
+            continue
+        bits = np.unpackbits(np.frombuffer(part, np.uint8), bitorder="little")
+        numbers = bits[: len(bits) // width * width].reshape(-1, width)
+        # The highest number is found from its highest bit down.
+        largest = 0
+        for bit in range(width - 1, -1, -1):
+            high = numbers[:, bit].astype(bool)
+            if high.any():
+                largest |= 1 << bit
+                numbers = numbers[high]
+        found = max(found, largest)
     return found
 
 
@@ -233,13 +222,13 @@ def _unpacked(data: bytes, codec: int) -> bytes:
         found: bytes = pa.decompress(stream, size, name, asbytes=True) if size else b""
         return found
     parts: list[bytes] = []
-    with pa.CompressedInputStream(pa.BufferReader(data), name) as unpacked:
-        try:
-            while len(parts) * _STEP < _LARGEST and (part := unpacked.read(_STEP)):
-                parts.append(part)
-        except (pa.ArrowException, OSError):
-            # The stream is cut. What came before is complete.
-            return b"".join(parts)
+    # The stream is cut. What comes before its error is complete.
+    with (
+        pa.CompressedInputStream(pa.BufferReader(data), name) as unpacked,
+        contextlib.suppress(pa.ArrowException, OSError),
+    ):
+        while len(parts) * _STEP < _LARGEST and (part := unpacked.read(_STEP)):
+            parts.append(part)
     return b"".join(parts)
 
 

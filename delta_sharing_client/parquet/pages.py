@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from delta_sharing_client.parquet.chunks import Chunk, Plain, plain
-from delta_sharing_client.parquet.thrift import binary, boolean, encode_zigzag, list_of, number, read_struct
+from delta_sharing_client.parquet.chunks import Chunk, Plain, plain_bounds
+from delta_sharing_client.parquet.thrift import binary, boolean, encode_varint, list_of, number, read_struct
 
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
 """What reading a damaged index or header raises."""
@@ -111,7 +111,7 @@ def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] 
         total = sum(null_counts) if null_counts is not None else None
     except UNREADABLE:
         return None
-    lists = (null_pages, lowers, uppers) if null_counts is None else (null_pages, lowers, uppers, null_counts)
+    lists = (null_pages, lowers, uppers, null_pages if null_counts is None else null_counts)
     if any(len(item) != found.number for item in lists):
         return None
     if total is not None and chunk.null_count is not None and total != chunk.null_count:
@@ -125,18 +125,11 @@ def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] 
         if empty:
             described.append(PageValues(None, held))
             continue
-        bounds = _bounds(lowers[page], uppers[page], chunk)
+        bounds = plain_bounds(lowers[page], uppers[page], chunk.physical) if chunk.ordered else None
         if bounds is not None and _beyond(bounds, chunk.bounds):
             return None
         described.append(PageValues(bounds, 0 if nulls == 0 else None))
     return described
-
-
-def _bounds(lower: bytes, upper: bytes, chunk: Chunk) -> tuple[Plain, Plain] | None:
-    if not chunk.ordered:
-        return None
-    low, high = plain(lower, chunk.physical), plain(upper, chunk.physical)
-    return None if low is None or high is None else (low, high)
 
 
 def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> bool:
@@ -173,10 +166,8 @@ class ChunkPages(NamedTuple):
 
 
 def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
-    """Return the header at ``at`` of bytes or a memoryview, and the position of the page's body.
-
-    Raises ``IndexError``, ``KeyError``, ``ValueError`` or ``TypeError`` if it does not decode.
-    """
+    """Return the header at ``at`` of bytes or a memoryview, and the position of the page's body; one of ``UNREADABLE``
+    if it does not decode."""
     header, at = read_struct(data, at)
     kind, compressed, uncompressed = header[_TYPE], header[_COMPRESSED], header[_UNCOMPRESSED]
     if compressed < 0 or uncompressed < 0:
@@ -190,13 +181,7 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 
 
 def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> None:
-    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself.
-
-    Raises
-    ------
-    PageMismatch
-        The header does not say what the index does.
-    """
+    """Raise ``PageMismatch`` unless a page's header says what the index does; ``rows`` is ``None`` for a dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:
@@ -206,8 +191,7 @@ def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> No
     else:
         right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
         right = right and (has_dictionary or header.encoding not in DICTIONARY_ENCODINGS)
-    right = right and at + header.compressed == page.size
-    if not right:
+    if not right or at + header.compressed != page.size:
         raise PageMismatch("a page is not what the page index says")
 
 
@@ -220,25 +204,21 @@ def page_header(kind: int, uncompressed: int, compressed: int, *numbers: int, is
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join(b"\x15" + encode_zigzag(each) for each in numbers)
+    # A non-negative number is written twice as large.
+    return b"".join(b"\x15" + encode_varint(each << 1) for each in numbers)
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
-    """Return the ``size`` bytes of a page's body without compression.
-
-    Raises ``KeyError`` for an unknown codec, and for a damaged body ``pyarrow.ArrowException``, ``OSError`` or
-    ``ValueError``.
-    """
+    """Return the ``size`` bytes of a page's body without compression; ``KeyError`` for an unknown codec, and for a
+    damaged body ``pyarrow.ArrowException``, ``OSError`` or ``ValueError``."""
     if not codec:
         return body
     return pa.decompress(body, size, CODECS[codec]) if size else body.slice(0, 0)
 
 
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
-    """Read the page headers in the bytes of a chunk with ``values`` values.
-
-    It stops at a header that does not decode, like the Parquet reader, and at the end of the bytes.
-    """
+    """Read the page headers in the bytes of a chunk with ``values`` values, up to the end of the bytes or, like the
+    Parquet reader, to a header that does not decode."""
     largest = at = 0
     encodings: set[int] = set()
     dictionary = None

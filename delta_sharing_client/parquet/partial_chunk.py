@@ -60,10 +60,6 @@ class PartialChunk:
     dictionary: ByteRange | None
 
     @property
-    def has_dictionary(self) -> bool:
-        return self.dictionary is not None
-
-    @property
     def has_short_dictionary(self) -> bool:
         """Whether only the beginning of the dictionary is downloaded."""
         return self.dictionary is not None and self.dictionary.stop < self.pages.starts[0]
@@ -82,19 +78,15 @@ class PartialChunk:
     def rebuild(self, read: Callable[[int, int], pa.Buffer]) -> pa.Buffer:
         """Return the chunk's bytes; ``read`` returns bytes of the file from a position on.
 
-        Raises
-        ------
-        PageMismatch
-            A page's header contradicts the index.
-        ShortDictionary
-            The pages need more of the dictionary.
+        Raises ``PageMismatch`` if a page's header contradicts the index, ``ShortDictionary`` if the pages need more of
+        the dictionary.
         """
         starts, rows = self.pages.starts, self.pages.rows
         dictionary, values = self._dictionary(read)
         parts: dict[int, Any] = {-1: dictionary, **self.stubs}
         for page in self.kept:
             parts[page] = read(starts[page], self.pages.size(page))
-            check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.has_dictionary)
+            check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.dictionary is not None)
             if values is not None:
                 largest = largest_index(parts[page], self.chunk.codec, self.shape.max_definition_level)
                 if largest >= values:

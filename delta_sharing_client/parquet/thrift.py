@@ -237,8 +237,3 @@ def encode_varint(value: int) -> bytes:
         value >>= 7
     found.append(value)
     return bytes(found)
-
-
-def encode_zigzag(value: int) -> bytes:
-    """Return a non-negative integer in the form of a field's value."""
-    return encode_varint(value << 1)

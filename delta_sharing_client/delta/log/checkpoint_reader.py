@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delta_sharing_client.arrow_forms import is_bytes
 from delta_sharing_client.delta.actions import (
     Action,
     AddFile,
@@ -186,7 +187,7 @@ class FileRows:
         struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
             raise ProtocolError(f"The column '{column}' of '{source}' must be a struct, found {struct}.")
-        self._present = {struct.field(i).name for i in range(struct.num_fields)}
+        self._present = {field.name for field in struct}
         self._with_stats = Want.STATS in want and column == "add"
         present = self._present | ({"partitionValues"} if "partitionValues_parsed" in self._present else set())
         missing = [name for name in _REQUIRED[column] if name not in present]
@@ -208,41 +209,34 @@ class FileRows:
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:
         """Whether a file in ``column`` has no text statistics although the checkpoint has them as structs."""
-        if not self._with_stats or "stats" not in self._present or "stats_parsed" not in self._present:
+        if not self._with_stats or not {"stats", "stats_parsed"} <= self._present:
             return False
-        rows = column.filter(column.is_valid())
-        return bool(rows.field("stats").null_count)
+        return bool(column.filter(column.is_valid()).field("stats").null_count)
 
     def actions(self, column: pa.StructArray) -> list[Action]:
         """Return the actions of the rows in which ``column`` is not null."""
         rows = column.filter(column.is_valid())
         if len(rows) == 0:
             return []
-        arrays = {rows.type.field(i).name: array for i, array in enumerate(rows.flatten())}
+        arrays = {field.name: array for field, array in zip(rows.type, rows.flatten(), strict=True)}
         values = [self._values(name, kind, arrays, len(rows)) for name, kind in self._fields.items()]
-        kind = self._kind
-        return [kind(*row) for row in zip(*values, strict=True)]
+        return [self._kind(*row) for row in zip(*values, strict=True)]
 
     def _values(self, name: str, kind: str, arrays: dict[str, pa.Array], count: int) -> list[Any]:
-        array = arrays.get(name)
-        if name == "stats" and (not self._with_stats or array is None or array.null_count == count):
-            parsed = arrays.get("stats_parsed")
-            return [None] * count if parsed is None else self._parsed_statistics(parsed)
-        if name == "partitionValues" and array is None:
-            parsed = arrays.get("partitionValues_parsed")
-            if parsed is not None:
-                return self._parsed_partitions(parsed)
-            return self._absent(name, count)
+        array, parsed = arrays.get(name), arrays.get(f"{name}_parsed")
+        if array is None and parsed is not None and name == "partitionValues":
+            return self._parsed_partitions(parsed)
         if array is None or array.null_count == count:
-            return self._absent(name, count)
+            is_parsed = parsed is not None and name == "stats"
+            return self._parsed_statistics(parsed) if is_parsed else self._absent(name, count)
         try:
             values = self._column_values(array, kind)
         except (pa.ArrowException, TypeError, ValueError, msgspec.ValidationError) as error:
             raise ProtocolError(
                 f"The field '{self._column}.{name}' of '{self._source}' has a wrong type: {error}."
             ) from None
-        if name == "stats" and array.null_count and "stats_parsed" in arrays:
-            fallback = self._parsed_statistics(arrays["stats_parsed"])
+        if name == "stats" and array.null_count and parsed is not None:
+            fallback = self._parsed_statistics(parsed)
             values = [text if text is not None else other for text, other in zip(values, fallback, strict=True)]
         return self._checked(name, values, array.null_count)
 
@@ -303,16 +297,12 @@ class FileRows:
         # The child arrays of a slice are complete; its offsets are not.
         known = self._maps
         values: list[Any] = []
-        for row, valid in enumerate(array.is_valid().to_pylist()):
-            if not valid:
-                values.append(None)
-                continue
-            start, stop = offsets[row], offsets[row + 1]
+        for valid, (start, stop) in zip(array.is_valid().to_pylist(), pairwise(offsets), strict=True):
             signature = (*keys[start:stop], *items[start:stop])
             value = known.get(signature)
             if value is None:
                 value = known[signature] = dict(zip(keys[start:stop], items[start:stop], strict=True))
-            values.append(value)
+            values.append(value if valid else None)
         return values
 
 
@@ -333,9 +323,7 @@ def _texts(array: pa.Array) -> list[Any]:
 
 def _integers(array: pa.Array) -> list[Any]:
     numbers = array.cast(pa.int64())
-    if not numbers.null_count:
-        return numbers.to_numpy().tolist()
-    return numbers.to_pylist()
+    return numbers.to_pylist() if numbers.null_count else numbers.to_numpy().tolist()
 
 
 def _plain(value: Any, arrow_type: pa.DataType) -> Any:
@@ -377,7 +365,7 @@ def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]
 
 def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
     """Return ``partitionValues`` of each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
-    names = [parsed.type.field(i).name for i in range(parsed.type.num_fields)]
+    names = [field.name for field in parsed.type]
     columns = [
         _partition_column(array, f"{path}.{name}" in instants)
         for name, array in zip(names, parsed.flatten(), strict=True)
@@ -398,38 +386,32 @@ def _json_values(array: pa.Array, path: str, instants: frozenset[str]) -> list[A
         return _cast_texts(array)
     if pa.types.is_floating(kind):
         return _mapped(array.to_pylist(), _json_float)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
+    if is_bytes(kind) or pa.types.is_nested(kind):
         # Binary columns, lists and maps have no bounds in JSON.
         return [None] * len(array)
     return array.to_pylist()
 
 
 def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) -> list[Any]:
-    names = [array.type.field(i).name for i in range(array.type.num_fields)]
     columns = [
-        _json_values(child, f"{path}.{name}", instants) for name, child in zip(names, array.flatten(), strict=True)
+        (field.name, _json_values(child, f"{path}.{field.name}", instants))
+        for field, child in zip(array.type, array.flatten(), strict=True)
     ]
-    valid = array.is_valid().to_pylist()
-    rows: list[Any] = []
-    for index, present in enumerate(valid):
-        if present:
-            rows.append({n: c[index] for n, c in zip(names, columns, strict=True) if c[index] is not None})
-        else:
-            rows.append(None)
-    return rows
+    return [
+        {name: values[row] for name, values in columns if values[row] is not None} if present else None
+        for row, present in enumerate(array.is_valid().to_pylist())
+    ]
 
 
 def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
     kind = array.type
     if pa.types.is_timestamp(kind):
-        if kind.tz is None and not is_instant:
-            return _local_text(array)
-        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + "Z")
-    if pa.types.is_boolean(kind):
-        return _mapped(array.to_pylist(), lambda value: "true" if value else "false")
+        texts = _local_text(array)
+        is_local = kind.tz is None and not is_instant
+        return texts if is_local else _mapped(texts, lambda text: text.replace(" ", "T") + "Z")
     if pa.types.is_floating(kind):
         return _mapped(array.to_pylist(), lambda value: str(_json_float(value)))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_bytes(kind):
         return _mapped(array.to_pylist(), binary_text)
     if pa.types.is_decimal(kind):
         # Arrow's text of a small number has an exponent.

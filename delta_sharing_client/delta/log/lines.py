@@ -18,6 +18,7 @@ from delta_sharing_client.delta.actions import (
     CheckpointMetadata,
     CommitInfo,
     DomainMetadata,
+    Format,
     Metadata,
     Protocol,
     RemoveFile,
@@ -88,22 +89,13 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
 def action_fields(action: Action) -> dict[str, Any]:
     """Return the fields of ``action`` as JSON values; ``DataError`` if a file's size is unknown, because a log must
     have it."""
+    if isinstance(action, Protocol):
+        return _protocol_fields(action)
+    if isinstance(action, (AddFile, AddCdcFile)) and action.size < 0:
+        raise DataError("A log must state the size of every file, but it is unknown.")
     fields: dict[str, Any] = msgspec.to_builtins(action)
-    if isinstance(action, (AddFile, AddCdcFile)):
-        if action.size < 0:
-            raise DataError("A log must state the size of every file, but it is unknown.")
-        fields["partitionValues"] = dict(action.partition_values)
-        fields["dataChange"] = action.data_change
-        if isinstance(action, AddFile):
-            fields["modificationTime"] = action.modification_time
-    elif isinstance(action, RemoveFile):
-        fields["dataChange"] = action.data_change
-    elif isinstance(action, Metadata):
-        fields["format"] = {"provider": action.format.provider, "options": dict(action.format.options)}
-        fields["partitionColumns"] = list(action.partition_columns)
-        fields["configuration"] = dict(action.properties)
-    elif isinstance(action, Protocol):
-        fields = _protocol_fields(action)
+    for name, default in _ALWAYS_WRITTEN.get(type(action), {}).items():
+        fields.setdefault(name, default)
     return fields
 
 
@@ -141,7 +133,8 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def _other_actions(item: _Line) -> list[Action]:
-    known: tuple[Action | None, ...] = (
+    found: list[Action] = []
+    for action in (
         item.cdc,
         item.protocol,
         item.meta_data,
@@ -149,9 +142,7 @@ def _other_actions(item: _Line) -> list[Action]:
         item.row_id_high_water_mark,
         item.checkpoint_metadata,
         item.sidecar,
-    )
-    found: list[Action] = []
-    for action in known:  # no comprehension, because it would be a call per line, and change files are many
+    ):  # no comprehension, because it would be a call per line, and change files are many
         if action is not None:
             found.append(action)
     if item.domain_metadata is not None:
@@ -188,6 +179,14 @@ def parse_commit_info(raw: bytes) -> CommitInfo | None:
 
 
 # === Writing ===
+
+# Fields that a log must have, with the defaults for which the structs omit them.
+_ALWAYS_WRITTEN: dict[type, dict[str, object]] = {
+    AddFile: {"partitionValues": {}, "dataChange": True, "modificationTime": 0},
+    AddCdcFile: {"partitionValues": {}, "dataChange": False},
+    RemoveFile: {"dataChange": True},
+    Metadata: {"format": msgspec.to_builtins(Format()), "partitionColumns": [], "configuration": {}},
+}
 
 
 def _protocol_fields(protocol: Protocol) -> dict[str, Any]:

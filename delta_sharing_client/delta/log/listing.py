@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 from urllib.parse import quote
@@ -48,20 +49,18 @@ class LogDirectory(Protocol):
 
 
 class LocalDirectory:
-    """A ``LogDirectory`` on this machine."""
+    """A ``LogDirectory`` on this machine; its methods are described there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def entries(self) -> list[LogEntry]:
-        """Like ``LogDirectory.entries``."""
         try:
             return [_entry(entry) for entry in os.scandir(self.path)]
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from None
 
     def open(self, path: str) -> BinaryIO:
-        """Like ``LogDirectory.open``."""
         return resolve(self.path, path).open("rb")
 
     def expect(self, paths: Sequence[str]) -> None:
@@ -105,11 +104,6 @@ class Checkpoint:
     files: tuple[str, ...]
     modified_ms: int
 
-    @property
-    def name(self) -> str:
-        """The name of its (first) file."""
-        return self.files[0]
-
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
@@ -146,18 +140,19 @@ class LogListing:
             ) from None
         for entry in entries:
             name = entry.name
-            # An empty file of a writer that died. The commits have the same content.
             if match := _COMMIT.match(name):
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
+            elif not entry.size:
+                continue  # of a writer that died; the commits have the same content
             elif match := _COMPACTED.match(name):
-                if int(match[1]) <= int(match[2]) and entry.size:
+                if int(match[1]) <= int(match[2]):
                     compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
-            elif (match := _CHECKPOINT.match(name)) and entry.size:
+            elif match := _CHECKPOINT.match(name):
                 version = int(match["version"])
                 group = f"parts {match['parts']}" if match["parts"] else name
                 parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
-            elif (match := _CHECKSUM.match(name)) and entry.size:
+            elif match := _CHECKSUM.match(name):
                 checksums[int(match[1])] = name
         listing = cls(table, commits, compacted, _complete(parts), checksums, directory)
         if not commits and not listing.checkpoints:
@@ -169,22 +164,18 @@ class LogListing:
     @property
     def latest(self) -> int:
         """The newest version of a commit, a compacted file or a complete checkpoint."""
-        compacted = (item.last for group in self.compacted.values() for item in group)
-        return max((*self.commits, *self.checkpoints, *compacted))
+        compacted = chain.from_iterable(self.compacted.values())
+        return max((*self.commits, *self.checkpoints, *(item.last for item in compacted)))
 
     @cached_property
     def rebuildable(self) -> tuple[int, ...]:
         """The versions that can be rebuilt from a checkpoint or from the first commit, oldest first."""
-        starts: dict[int, list[int]] = {}
-        for item in (*self.commits.values(), *(item for group in self.compacted.values() for item in group)):
-            starts.setdefault(item.last, []).append(item.first)
-        found: set[int] = set()
-        for version in sorted({*starts, *self.checkpoints}):
-            if version in self.checkpoints or any(
-                first == 0 or first - 1 in found for first in starts.get(version, ())
-            ):
-                found.add(version)
-        return tuple(sorted(found))
+        found = {-1, *self.checkpoints}  # the empty table before commit 0
+        files = (*self.commits.values(), *chain.from_iterable(self.compacted.values()))
+        for file in sorted(files, key=lambda file: file.last):
+            if file.first - 1 in found:
+                found.add(file.last)
+        return tuple(sorted(found - {-1}))
 
     @property
     def earliest(self) -> int:
@@ -279,11 +270,8 @@ class LastCheckpointWarning(UserWarning):
 
 
 def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
-    """Return the checkpoint of ``_last_checkpoint``, ``None`` if there is no such file or it cannot be used.
-
-    Warns with ``LastCheckpointWarning`` if the file is damaged (not JSON, a wrong checksum, a field of a wrong type),
-    or names a missing or incomplete checkpoint.
-    """
+    """Return the checkpoint of ``_last_checkpoint``; ``None`` if there is no such file, and with a
+    ``LastCheckpointWarning`` if it is damaged or names a missing or incomplete checkpoint."""
     try:
         with listing.directory.open(LAST_CHECKPOINT) as stream:
             text = stream.read(_MAX_BYTES).decode("utf-8")
@@ -301,10 +289,8 @@ def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
 
 
 def canonical_json(text: str) -> str:
-    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum").
-
-    Raises ``ValueError`` if ``text`` is not JSON, not an object, or has a duplicate key.
-    """
+    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum"); ``ValueError`` if
+    ``text`` is not JSON, not an object, or has a duplicate key."""
     document = _parse(text)
     document.pop("checksum", None)
     # A path is there once and in ASCII, so this is its order in UTF-8.
@@ -332,7 +318,7 @@ def _find(listing: LogListing, text: str) -> Checkpoint | None:
     v2 = document.get("v2Checkpoint")
     name = v2.get("path") if isinstance(v2, dict) else None
     for checkpoint in listing.checkpoints.get(version, ()):
-        if len(checkpoint.files) == parts and (name is None or checkpoint.name == name):
+        if len(checkpoint.files) == parts and name in (None, checkpoint.files[0]):
             return checkpoint
     raise ValueError(f"it names a checkpoint of version {version} in {parts} part(s) that is not there")
 

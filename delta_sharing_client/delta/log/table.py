@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 import msgspec
 
@@ -59,26 +59,12 @@ class DeltaLog:
         return self._list().latest
 
     def snapshot(self, version: int | None = None, *, want: Want = Want.STATS) -> Snapshot:
-        """Return the table at ``version``, by default the newest.
+        """Return the table at ``version``, by default the newest; ``want`` says what to keep besides the live files.
 
-        ``version`` must be possible to rebuild from a checkpoint and the commits after it, or from commit 0. ``want``
-        says what to keep in addition to the live files; ``Want.NOTHING`` omits their statistics, to save memory.
-
-        Raises
-        ------
-        UsageError
-            The version does not exist.
-        DataError
-            The version cannot be rebuilt any more, a commit is missing, or a log file cannot be read.
-        ProtocolError
-            The log violates the protocol: no protocol, no metadata, a malformed action.
-        UnsupportedFeatureError
-            The table needs a reader version or feature that is not supported.
-
-        Warns
-        -----
-        VersionChecksumWarning
-            The table differs from the version's checksum file.
+        Raises ``UsageError`` if the version does not exist, ``DataError`` if it cannot be rebuilt any more, a commit is
+        missing or a log file cannot be read, ``ProtocolError`` for a log without protocol or metadata or with a
+        malformed action, ``UnsupportedFeatureError`` if the table needs a feature that is not supported. Warns with
+        ``VersionChecksumWarning`` if the table differs from the version's checksum file.
         """
         listing = self._list()
         preferred = hinted_checkpoint(listing) if version is None else None
@@ -216,16 +202,12 @@ class DeltaLog:
 
     def _latest_times(self, listing: LogListing) -> CommitTimes:
         """The times of all commits, by the rules of the newest version, without reading file actions."""
-        protocol: Protocol | None = None
-        metadata: Metadata | None = None
+        newest: dict[type, Any] = {}
         for actions in self._newest_first(listing):
             for action in actions:
-                if isinstance(action, Protocol) and protocol is None:
-                    protocol = action
-                elif isinstance(action, Metadata) and metadata is None:
-                    metadata = action
-            if protocol is not None and metadata is not None:
-                return self._times(listing, protocol, metadata)
+                newest.setdefault(type(action), action)
+            if Protocol in newest and Metadata in newest:
+                return self._times(listing, newest[Protocol], newest[Metadata])
         return CommitTimes(listing, None)
 
     def _newest_first(self, listing: LogListing) -> Iterator[Iterator[Action]]:

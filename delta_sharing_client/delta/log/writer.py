@@ -10,6 +10,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,8 @@ def _write_commit(
         info["timestamp"] = timestamp_ms or 0
     if in_commit:
         info = {"inCommitTimestamp": timestamp_ms or 0, **info}
-
     path = log / f"{version:020}.json"
-    with _Published(path) as temporary:
+    with _published(path) as temporary:
         with temporary.open("wb") as stream:
             stream.write(msgspec.json.encode({"commitInfo": info}) + b"\n")
             for action in actions:
@@ -119,11 +119,11 @@ def _write_commit(
 
 def _write_checkpoint(log: Path, version: int, actions: Iterable[Action]) -> None:
     path = log / f"{version:020}.checkpoint.parquet"
-    with _Published(path) as temporary:
+    with _published(path) as temporary:
         size, adds = write_checkpoint(temporary, actions)
     hint = {"version": version, "size": size, "sizeInBytes": path.stat().st_size, "numOfAddFiles": adds}
     checksum = json_checksum(msgspec.json.encode(hint).decode())
-    with _Published(log / LAST_CHECKPOINT, replace=True) as temporary:
+    with _published(log / LAST_CHECKPOINT, replace=True) as temporary:
         temporary.write_bytes(msgspec.json.encode({**hint, "checksum": checksum}))
 
 
@@ -202,49 +202,38 @@ def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
 def _arrow_ready(fields: dict[str, Any]) -> dict[str, Any]:
     # Arrow accepts maps as lists of pairs.
     ready = dict(fields)
-    for name in ("partitionValues", "tags", "configuration"):
+    for name in ("partitionValues", "tags", "configuration", "options"):
         if isinstance(ready.get(name), dict):
             ready[name] = list(ready[name].items())
     if isinstance(ready.get("format"), dict):
-        ready["format"] = {**ready["format"], "options": list(ready["format"]["options"].items())}
+        ready["format"] = _arrow_ready(ready["format"])
     return ready
 
 
 # === Files ===
 
 
-class _Published:
+@contextmanager
+def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary file that gets its name when it is complete and on disk; a log entry is never overwritten."""
-
-    def __init__(self, path: Path, *, replace: bool = False) -> None:
-        self._path = path
-        self._replace = replace
-        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-
-    def __enter__(self) -> Path:
-        return self._temporary
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            if kind is None:
-                self._publish()
-        except FileExistsError:
-            raise UsageError(f"The log must not have '{self._path.name}' yet, but it has.") from None
-        finally:
-            self._temporary.unlink(missing_ok=True)
-
-    def _publish(self) -> None:
-        with self._temporary.open("r+b") as stream:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        with temporary.open("r+b") as stream:
             os.fsync(stream.fileno())
-        if self._replace:
-            os.replace(self._temporary, self._path)
-            return
         try:
-            os.link(self._temporary, self._path)
+            os.replace(temporary, path) if replace else _name_new(temporary, path)
         except FileExistsError:
-            raise
-        except OSError:
-            # Without hard links a file system cannot do "only if absent" and "complete" in one step.
-            if self._path.exists():
-                raise FileExistsError(self._path) from None
-            self._temporary.rename(self._path)
+            raise UsageError(f"The log must not have '{path.name}' yet, but it has.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _name_new(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        # Without hard links a file system cannot do "only if absent" and "complete" in one step.
+        if isinstance(error, FileExistsError) or path.exists():
+            raise FileExistsError(path) from None
+        temporary.rename(path)

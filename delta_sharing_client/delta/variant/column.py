@@ -7,8 +7,9 @@ A variant column is a struct of ``metadata`` and ``value`` (binary, in either or
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Union
+from typing import Any, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from delta_sharing_client.arrow_forms import count_true, is_bytes, is_text
 from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant.encoding import (
+    DECIMALS,
     VARIANT_NULL,
     Primitive,
     VariantMetadata,
@@ -81,7 +83,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
         rows = enumerate(zip(_valid(storage), metadata.to_pylist(), strict=True))
         values = pa.array([shredded.rebuild(row, parse(data)) if ok else None for row, (ok, data) in rows], pa.binary())
     else:
-        values = storage.field("value")
+        values = _value_of(storage)
     for name, column in (("metadata", metadata), ("value", values)):
         if count_true(pc.and_(valid, pc.is_null(column))):
             raise DataError(f"A variant must have metadata and a value, found one without {name}.")
@@ -126,7 +128,7 @@ class _MetadataCache:
 # Every other combination is an error: a reader that needs fewer columns would see another value.
 
 _FIELDS = ("metadata", "value", "typed_value")
-_Encode = Callable[[int], Union[bytes, None]]
+_Rebuild = Callable[[int, VariantMetadata], Union[bytes, None]]
 
 
 def _storage_of(array: pa.Array) -> pa.StructArray:
@@ -140,9 +142,18 @@ def _storage_of(array: pa.Array) -> pa.StructArray:
     known = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
     if not known or not is_bytes(arrow_type.field("metadata").type):
         raise DataError(f"A variant column must have the binary fields metadata and value, found {arrow_type}.")
-    if "value" in names and not is_bytes(arrow_type.field("value").type):
-        raise DataError(f"The field value of a variant must be binary, found {arrow_type.field('value').type}.")
     return array
+
+
+def _value_of(group: pa.StructArray) -> pa.Array:
+    value = group.field("value")
+    if not is_bytes(value.type):
+        raise DataError(f"The field value of a variant must be binary, found {value.type}.")
+    return value
+
+
+def _missing(index: int, metadata: VariantMetadata) -> None:
+    return None
 
 
 class _Shredded:
@@ -153,22 +164,17 @@ class _Shredded:
         if not {"value", "typed_value"} & set(names) or len(set(names)) != len(names) or set(names) - set(_FIELDS):
             raise DataError(f"A shredded variant must have the fields value and typed_value, found {names}.")
         self._present = _valid(group)
-        self._value: list[bytes | None] = [None] * len(group)
-        if "value" in names:
-            if not is_bytes(group.type.field("value").type):
-                raise DataError(f"The field value of a variant must be binary, found {group.type.field('value').type}.")
-            self._value = group.field("value").to_pylist()
-        self._encode: _Encode = lambda index: None
+        self._value: list[bytes | None] = _value_of(group).to_pylist() if "value" in names else [None] * len(group)
+        self._typed: _Rebuild = _missing
         self._objects: _Objects | None = None
-        self._arrays: _Arrays | None = None
         if "typed_value" in names:
             typed = group.field("typed_value")
             if pa.types.is_struct(typed.type):
                 self._objects = _Objects(typed)
             elif pa.types.is_list(typed.type) or pa.types.is_large_list(typed.type):
-                self._arrays = _Arrays(typed)
+                self._typed = _Arrays(typed).rebuild
             else:
-                self._encode = _primitive_encoder(typed)
+                self._typed = _primitive_encoder(typed)
 
     def rebuild(self, index: int, metadata: VariantMetadata) -> bytes:
         """Return the encoded value of a row, variant null if it is missing."""
@@ -186,7 +192,7 @@ class _Shredded:
             if value is not None and is_object(value):
                 raise DataError("A variant object must have a typed_value where objects are shredded, found null.")
             return value
-        typed = self._encode(index) if self._arrays is None else self._arrays.rebuild(index, metadata)
+        typed = self._typed(index, metadata)
         if typed is not None and value is not None:
             raise DataError("A shredded variant that is not an object must have value or typed_value, found both.")
         return value if typed is None else typed
@@ -263,32 +269,38 @@ class _Arrays:
 # === Primitives ===
 
 
-def _primitive_encoder(typed: pa.Array) -> _Encode:
+def _primitive_encoder(typed: pa.Array) -> _Rebuild:
     if isinstance(typed, pa.ExtensionArray):
         typed = typed.storage
     arrow_type = typed.type
-    types = pa.types
-    if types.is_null(arrow_type):
-        return lambda index: None
-    if types.is_boolean(arrow_type):
-        flags = typed.to_pylist()
+    if pa.types.is_null(arrow_type):
+        return _missing
+    if pa.types.is_boolean(arrow_type):
         encoded = {True: write_primitive(Primitive.TRUE), False: write_primitive(Primitive.FALSE)}
-        return lambda index: encoded.get(flags[index])
-    if types.is_decimal128(arrow_type):
-        return _decimal_encoder(typed)
-    if is_bytes(arrow_type):
-        return _bytes_encoder(typed, Primitive.BINARY)
-    if is_text(arrow_type):
-        return _bytes_encoder(typed.cast(pa.large_string()).cast(pa.large_binary()), Primitive.STRING)
-    if arrow_type == pa.binary(16):
-        return _bytes_encoder(typed, Primitive.UUID)
+        return _encoder(typed, encoded.__getitem__)
+    if pa.types.is_decimal128(arrow_type):
+        return _encoder(typed.view(pa.binary(16)), _decimal_writer(arrow_type.precision, arrow_type.scale))
     kind = _fixed_kind(arrow_type)
-    if kind is None:
+    if kind is not None:
+        # Arrow's buffers have the bytes of a variant: little-endian, two's complement, IEEE.
+        typed = typed.view(pa.binary(arrow_type.bit_width // 8))
+    elif is_text(arrow_type):
+        typed, kind = typed.cast(pa.large_string()).cast(pa.large_binary()), Primitive.STRING
+    elif is_bytes(arrow_type):
+        kind = Primitive.BINARY
+    elif arrow_type == pa.binary(16):
+        kind = Primitive.UUID
+    else:
         raise DataError(
             f"A shredded variant must have typed values of a type of the specification, found {arrow_type}."
         )
-    # Arrow's buffers have the bytes of a variant: little-endian, two's complement, IEEE.
-    return _buffer_encoder(typed, arrow_type.bit_width // 8, lambda data: write_primitive(kind, data))
+    return _encoder(typed, functools.partial(write_primitive, kind))
+
+
+def _encoder(typed: pa.Array, write: Callable[[Any], bytes]) -> _Rebuild:
+    # A value is written only where it is asked for: what is below a null may be anything.
+    values = typed.to_numpy(zero_copy_only=False).tolist()
+    return lambda index, metadata: None if values[index] is None else write(values[index])
 
 
 def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
@@ -308,44 +320,17 @@ def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
     }.get(arrow_type)
 
 
-def _decimal_encoder(typed: pa.Array) -> _Encode:
-    precision, scale = typed.type.precision, typed.type.scale
+def _decimal_writer(precision: int, scale: int) -> Callable[[bytes], bytes]:
     if not 0 <= scale <= 38:
         raise DataError(f"A shredded decimal must have a scale from 0 to 38, found {scale}.")
-    kind, width = Primitive.DECIMAL16, 16
-    if precision <= 9:
-        kind, width = Primitive.DECIMAL4, 4
-    elif precision <= 18:
-        kind, width = Primitive.DECIMAL8, 8
+    kind = next(kind for kind, (_, digits) in DECIMALS.items() if precision <= digits)
+    width, _ = DECIMALS[kind]
 
-    def encode(data: bytes) -> bytes:
+    def write(data: bytes) -> bytes:
         if abs(int.from_bytes(data, "little", signed=True)) >= 10**precision:
             raise DataError(
                 f"A shredded decimal of precision {precision} must have no more digits, found one that has."
             )
         return write_primitive(kind, bytes([scale]) + data[:width])
 
-    return _buffer_encoder(typed, 16, encode)
-
-
-def _buffer_encoder(typed: pa.Array, width: int, encode: Callable[[bytes], bytes]) -> _Encode:
-    valid = _valid(typed)
-    buffer = typed.buffers()[1]
-    data = memoryview(b"" if buffer is None else buffer)
-    first = typed.offset
-
-    def at(index: int) -> bytes | None:
-        start = (first + index) * width
-        return encode(bytes(data[start : start + width])) if valid[index] else None
-
-    return at
-
-
-def _bytes_encoder(typed: pa.Array, kind: Primitive) -> _Encode:
-    values = typed.to_pylist()
-
-    def at(index: int) -> bytes | None:
-        data = values[index]
-        return None if data is None else write_primitive(kind, data)
-
-    return at
+    return write

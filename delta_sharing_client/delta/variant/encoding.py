@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import datetime
 import enum
+import itertools
 import math
 import struct
 import uuid
@@ -38,7 +39,7 @@ MAX_KEY_TEXT = 1 << 28  # characters of field names in one JSON text
 VARIANT_NULL = b"\x00"
 
 _VERSION = 1
-_PRIMITIVE, _SHORT_STRING, _OBJECT = 0, 1, 2  # basic types; 3 is an array
+_PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = 0, 1, 2, 3  # basic types
 
 
 class VariantMetadata:
@@ -246,32 +247,28 @@ def decode_json(value: bytes, metadata: VariantMetadata) -> str:
 def encode_object(fields: Sequence[tuple[str, int, bytes]]) -> bytes:
     """Encode an object of (name, field id, encoded value); names are distinct."""
     ordered = sorted(fields, key=lambda item: item[0].encode("utf-8"))
-    offsets = _offsets([data for _, _, data in ordered])
-    id_width = _width(field_id for _, field_id, _ in ordered)
-    offset_width = _width(offsets)
-    large = len(ordered) > 255
-    header = (large << 4 | (id_width - 1) << 2 | (offset_width - 1)) << 2 | _OBJECT
-    return b"".join(
-        [
-            bytes([header]),
-            len(ordered).to_bytes(4 if large else 1, "little"),
-            *(field_id.to_bytes(id_width, "little") for _, field_id, _ in ordered),
-            *(offset.to_bytes(offset_width, "little") for offset in offsets),
-            *(data for _, _, data in ordered),
-        ]
-    )
+    return _encode_children([data for _, _, data in ordered], [field_id for _, field_id, _ in ordered])
 
 
 def encode_array(elements: Sequence[bytes]) -> bytes:
     """Encode an array of encoded values."""
-    offsets = _offsets(elements)
-    offset_width = _width(offsets)
+    return _encode_children(elements, None)
+
+
+def _encode_children(elements: Sequence[bytes], field_ids: Sequence[int] | None) -> bytes:
+    offsets = [0, *itertools.accumulate(map(len, elements))]
+    if offsets[-1] >> 32:
+        raise DataError("A variant's object or array must be smaller than 4 GiB.")
+    id_width, offset_width = _width(field_ids or ()), _width(offsets)
     large = len(elements) > 255
-    header = (large << 2 | (offset_width - 1)) << 2 | 3
+    header = (large << 2 | offset_width - 1) << 2 | _ARRAY
+    if field_ids is not None:
+        header = (large << 4 | id_width - 1 << 2 | offset_width - 1) << 2 | _OBJECT
     return b"".join(
         [
             bytes([header]),
             len(elements).to_bytes(4 if large else 1, "little"),
+            *(field_id.to_bytes(id_width, "little") for field_id in field_ids or ()),
             *(offset.to_bytes(offset_width, "little") for offset in offsets),
             *elements,
         ]
@@ -285,15 +282,6 @@ def read_unsigned(data: bytes, at: int, count: int, width: int) -> Sequence[int]
     if width == 3:
         return [int.from_bytes(data[start : start + 3], "little") for start in range(at, at + 3 * count, 3)]
     return struct.unpack_from(f"<{count}{'H' if width == 2 else 'I'}", data, at)
-
-
-def _offsets(values: Sequence[bytes]) -> list[int]:
-    offsets = [0]
-    for data in values:
-        offsets.append(offsets[-1] + len(data))
-    if offsets[-1] >> 32:
-        raise DataError("A variant's object or array must be smaller than 4 GiB.")
-    return offsets
 
 
 def _width(numbers: Iterable[int]) -> int:
@@ -348,18 +336,16 @@ Payload = Union[None, bool, int, float, str, bytes, Decimals]
 _FIXED: dict[int, struct.Struct] = {
     Primitive.INT8: struct.Struct("<b"),
     Primitive.INT16: struct.Struct("<h"),
-    Primitive.INT32: struct.Struct("<i"),
-    Primitive.INT64: struct.Struct("<q"),
-    Primitive.DOUBLE: struct.Struct("<d"),
-    Primitive.DATE: struct.Struct("<i"),
-    Primitive.TIMESTAMP: struct.Struct("<q"),
-    Primitive.TIMESTAMP_NTZ: struct.Struct("<q"),
     Primitive.FLOAT: struct.Struct("<f"),
-    Primitive.TIME: struct.Struct("<q"),
-    Primitive.TIMESTAMP_NANOS: struct.Struct("<q"),
-    Primitive.TIMESTAMP_NTZ_NANOS: struct.Struct("<q"),
+    Primitive.DOUBLE: struct.Struct("<d"),
+    **dict.fromkeys((Primitive.INT32, Primitive.DATE), struct.Struct("<i")),
+    **dict.fromkeys((Primitive.INT64, Primitive.TIME), struct.Struct("<q")),
+    **dict.fromkeys((Primitive.TIMESTAMP, Primitive.TIMESTAMP_NTZ), struct.Struct("<q")),
+    **dict.fromkeys((Primitive.TIMESTAMP_NANOS, Primitive.TIMESTAMP_NTZ_NANOS), struct.Struct("<q")),
 }
-_DECIMALS = {Primitive.DECIMAL4: (4, 9), Primitive.DECIMAL8: (8, 18), Primitive.DECIMAL16: (16, 38)}
+DECIMALS = {Primitive.DECIMAL4: (4, 9), Primitive.DECIMAL8: (8, 18), Primitive.DECIMAL16: (16, 38)}
+"""Bytes and most digits of the unscaled number."""
+
 _CONSTANTS: dict[int, Payload] = {Primitive.NULL: None, Primitive.TRUE: True, Primitive.FALSE: False}
 
 
@@ -370,8 +356,8 @@ def primitive_size(value: bytes, at: int, limit: int) -> int:
         size = 1
     elif kind in _FIXED:
         size = 1 + _FIXED[kind].size
-    elif kind in _DECIMALS:
-        size = 2 + _DECIMALS[Primitive(kind)][0]
+    elif kind in DECIMALS:
+        size = 2 + DECIMALS[Primitive(kind)][0]
     elif kind == Primitive.UUID:
         size = 17
     elif kind in (Primitive.BINARY, Primitive.STRING):
@@ -399,8 +385,8 @@ def read_primitive(value: bytes, at: int, size: int) -> Payload:
         return value[at + 5 : at + size]
     if kind == Primitive.UUID:
         return value[at + 1 : at + size]
-    if kind in _DECIMALS:
-        digits = _DECIMALS[Primitive(kind)][1]
+    if kind in DECIMALS:
+        digits = DECIMALS[Primitive(kind)][1]
         scale, unscaled = value[at + 1], int.from_bytes(value[at + 2 : at + size], "little", signed=True)
         if scale > digits or abs(unscaled) >= 10**digits:
             raise DataError(f"A variant's {Primitive(kind).name.lower()} must have at most {digits} digits.")

@@ -136,17 +136,17 @@ def test_texts_of_no_dictionary_are_left_out_in_front_of_those_of_one() -> None:
     assert 1 < encoded < file.pages.number
     first = file.part((0, 1))
     assert first is not None
-    assert first.has_dictionary
+    assert first.dictionary is not None
     last = file.part((990, 1000))
     assert last is not None
-    assert not last.has_dictionary
+    assert last.dictionary is None
     assert last.ranges == [ByteRange(file.pages.starts[-2], file.pages.starts[-1])]
     edge = file.part((file.pages.rows[encoded] - 1, file.pages.rows[encoded]))
     assert edge is not None
-    assert edge.has_dictionary
+    assert edge.dictionary is not None
     behind = file.part((file.pages.rows[encoded], file.pages.rows[encoded] + 1))
     assert behind is not None
-    assert not behind.has_dictionary
+    assert behind.dictionary is None
     for part, rows in ((first, slice(0, 50)), (last, slice(950, 1000))):
         assert file.read(part).to_pylist()[rows] == texts[rows]
 
@@ -157,7 +157,7 @@ def test_numbers_that_stand_for_others_need_the_dictionary() -> None:
     file = File(pa.array(values), optional=False, dictionary_pagesize_limit=2000, use_dictionary=True)
     part = file.part((990, 1000))
     assert part is not None
-    assert part.has_dictionary
+    assert part.dictionary is not None
     assert file.read(part).to_pylist()[950:] == values[950:]
 
 
@@ -171,7 +171,7 @@ def test_no_page_may_be_wanted() -> None:
     file = File(COLUMNS["int64"], optional=False)
     part = file.part()
     assert part is not None
-    assert (part.kept, part.has_dictionary, part.size) == ((), False, 0)
+    assert (part.kept, part.dictionary, part.size) == ((), None, 0)
     assert file.read(part).unique().to_pylist() == [0]
 
 

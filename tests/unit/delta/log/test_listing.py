@@ -93,7 +93,7 @@ def test_a_good_hint_chooses_among_checkpoints_of_one_version(
         warnings.simplefilter("error")
         found = hinted_checkpoint(_listing(tmp_path, text, CLASSIC, *PARTS, V2))
         assert found is not None
-        assert found.name == chosen
+        assert found.files[0] == chosen
 
 
 def test_the_latest_and_the_rebuildable_versions_come_from_every_kind_of_file(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_checkpoint_in_parts_is_complete_with_all_of_them_and_as_old_as_the_la
 
 
 def test_of_one_version_the_classic_checkpoint_comes_first_then_parts(tmp_path: Path) -> None:
-    names = [one.name for one in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
+    names = [one.files[0] for one in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
 
     assert names == [CLASSIC, PARTS[0], V2]
 

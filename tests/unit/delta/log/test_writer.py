@@ -292,10 +292,10 @@ def test_a_file_system_without_hard_links_has_whole_entries_too(
     path = tmp_path / "x.json"
     if taken:
         path.write_text("theirs")
-        with pytest.raises(UsageError, match=r"must not have 'x\.json' yet"), writer._Published(path) as temporary:
+        with pytest.raises(UsageError, match=r"must not have 'x\.json' yet"), writer._published(path) as temporary:
             temporary.write_text("ours")
     else:
-        with writer._Published(path) as temporary:
+        with writer._published(path) as temporary:
             temporary.write_text("ours")
     assert path.read_text() == ("theirs" if taken else "ours")
     assert list(tmp_path.iterdir()) == [path]
@@ -303,7 +303,7 @@ def test_a_file_system_without_hard_links_has_whole_entries_too(
 
 def test_an_entry_whose_writing_fails_is_not_there(tmp_path: Path) -> None:
     def write() -> None:
-        with writer._Published(tmp_path / "x.json") as temporary:
+        with writer._published(tmp_path / "x.json") as temporary:
             temporary.write_text("half")
             raise OSError("full")
 
