@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import email.utils
-import functools
 import logging
 import math
 import random
@@ -14,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from delta_sharing_client.errors import DeltaSharingError, TransportError
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 
 # Gateways have their own statuses (509, 520 to 530).
@@ -184,13 +184,13 @@ class Tries(_Policy):
         super().__init__(options, deadline, tell=tell)
         self._sleep = sleep or time.sleep
 
-    @functools.cached_property
+    @lazy
     def _retrying(self) -> tenacity.Retrying:
         import tenacity
 
         return tenacity.Retrying(sleep=self._sleep, **self._arguments())
 
-    @functools.cached_property
+    @lazy
     def _attempts(self) -> Iterator[tenacity.AttemptManager]:
         return iter(self._retrying)
 
@@ -216,7 +216,7 @@ class Tries(_Policy):
 class AsyncTries(_Policy):
     """Like ``Tries``, for a coroutine."""
 
-    @functools.cached_property
+    @lazy
     def _attempts(self) -> AsyncIterator[tenacity.AttemptManager]:
         import tenacity
 

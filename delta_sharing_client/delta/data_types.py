@@ -14,6 +14,7 @@ import pyarrow as pa
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.columns import ColumnPath as ColumnPath
 from delta_sharing_client.delta import value_bounds, value_texts
+from delta_sharing_client.lazy import lazy
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
@@ -140,7 +141,7 @@ class StructType:
         """Return the field called ``name``, regardless of case, or ``None``."""
         return self._by_name.get(name.lower())
 
-    @functools.cached_property
+    @lazy
     def _by_name(self) -> dict[str, StructField]:
         return {item.name.lower(): item for item in self.fields}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -25,6 +24,7 @@ from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.paths import FileKey, canonical_path, logical_file_key
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.lazy import lazy
 
 
 class Want(enum.Flag):
@@ -72,7 +72,7 @@ class Snapshot:
         replay.apply(actions)
         return replay.snapshot(version, table=table, timestamp_ms=timestamp_ms)
 
-    @cached_property
+    @lazy
     def schema(self) -> StructType:
         """The columns, with physical names only if the table's files use them.
 

@@ -7,7 +7,6 @@ the data, and this module parses what is needed before.
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Collection
 from typing import Any, NamedTuple, Union
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, Union
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.thrift import list_header, list_of, read_struct, skip_struct
 
@@ -100,7 +100,7 @@ class Chunks:
         """The writer's name. Errors as in ``get``."""
         return self._decoded[0]
 
-    @functools.cached_property
+    @lazy
     def _decoded(self) -> tuple[str, list[dict[int, Chunk]]]:
         lists = {_ROW_GROUPS: list_of(self._row_group), _COLUMN_ORDERS: _orders}
         try:

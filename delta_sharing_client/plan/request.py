@@ -7,7 +7,6 @@ A request is frozen and has the caller's terms; ``bound`` converts it to the ter
 from __future__ import annotations
 
 import dataclasses
-import functools
 import operator
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import UrlSource
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
 from delta_sharing_client.predicates.binding import bind
@@ -155,7 +155,7 @@ class TableState:
     allow_http: bool = False
     query_id: str | None = None
 
-    @functools.cached_property
+    @lazy
     def schema(self) -> StructType:
         """The table's columns; raises ``ProtocolError`` or ``UnsupportedFeatureError`` if they cannot be read."""
         return table_schema(self.metadata, table=self.name)

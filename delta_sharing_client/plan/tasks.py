@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Union
@@ -20,6 +19,7 @@ from delta_sharing_client.delta.listed import SharedValues
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
@@ -216,12 +216,12 @@ class ScanContext:
             return ()
         return (left_out_note(left_out_columns(self.schema), f"The read of '{self.table}'"),)
 
-    @functools.cached_property
+    @lazy
     def output_schema(self) -> pa.Schema:
         """The exact schema of every batch."""
         return pa.schema([column.arrow for column in self.output], self.left_out)
 
-    @functools.cached_property
+    @lazy
     def needed_share(self) -> float:
         """The share of the files' bytes that are probably read, by the types of the columns."""
         return needed_share(self.schema, (*self.output, *self.filters), self.partition_columns)

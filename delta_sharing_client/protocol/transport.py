@@ -10,7 +10,6 @@ import logging
 import os
 import platform
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -296,9 +295,8 @@ class _Server:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self._session: Session | None = None
-        self._session_pid = 0
-        self._lock = threading.Lock()
+        # By process. There is no lock, because a forked child would wait for one that another thread held.
+        self._sessions: dict[int, Session] = {}
 
     def __getstate__(self) -> Profile:
         return self.profile
@@ -318,16 +316,15 @@ class _Server:
         # Here, as requests takes a while to import.
         from delta_sharing_client.protocol.sessions import Session
 
-        with self._lock:
-            if self._session is None or self._session_pid != os.getpid():
-                # A forked child must not share sockets with its parent.
-                self._session = Session()
-                self._session_pid = os.getpid()
-            return self._session
+        found = self._sessions.get(os.getpid())
+        if found is None:
+            # A forked child must not share sockets with its parent.
+            self._sessions.clear()
+            found = self._sessions.setdefault(os.getpid(), Session())
+        return found
 
     def close(self) -> None:
-        with self._lock:
-            session, self._session = self._session, None
+        session = self._sessions.pop(os.getpid(), None)
         if session is not None:
             session.close()
 

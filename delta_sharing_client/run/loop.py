@@ -151,13 +151,14 @@ class Decoders:
         self._results.put(self._leave)
 
     def _do(self, future: asyncio.Future[Any], call: Callable[[], Any]) -> None:
-        result, failure = None, None
         try:
-            if not future.cancelled():
-                result = call()
+            result = None if future.cancelled() else call()
         except BaseException as error:
-            failure = error
-        self._results.put(functools.partial(self._finish, future, result, failure))
+            self._results.put(functools.partial(self._finish, future, None, error))
+            # The error refers to this frame: a cycle would keep what the frames below it hold.
+            del future, call
+        else:
+            self._results.put(functools.partial(self._finish, future, result, None))
 
 
 class Loop:

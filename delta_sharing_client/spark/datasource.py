@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import os
 import pickle
@@ -23,6 +22,7 @@ from delta_sharing_client.follow.admission import Budget
 from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.follow.request import CHECKPOINT
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
@@ -376,7 +376,7 @@ class DeltaSharingSource(DataSource):
             self._parsed = parsed
         self._described: TableHead | None = None
 
-    @functools.cached_property
+    @lazy
     def _parsed(self) -> SparkOptions:
         return SparkOptions.parse(self.options)
 

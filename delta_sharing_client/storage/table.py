@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime
-import functools
 import io
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -39,6 +38,7 @@ from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import Body, DataRequest, Refused
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
@@ -190,7 +190,7 @@ class TableFiles:
             file_id=address.rpartition("/")[2],
         )
 
-    @functools.cached_property
+    @lazy
     def _auxiliary(self) -> tuple[str, ...]:
         head = table_metadata(self._rest, self._name)
         return tuple(normalized(location) for location in head.auxiliary_locations)

@@ -88,7 +88,7 @@ def client_for(body: bytes, *, status: int = 200, headers: dict[str, str] | None
     """Return a client whose server answers everything with ``body``."""
     client = SharingClient(PROFILE, OPTIONS)
     session = _Session(status, {"Delta-Table-Version": "3"} if headers is None else headers, body)
-    vars(client.rest._server).update(_session=session, _session_pid=os.getpid())
+    vars(client.rest._server).update(_sessions={os.getpid(): session})
     return client
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from delta_sharing_client.delta.actions import (
     Action,
@@ -24,6 +23,7 @@ from delta_sharing_client.delta.features import has_writer_feature
 from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.log.listing import LogFile, LogListing
 from delta_sharing_client.errors import DataError, ProtocolError
+from delta_sharing_client.lazy import lazy
 
 _MERGE_ROW_METRICS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
@@ -157,7 +157,7 @@ class CommitTimes:
             return self.at(first)
         return enablement.timestamp_ms
 
-    @cached_property
+    @lazy
     def _file_times(self) -> dict[int, int]:
         times: dict[int, int] = {}
         newest: int | None = None

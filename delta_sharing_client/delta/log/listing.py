@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
@@ -18,6 +17,7 @@ from urllib.parse import quote
 
 from delta_sharing_client.delta.paths import resolve
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.lazy import lazy
 
 LOG_DIRECTORY = "_delta_log"
 
@@ -167,7 +167,7 @@ class LogListing:
         compacted = chain.from_iterable(self.compacted.values())
         return max((*self.commits, *self.checkpoints, *(item.last for item in compacted)))
 
-    @cached_property
+    @lazy
     def rebuildable(self) -> tuple[int, ...]:
         """The versions that can be rebuilt from a checkpoint or from the first commit, oldest first."""
         found = {-1, *self.checkpoints}  # the empty table before commit 0

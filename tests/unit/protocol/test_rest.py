@@ -404,8 +404,9 @@ def test_client_works_after_close_and_in_a_forked_process(server, rest, wire):
     assert rest.list_shares() == []
     hub = rest._server
     session = hub.session()
-    hub._session_pid = os.getpid() + 1  # as a child sees it
+    hub._sessions = {os.getpid() + 1: session}  # as a child sees it
     assert hub.session() is not session
+    assert [*hub._sessions] == [os.getpid()]
 
 
 def test_threads_share_a_client(server, rest, wire):

@@ -249,6 +249,29 @@ def test_a_job_for_which_no_thread_can_be_started_fails_unless_another_thread_do
     decoders._executor.shutdown()
 
 
+def test_what_a_failed_job_held_is_freed_without_a_garbage_collection() -> None:
+    class Held:
+        pass
+
+    held: list[weakref.ref[Held]] = []
+
+    def job() -> None:
+        large = Held()
+        held.append(weakref.ref(large))
+        raise ValueError("with what its frames hold")
+
+    async def fails() -> None:
+        with pytest.raises(ValueError, match="frames"):
+            await loop.current().decoders.run(job)
+
+    gc.disable()
+    try:
+        loop.call(fails())
+        wait_for(lambda: held[0]() is None)
+    finally:
+        gc.enable()
+
+
 def test_the_interpreter_ends_while_jobs_wait_and_run() -> None:
     program = """
         import asyncio, sys, time
