@@ -503,6 +503,8 @@ class SharedTable:
         )
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
+        if version is not None and timestamp is not None:
+            raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
         number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
         with self.rest.about(self.name):
             return table_metadata(self.rest, self.name, version=number, timestamp=instant, response_format=wanted)
