@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import functools
 import os
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -84,81 +83,43 @@ class Inbox(Generic[T]):
             self._take(self._values.popleft())
 
 
-_Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
-
-# Seconds that a thread waits for the next job before it goes back to its pool.
-_LINGER = 0.02
-
-
 class Decoders:
-    """Threads for CPU work of ``loop``, at most one for each processor.
-
-    Each takes one job after the other, and the loop hears of several results at once. With a future of the standard
-    executor for each job, a small file would take a tenth longer.
-    """
+    """Threads for CPU work of ``loop``, one for each processor, of which the loop hears several results at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._most = pa.cpu_count()
-        # At exit the interpreter waits for these threads, because it must not end while one of them is inside Arrow.
-        self._executor = ThreadPoolExecutor(self._most, "delta-sharing-decode")
-        self._working = 0
-        self._unfinished = 0
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        # At exit the interpreter waits for these threads, because it must not end while one of them is inside Arrow;
+        # from then on the pool takes no more jobs.
+        self._executor = ThreadPoolExecutor(pa.cpu_count(), "delta-sharing-decode")
         self._results: Inbox[Callable[[], None]] = Inbox(loop, lambda settle: settle())
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Return what ``call`` will return on a thread; on the loop. A job that is cancelled before it starts never
         starts."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._unfinished += 1
-        self._jobs.put((future, call))
-        self._employ()
+        self._executor.submit(self._do, [(future, call)])
         return future
 
-    def _employ(self) -> None:
-        if self._working >= min(self._unfinished, self._most):
-            return
-        try:
-            self._executor.submit(self._work)
-        except RuntimeError as error:
-            # No thread can be started: there are too many, or the interpreter ends.
-            while not self._working and not self._jobs.empty():
-                self._finish(self._jobs.get()[0], None, error)
-        else:
-            self._working += 1
-
-    def _leave(self) -> None:
-        self._working -= 1
-        # For a job that came after the thread's last look.
-        self._employ()
-
-    def _finish(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self._unfinished -= 1
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    # === On the threads ===
-
-    def _work(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._do(*self._jobs.get(timeout=_LINGER))
-        self._results.put(self._leave)
-
-    def _do(self, future: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+    def _do(self, job: list[tuple[asyncio.Future[Any], Callable[[], Any]]]) -> None:
+        # An error refers to this frame and to that of the pool below it, which refers to ``job``: they would be a cycle
+        # that keeps what the frames of the error hold.
+        future, call = job.pop()
         try:
             result = None if future.cancelled() else call()
         except BaseException as error:
-            self._results.put(functools.partial(self._finish, future, None, error))
-            # The error refers to this frame: a cycle would keep what the frames below it hold.
+            self._results.put(functools.partial(_settle, future, None, error))
             del future, call
         else:
-            self._results.put(functools.partial(self._finish, future, result, None))
+            self._results.put(functools.partial(_settle, future, result, None))
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class Loop:

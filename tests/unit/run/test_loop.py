@@ -158,24 +158,6 @@ def test_no_more_jobs_run_at_a_time_than_there_are_processors_and_all_of_them_at
     assert max(seen) == most
 
 
-def test_a_job_after_a_pause_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads have gone back to their pool; a job may come just when one of them does."""
-    monkeypatch.setattr(loop, "_LINGER", 0.0005)
-    decoders = on_loop(lambda: loop.Decoders(asyncio.get_running_loop()))
-
-    async def jobs() -> list[int]:
-        found = []
-        for place in range(300):
-            found.append(await asyncio.wait_for(decoders.run(lambda place=place: place), 60))
-            await asyncio.sleep(0.0005 * (place % 3))
-        return found
-
-    assert loop.call(jobs()) == list(range(300))
-    wait_for(lambda: decoders._working == 0)
-    assert decoders._unfinished == 0
-    decoders._executor.shutdown()
-
-
 def test_a_job_that_is_cancelled_before_it_starts_never_starts() -> None:
     started: list[str] = []
     go_on = threading.Event()
@@ -220,35 +202,6 @@ def test_the_result_of_a_job_that_is_cancelled_while_it_runs_is_dropped() -> Non
     wait_for(lambda: bool(results) and results[0]() is None)
 
 
-def test_a_job_for_which_no_thread_can_be_started_fails_unless_another_thread_does_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop.pa, "cpu_count", lambda: 2)
-    decoders = on_loop(lambda: loop.Decoders(asyncio.get_running_loop()))
-    submit, go_on = decoders._executor.submit, threading.Event()
-
-    def refuse(work: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
-    async def jobs() -> list[Any]:
-        first = decoders.run(lambda: go_on.wait(60))
-        monkeypatch.setattr(decoders._executor, "submit", refuse)
-        second = decoders.run(lambda: "done by the first thread")
-        go_on.set()
-        found = [await first, await second]
-        while decoders._working:
-            await asyncio.sleep(0.001)
-        found += await asyncio.gather(decoders.run(lambda: "never"), return_exceptions=True)
-        monkeypatch.setattr(decoders._executor, "submit", submit)
-        return [*found, await decoders.run(lambda: "again")]
-
-    first, second, failure, again = loop.call(jobs())
-    assert (first, second, again) == (True, "done by the first thread", "again")
-    assert isinstance(failure, RuntimeError)
-    assert decoders._unfinished == 0
-    decoders._executor.shutdown()
-
-
 def test_what_a_failed_job_held_is_freed_without_a_garbage_collection() -> None:
     class Held:
         pass
@@ -272,16 +225,21 @@ def test_what_a_failed_job_held_is_freed_without_a_garbage_collection() -> None:
         gc.enable()
 
 
-def test_the_interpreter_ends_while_jobs_wait_and_run() -> None:
+def test_the_interpreter_ends_while_jobs_wait_run_and_come() -> None:
+    """What runs and waits is done; there is no end of what comes."""
     program = """
         import asyncio, sys, time
         from delta_sharing_client.run import loop
 
         async def jobs():
-            for _ in range(100):
+            for _ in range(10):
                 loop.current().decoders.run(lambda: time.sleep(0.01))
+            while True:
+                await loop.current().decoders.run(lambda: time.sleep(0.01))
 
-        loop.call(jobs())
+        running = loop.Running(jobs)
+        running.start()
+        time.sleep(0.1)
         sys.stdout.write("done")
     """
     run = subprocess.run(
