@@ -25,11 +25,11 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, UrlSource, Version
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.read.file import together
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, execute
-from delta_sharing_client.run.packed import MOST_PARTS, PackedTasks
 
 OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
