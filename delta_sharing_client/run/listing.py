@@ -44,6 +44,8 @@ class Listing:
         """How many files were listed so far."""
         self.bytes = sum(task.size for task in tasks if task.size > 0)
         """How many bytes they have."""
+        self.files_done = self.bytes_done = 0
+        """Of how many, and of how many bytes, the consumer has taken all rows."""
 
     @property
     def is_whole(self) -> bool:
@@ -110,6 +112,11 @@ class Listing:
         if self._most == _MANY:
             self._most = _AHEAD if self._limit is None else _AHEAD_OF_LIMIT
             self._make_room()
+
+    def done(self, tasks: Sequence[FileTask]) -> None:
+        """Take note that the consumer has taken all rows of ``tasks``."""
+        self.files_done += len(tasks)
+        self.bytes_done += sum(max(0, task.size) for task in tasks)
 
     def close(self) -> None:
         """Cancel the listing, from any thread. It ends soon after."""
