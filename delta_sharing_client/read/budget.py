@@ -50,10 +50,6 @@ class Budget:
         self._capacity = capacity
         self._serve()
 
-    def has_room(self, nbytes: int) -> bool:
-        """Whether ``nbytes`` more would fit now, with nobody waiting."""
-        return not self._waiting and self._in_use + nbytes <= self._capacity
-
     async def acquire(self, order: Order, nbytes: int) -> Grant:
         """Wait until it is ``order``'s turn, and return a grant of ``nbytes``."""
         if not self._waiting and self._fits(order, nbytes):
