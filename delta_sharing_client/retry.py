@@ -82,8 +82,8 @@ class Deadline:
             )
 
 
-class _Policy:
-    """When a request is sent again, how long to wait before, what is reported, and what is raised in the end.
+class Tries:
+    """The attempts of one request, after the first one started; not for concurrent threads or coroutines.
 
     Waits grow and are random, so that clients do not retry at the same time. ``Retry-After`` is the shortest wait; if
     it exceeds the limit, there is no retry, because an earlier one would violate the server's rule.
@@ -92,6 +92,8 @@ class _Policy:
     ----------
     options, deadline:
         The limits of the attempts (``max_attempts``, ``max_retry_seconds``), and the deadline of their operation.
+    sleep:
+        Waits for a number of seconds, by default ``time.sleep``; not for coroutines.
     tell:
         Called with the reason before a wait, once nothing has been reported for two seconds.
     """
@@ -101,12 +103,31 @@ class _Policy:
         options: ReadOptions,
         deadline: Deadline | None = None,
         *,
+        sleep: Callable[[float], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
         self._deadline = deadline or Deadline(None)
+        self._sleep = sleep or time.sleep
         self._tell = tell
         self._began = time.monotonic()
+
+    def call(self, attempt: Callable[[], T]) -> T:
+        """Return ``attempt()``, repeated while it raises ``Transient``; raises as ``failed``."""
+        while True:
+            try:
+                return attempt()
+            except Transient as failure:
+                broken = failure
+            self.failed(broken)
+
+    def failed(self, failure: Transient) -> None:
+        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
+        self._sleep(self._wait(failure))
+
+    async def failed_async(self, failure: Transient) -> None:
+        """Like ``failed``, for a coroutine."""
+        await asyncio.sleep(self._wait(failure))
 
     @functools.cached_property
     def _state(self) -> tenacity.RetryCallState:
@@ -133,7 +154,7 @@ class _Policy:
         # tenacity stores some counts per thread, and this may be a different thread.
         state.retry_object.begin()
         state.set_exception((Transient, failure, None))
-        seconds = float(state.retry_object.iter(state))
+        seconds = cast(float, state.retry_object.iter(state))
         state.prepare_for_next_attempt()
         # It is kept until the last attempt, and would keep frames, memory and sockets.
         failure.__traceback__ = failure.__context__ = None
@@ -168,44 +189,6 @@ def _is_hopeless(state: tenacity.RetryCallState) -> bool:
 def _failure(state: tenacity.RetryCallState) -> Transient:
     assert state.outcome is not None
     return cast(Transient, state.outcome.exception())
-
-
-class Tries(_Policy):
-    """The attempts of one request, after the first one started; not for concurrent threads.
-
-    Parameters as in ``_Policy``; ``sleep`` waits, by default ``time.sleep``.
-    """
-
-    def __init__(
-        self,
-        options: ReadOptions,
-        deadline: Deadline | None = None,
-        *,
-        sleep: Callable[[float], None] | None = None,
-    ) -> None:
-        super().__init__(options, deadline)
-        self._sleep = sleep or time.sleep
-
-    def call(self, attempt: Callable[[], T]) -> T:
-        """Return ``attempt()``, repeated while it raises ``Transient``; raises as ``failed``."""
-        while True:
-            try:
-                return attempt()
-            except Transient as failure:
-                broken = failure
-            self.failed(broken)
-
-    def failed(self, failure: Transient) -> None:
-        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
-        self._sleep(self._wait(failure))
-
-
-class AsyncTries(_Policy):
-    """Like ``Tries``, for a coroutine."""
-
-    async def failed(self, failure: Transient) -> None:
-        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
-        await asyncio.sleep(self._wait(failure))
 
 
 def wait_before(attempt: int, after: float | None = None) -> float:

@@ -126,6 +126,11 @@ class FileCache:
                 if alone and self._make_room(int(block.data.size) + len(end)):
                     self._write(self._folder(file_id), f"{block.start}-{block.stop}.{file_size}", block.data, end)
 
+    def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
+        _check_own(folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(folder, name, memoryview(data), end)
+
     def drop(self, file_id: str | None) -> None:
         """Delete all ranges of a file."""
         folder = self._folder(file_id or "")
@@ -133,11 +138,6 @@ class FileCache:
             for name in _names(folder):
                 if _NAME.match(name):
                     os.unlink(folder / name)
-
-    def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
-        _check_own(folder)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(folder, name, memoryview(data), end)
 
     def _folder(self, file_id: str) -> Path:
         digest = hashlib.sha256(f"{len(self._table_id)}:{self._table_id}{file_id}".encode()).hexdigest()

@@ -20,9 +20,9 @@ from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     EXPIRED_STATUSES,
     RETRIED_STATUSES,
-    AsyncTries,
     Deadline,
     Transient,
+    Tries,
     retry_after,
 )
 
@@ -281,7 +281,7 @@ class _Transfer:
 
     async def run(self) -> None:
         reader = self.file.reader
-        tries: AsyncTries | None = None
+        tries: Tries | None = None
         while True:
             url = await self.file.url()
             before, began = self.filled, time.monotonic()
@@ -292,11 +292,11 @@ class _Transfer:
                 time.monotonic() - began
             ):
                 # Received bytes are kept; only attempts without progress count.
-                tries = AsyncTries(reader.http.options, reader.deadline, tell=reader.report.tell)
+                tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
             failure.error.file_id = self.file.file_id
             # It is kept until the last attempt, and would keep frames, memory and sockets.
             failure.__traceback__ = failure.__context__ = None
-            await tries.failed(failure)
+            await tries.failed_async(failure)
             reader.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:

@@ -165,7 +165,7 @@ async def read_file(shared: Shared, number: int, tasks: Sequence[FileTask], rows
         if len(tasks) == 1:
             await reading_.run(rows)
         else:
-            await reading_.send_constants([(each, _stated_rows(each)) for each in tasks], rows)
+            await reading_.send_constants([(each, each.num_records or 0) for each in tasks], rows)
     except DeltaSharingError as error:
         error.table = error.table or shared.shape.context.table
         error.file_id = error.file_id or task.file_id
@@ -179,11 +179,6 @@ def is_constant(shape: Shape, task: FileTask) -> bool:
     if task.has_vector or task.row_groups is not None or task.num_records is None:
         return False
     return not shape.needs_file(task)
-
-
-def _stated_rows(task: FileTask) -> int:
-    assert task.num_records is not None
-    return task.num_records
 
 
 class _FileRead:
@@ -320,10 +315,11 @@ class _FileRead:
             with self._s.report.stage("fetch"):
                 file.size, tail = await file.read_tail(self._s.guess.length(-1))
         else:
-            tail = await self._cached_tail()
-            if tail is None:
+            block = None if self._s.cache is None else await self._cached(self._s.cache, None)
+            if block is None:
                 guess = self._s.guess.length(file.size)
-                tail = (await self._fetch([ByteRange(file.size - guess, file.size)]))[0].data
+                [block] = await self._fetch([ByteRange(file.size - guess, file.size)])
+            tail = block.data
         needed = footer_length(tail, file.size)
         if needed > tail.size:
             rest = await self._fetch([ByteRange(file.size - needed, file.size - int(tail.size))])
@@ -331,16 +327,17 @@ class _FileRead:
         self._s.guess.learn(needed)
         return tail
 
-    async def _cached_tail(self) -> pa.Buffer | None:
-        file, cache = self._file, self._s.cache
-        if cache is None:
-            return None
-        held = await asyncio.to_thread(cache.tail, file.file_id, file.size, file.agree)
-        if held is None:
-            return None
-        self.from_cache = True
-        self._s.report.add(cache_hits=1)
-        return held.data
+    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> Block | None:
+        """Return what the cache has of ``wanted``, or of the end of the file."""
+        file = self._file
+        if wanted is None:
+            held = await asyncio.to_thread(cache.tail, file.file_id, file.size, file.agree)
+        else:
+            held = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
+        if held is not None:
+            self.from_cache = True
+            self._s.report.add(cache_hits=1)
+        return held
 
     def _count(self, layout: Layout) -> None:
         self._s.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
@@ -403,10 +400,7 @@ class _FileRead:
         rows, first = layout.rows(group), layout.row_starts[group]
         if self._s.limit is None or self._filters:
             return rows
-        before = sum(
-            selection.count(layout.row_starts[each + 1]) - selection.count(layout.row_starts[each])
-            for each in layout.groups[: layout.groups.index(group)]
-        )
+        before = sum(_visible(layout, each, selection) for each in layout.groups[: layout.groups.index(group)])
         visible = self._s.limit - before + selection.count(first)
         return bisect.bisect_left(range(rows), visible, key=lambda row: selection.count(first + row))
 
@@ -420,7 +414,7 @@ class _FileRead:
             if visible >= self._s.limit:
                 break
             kept.append(group)
-            visible += selection.count(layout.row_starts[group + 1]) - selection.count(layout.row_starts[group])
+            visible += _visible(layout, group, selection)
         return tuple(kept)
 
     async def _read_unit(self, order: tuple[int, int], piece: _Piece, held: Block, selection: Selection) -> _Unit:
@@ -515,12 +509,8 @@ class _FileRead:
 
     async def _block(self, item: ByteRange) -> Block:
         file, cache = self._file, self._s.cache
-        if cache is not None:
-            held = await asyncio.to_thread(cache.get, file.file_id, item, file.size, file.agree)
-            if held is not None:
-                self.from_cache = True
-                self._s.report.add(cache_hits=1)
-                return held
+        if cache is not None and (held := await self._cached(cache, item)) is not None:
+            return held
         buffer = pa.allocate_buffer(item.length)
         view = memoryview(buffer).cast("B")
         with self._s.report.stage("fetch"):
@@ -631,6 +621,11 @@ async def _believe(part: _Part, layout: Layout, groups: tuple[int, ...], read: R
     if part.before is not None and not await part.before:
         raise PageMismatch("the page index was wrong about a page before")
     check_pages(layout, groups, read)
+
+
+def _visible(layout: Layout, group: int, selection: Selection) -> int:
+    """Return the number of rows of ``group`` that the deletion vectors leave."""
+    return selection.count(layout.row_starts[group + 1]) - selection.count(layout.row_starts[group])
 
 
 def _missing(ranges: list[ByteRange], held: Block, fetched: Sequence[Block] = ()) -> list[ByteRange]:

@@ -409,8 +409,7 @@ def execute(
 ) -> Batches:
     """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
 
-    Downloads and decoding run ahead, within the limits of the plan's options, and so does the listing of a plan that is
-    a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The first error
+    Downloads, decoding and the listing of a stream run ahead, within the limits of the plan's options. The first error
     is raised; one at the end of the listing comes after rows, and before the end of them.
 
     Parameters

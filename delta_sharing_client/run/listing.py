@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
+from delta_sharing_client.run.loop import until
 
 # This many files are many. Listing more of them must not take CPU time from the first file's rows.
 _MANY = 256
@@ -75,11 +76,7 @@ class Listing:
         """Wait until the number of files is known to be small or large, but not longer than ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while True:
-                    self._news.clear()
-                    if self.files >= _MANY or self.is_whole:
-                        return
-                    await self._news.wait()
+                await until(self._news, lambda: self.files >= _MANY or self.is_whole)
 
     async def next(self) -> FileTask | None:
         """Return the next file, ``None`` after the last. Raises the error of the listing."""
@@ -92,9 +89,7 @@ class Listing:
                     return None
             else:
                 self._make_room()
-                self._news.clear()
-                if not self._listed and not self.is_whole:
-                    await self._news.wait()
+                await until(self._news, lambda: bool(self._listed) or self.is_whole)
         task = self._listed.popleft()
         self._make_room_if_low()
         return task

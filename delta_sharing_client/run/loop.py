@@ -86,8 +86,11 @@ class Inbox(Generic[T]):
 
 async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:
     """Wait until ``holds()``, which may change whenever ``news`` is set."""
-    while not holds():
+    while True:
+        # Before the look: a thread sets it only if it is not set.
         news.clear()
+        if holds():
+            return
         await news.wait()
 
 

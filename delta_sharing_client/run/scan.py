@@ -82,7 +82,7 @@ class _Slot:
         await loop.until(self._news, lambda: self._untaken <= most)
 
     async def wanted(self) -> None:
-        await loop.until(self._news, lambda: not self._untaken or self._run.is_at_full_pace)
+        await loop.until(self._news, lambda: not self._untaken or self._run.pace.is_full)
 
     def hear(self) -> None:
         """Take note that the pace has changed."""
@@ -148,7 +148,7 @@ class ScanRun:
         self._most = plan.context.options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
         self._files_ahead = 1 if plan.limit is not None else 2 * self._most
-        self._pace = Pace(whole=eager and plan.limit is None)
+        self.pace = Pace(whole=eager and plan.limit is None)
         self._budget = Budget(self._most_bytes())
         self._slots: deque[_Slot] = deque()
         self._working = 0
@@ -238,7 +238,7 @@ class ScanRun:
             gains=Ratio(),
             late_gains=Ratio(),
             vectors=vectors,
-            pace=self._pace,
+            pace=self.pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
             # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.
             threads_inside=files < pa.cpu_count(),
@@ -246,7 +246,7 @@ class ScanRun:
 
     @property
     def _ahead(self) -> int:
-        return self._files_ahead if self._limit is not None else self._pace.files(2 * self._most)
+        return self._files_ahead if self._limit is not None else self.pace.files(2 * self._most)
 
     async def _next(self) -> FileTask | None:
         """Return the next file once there is room for it, ``None`` after the last."""
@@ -307,23 +307,19 @@ class ScanRun:
 
     def _most_bytes(self) -> int:
         most = self._context.options.max_bytes_in_flight * 5 // 8
-        return most if self._limit is not None else self._pace.budget(most)
+        return most if self._limit is not None else self.pace.budget(most)
 
     def item_taken(self) -> None:
         """Take note that the consumer has taken all rows of an item, and wants the next."""
         self._untaken -= 1
         if self._over is None:
             self._room.set()  # for the wait for this
-        if not self._pace.is_full:
-            self._pace.grow()
+        if not self.pace.is_full:
+            self.pace.grow()
             self._budget.widen(self._most_bytes())
             self._room.set()
             for slot in self._slots:
                 slot.hear()
-
-    @property
-    def is_at_full_pace(self) -> bool:
-        return self._pace.is_full
 
     def _within_limit(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         kept = []
