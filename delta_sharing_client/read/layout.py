@@ -200,7 +200,6 @@ class Layout:
     """
 
     footer: Footer
-    arrow: pa.Schema
     chunks: Chunks
     bounds: RowGroupBounds | None
     whole: bool
@@ -274,15 +273,14 @@ class Layout:
         return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // chunk.length
 
 
-def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:
+def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False) -> Layout:
     """Match a file's footer with the scan and choose the row groups that may have a wanted row.
 
-    ``arrow`` is the file's schema as the Parquet reader converts it. ``whole`` says that the whole file is read, so
-    that positions are not needed. Raises ``DataError`` if the file does not fit the table: a column without its id, a
+    ``whole`` says that the whole file is read, so that positions are not needed. Raises ``DataError`` if the file does not fit the table: a column without its id, a
     type that cannot be converted, row counts that contradict the statistics' ``numRecords``.
     """
     context, metadata = shape.context, footer.metadata
-    found = shape.alignment(arrow, task)
+    found = shape.alignment(footer.arrow, task)
     if found.columns != metadata.num_columns:
         raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
     if task.partition_values:
@@ -310,7 +308,6 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
         kept = bounds.matching(context.predicate, kept)
     return Layout(
         footer=footer,
-        arrow=arrow,
         chunks=chunks,
         bounds=bounds,
         whole=whole,

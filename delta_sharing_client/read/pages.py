@@ -124,7 +124,11 @@ def with_pages(
             saved = SkippedPages(sum(item.number for item in index[group]().values()), whole)
         elif rows is not None:
             partial = group_pages(layout, group, rows, index[group]())
-            saved = _saved(partial)
+            chunks = partial.chunks.values()
+            saved = SkippedPages(
+                sum(item.pages.number - len(item.kept) for item in chunks),
+                sum(item.chunk.length - item.size for item in chunks),
+            )
             if partial.chunks:
                 planned[group] = partial
         gains.learn(whole, saved.bytes)
@@ -298,16 +302,8 @@ def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expr
     return None if rows == ((0, layout.rows(group)),) else rows
 
 
-def _saved(found: GroupPages) -> SkippedPages:
-    chunks = found.chunks.values()
-    return SkippedPages(
-        sum(item.pages.number - len(item.kept) for item in chunks),
-        sum(item.chunk.length - item.size for item in chunks),
-    )
-
-
 def _shapes(layout: Layout, leaves: Iterable[int]) -> dict[int, ColumnShape]:
-    below = [["dictionary<" in str(field.type)] * Node.of(field.type).leaves for field in layout.arrow]
+    below = [["dictionary<" in str(field.type)] * Node.of(field.type).leaves for field in layout.footer.arrow]
     is_dictionary = list(itertools.chain.from_iterable(below))
     columns = {leaf: layout.footer.metadata.schema.column(leaf) for leaf in leaves}
     return {
