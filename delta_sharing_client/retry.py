@@ -88,14 +88,9 @@ class Tries:
     Waits grow and are random, so that clients do not retry at the same time. ``Retry-After`` is the shortest wait; if
     it exceeds the limit, there is no retry, because an earlier one would violate the server's rule.
 
-    Parameters
-    ----------
-    options, deadline:
-        The limits of the attempts (``max_attempts``, ``max_retry_seconds``), and the deadline of their operation.
-    sleep:
-        Waits for a number of seconds, by default ``time.sleep``; not for coroutines.
-    tell:
-        Called with the reason before a wait, once nothing has been reported for two seconds.
+    ``options`` limit the attempts (``max_attempts``, ``max_retry_seconds``), and so does the ``deadline`` of their
+    operation. ``sleep`` waits for some seconds, by default ``time.sleep``; not for coroutines. ``tell`` is called with
+    the reason before a wait, once nothing has been reported for two seconds.
     """
 
     def __init__(

@@ -257,10 +257,6 @@ class RemoteFile:
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
 
-    def check_version(self, version: Version) -> None:
-        if not self.agree(version):
-            raise self.replaced()
-
     def replaced(self) -> Stale:
         return self.error(Stale, "it was replaced while it was read, and its old and new bytes do not fit; read again")
 
@@ -348,7 +344,8 @@ class _Transfer:
     async def take(self, body: Body) -> None:
         """Read a response."""
         self.file.check_total(body.span.total, is_html=body.span.is_html)
-        self.file.check_version(body.version)
+        if not self.file.agree(body.version):
+            raise self.file.replaced()
         # Status 200: the storage ignores ranges and sends everything.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
         if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
@@ -418,7 +415,8 @@ class _TailTransfer(_Transfer):
         total = body.span.total
         if total is None:
             raise self.file.error(DataError, "neither the server nor the storage states its length")
-        self.file.check_version(body.version)
+        if not self.file.agree(body.version):
+            raise self.file.replaced()
         start = max(0, total - self.length)
         self.wanted, self.total = ByteRange(start, total), total
         self.buffer = pa.allocate_buffer(total - start)
@@ -430,6 +428,7 @@ class _TailTransfer(_Transfer):
 
 
 Order = tuple[int, ...]
+"""Where something stands among the rows of the read: file number first."""
 
 
 class Flight:

@@ -6,8 +6,7 @@ import asyncio
 import heapq
 import itertools
 
-Order = tuple[int, ...]
-"""Where something stands among the rows of the read: file number first."""
+from delta_sharing_client.fetch.source import Order
 
 
 class Grant:

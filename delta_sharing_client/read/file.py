@@ -38,7 +38,7 @@ from delta_sharing_client.read.pages import (
     filter_leaves,
     index_ranges,
     narrow,
-    offset_ranges,
+    offset_indexes,
     reading,
     rebuild,
     stretches,
@@ -73,6 +73,7 @@ _BATCHES_AHEAD = 2
 # sent at once.
 _FEW_ROWS = 262_144
 _FEW_BYTES = 4 * _MB
+_ANY = 1 << 62
 # Constant rows of more files than this are not made on the loop.
 _FEW_FILES = 20
 # Gaps up to this size between parts of a page index are downloaded too, because a request costs more.
@@ -218,7 +219,8 @@ class _FileRead:
         """Send so many rows of each file, which have one value in each column."""
         found = constant_batches(self._s.shape, counted)
         # The rows of many files take so long that nothing could be cancelled meanwhile.
-        decoded = await self._in_thread(_begin, found) if len(counted) > _FEW_FILES else _begin(found)
+        begin = functools.partial(_begin, found, _FEW_BYTES, _FEW_ROWS)
+        decoded = await self._in_thread(begin) if len(counted) > _FEW_FILES else begin()
         if decoded.rest is None:
             rows.send(decoded.batches, _nothing)
             return
@@ -391,7 +393,7 @@ class _FileRead:
         """Cut one row group at its pages into growing units, or up to the last row of the limit."""
         pace, rows = self._s.pace, layout.rows(group)
         if group not in layout.index:
-            ranges = coalesce(offset_ranges(layout, group), waste_floor=_INDEX_GAPS)
+            ranges = coalesce(offset_indexes(layout, group).values(), waste_floor=_INDEX_GAPS)
             layout = with_index(layout, group, self._reading(await self._fetch_missing(ranges)))
         wanted = self._wanted_rows(layout, group)
         fetched: list[Block] = []
@@ -445,8 +447,7 @@ class _FileRead:
             compressed = layout.compressed_size(groups)
             if not groups:
                 return _Unit(_Decoded([], 0, None), grant, 0)
-            few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
-            if few or layout.decoded_size(groups) > self._large:
+            if self._needs_few or layout.decoded_size(groups) > self._large:
                 grant.resize(compressed)
                 batches = self._decoder(layout).batches(data, groups, threads=True)
                 return _Unit(_Decoded([], 0, batches), grant, compressed)
@@ -492,7 +493,7 @@ class _FileRead:
     ) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
         """Return layout, row groups and the ranges still to be downloaded.
 
-        If it pays, the columns of the filter are downloaded first, into ``fetched``, and decide which parts of the others
+        If it pays, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the others
         are needed.
         """
         s = self._s
@@ -569,18 +570,13 @@ class _FileRead:
     def _decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> _Decoded:
         """Decode ``groups``, except large ones; on a thread."""
         decoder = self._decoder(layout)
-        few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
-        found: list[pa.RecordBatch] = []
-        size = 0
         with self._s.report.stage("decode"):
-            rest = decoder.batches(data, groups, threads=self._s.threads_inside)
-            for batch in rest:
-                # Several batches may share buffers; counting their parts would take longer.
-                size += batch.nbytes if found else batch.get_total_buffer_size()
-                found.append(batch)
-                if size > self._large or few:
-                    return _Decoded(found, size, rest)
-        return _Decoded(found, size, None)
+            found = decoder.batches(data, groups, threads=self._s.threads_inside)
+            return _begin(found, self._large, 0 if self._needs_few else _ANY)
+
+    @property
+    def _needs_few(self) -> bool:
+        return self._s.limit is not None and self._s.limit <= _FEW_ROWS
 
     async def _hand_out(self, unit: _Unit, rows: Sink) -> None:
         """Send the rows of ``unit``; if they are not decoded yet, batch by batch as they are taken."""
@@ -605,14 +601,16 @@ class _FileRead:
             return next(rest, None)
 
 
-def _begin(found: Iterator[pa.RecordBatch]) -> _Decoded:
-    """Return all of ``found`` if that is little, and otherwise the first of it."""
+def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> _Decoded:
+    """Return all of ``found`` if that is no more, and otherwise the first of it."""
     batches: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in found:
+        # Several batches may share buffers; counting their parts would take longer.
+        size += batch.nbytes if batches else batch.get_total_buffer_size()
+        rows += batch.num_rows
         batches.append(batch)
-        size, rows = size + batch.nbytes, rows + batch.num_rows
-        if size > _FEW_BYTES or rows > _FEW_ROWS:
+        if size > most_bytes or rows > most_rows:
             return _Decoded(batches, size, found)
     return _Decoded(batches, size, None)
 

@@ -276,8 +276,9 @@ class Layout:
 def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False) -> Layout:
     """Match a file's footer with the scan and choose the row groups that may have a wanted row.
 
-    ``whole`` says that the whole file is read, so that positions are not needed. Raises ``DataError`` if the file does not fit the table: a column without its id, a
-    type that cannot be converted, row counts that contradict the statistics' ``numRecords``.
+    ``whole`` says that the whole file is read, so that positions are not needed. Raises ``DataError`` if the file does
+    not fit the table: a column without its id, a type that cannot be converted, row counts that contradict the
+    statistics' ``numRecords``.
     """
     context, metadata = shape.context, footer.metadata
     found = shape.alignment(footer.arrow, task)

@@ -224,8 +224,22 @@ class Batches(Iterator[pa.RecordBatch]):
     def close(self) -> None:
         """End the read, from any thread; a thread that waits for a batch, and any later call, gets a ``UsageError``."""
         self._closed = True
-        if self._process == os.getpid():
-            self._end()
+        if self._process != os.getpid():
+            return
+        self._read.close()
+        if not self._read.is_begun:
+            return
+        self._read.wait()
+        # This releases the memory of what was read ahead. The end stays, for waiting threads.
+        self._read.forget()
+        ends = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                news = self._news.get_nowait()
+                if not isinstance(news, list):
+                    ends.append(news)
+        for end in ends:
+            self._news.put(end)
 
     def cancel(self) -> None:
         """Like ``close``, without waiting for the end."""
@@ -266,22 +280,6 @@ class Batches(Iterator[pa.RecordBatch]):
                 return self._news.get(timeout=loop.LISTEN_SECONDS)
             if self._closed:
                 raise self._read.refusal("it was closed; begin a new one")
-
-    def _end(self) -> None:
-        self._read.close()
-        if not self._read.is_begun:
-            return
-        self._read.wait()
-        # This releases the memory of what was read ahead. The end stays, for waiting threads.
-        self._read.forget()
-        ends = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                news = self._news.get_nowait()
-                if not isinstance(news, list):
-                    ends.append(news)
-        for end in ends:
-            self._news.put(end)
 
     def __enter__(self) -> Batches:
         return self
@@ -366,10 +364,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     async def _wait(self) -> _News:
         assert self._arrived is not None
-        while not self._news:
-            self._arrived.clear()
-            if not self._news:
-                await self._arrived.wait()
+        await loop.until(self._arrived, lambda: bool(self._news))
         return self._news.popleft()
 
     def _cancel(self) -> None:
@@ -412,19 +407,10 @@ def execute(
     Downloads, decoding and the listing of a stream run ahead, within the limits of the plan's options. The first error
     is raised; one at the end of the listing comes after rows, and before the end of them.
 
-    Parameters
-    ----------
-    report:
-        Takes the counts of this read.
-    eager:
-        ``False`` where the consumer may stop: what is read ahead of it begins small, and grows with what it takes.
-    rows:
-        The rows of every batch but the last; by default as the files have them.
-
-    Raises
-    ------
-    DataError, TransportError, ProtocolError, UnsupportedFeatureError
-        With table and file id.
+    ``report`` takes the counts of this read. Not ``eager`` is for a consumer that may stop: what is read ahead of it
+    begins small, and grows with what it takes. ``rows`` are those of every batch but the last; by default as the files
+    have them. Raises ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with table
+    and file id.
     """
     return Batches(plan, ScanReport() if report is None else report, eager=eager, rows=rows)
 

@@ -65,7 +65,7 @@ class _Slot:
         self.failure: BaseException | None = None
         self._waiting: list[tuple[list[pa.RecordBatch], Callable[[], None]]] = []
         self._untaken = 0
-        self._news = asyncio.Event()
+        self.news = asyncio.Event()
         self._is_head = False
 
     def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
@@ -76,17 +76,13 @@ class _Slot:
             self._waiting.append((batches, release))
 
     async def turn(self) -> None:
-        await loop.until(self._news, lambda: self._is_head)
+        await loop.until(self.news, lambda: self._is_head)
 
     async def taken(self, most: int) -> None:
-        await loop.until(self._news, lambda: self._untaken <= most)
+        await loop.until(self.news, lambda: self._untaken <= most)
 
     async def wanted(self) -> None:
-        await loop.until(self._news, lambda: not self._untaken or self._run.pace.is_full)
-
-    def hear(self) -> None:
-        """Take note that the pace has changed."""
-        self._news.set()
+        await loop.until(self.news, lambda: not self._untaken or self._run.pace.is_full)
 
     def drop(self) -> bool:
         """Drop what has not been sent to the consumer; return whether that is everything."""
@@ -100,7 +96,7 @@ class _Slot:
         """Send the available rows, because it is the file's turn; return whether the file is finished."""
         if not self._is_head:
             self._is_head = True
-            self._news.set()
+            self.news.set()
         last = self._waiting.pop() if self.is_over and self._waiting else None
         for batches, release in self._waiting:
             self._forward(batches, release, ends=False)
@@ -117,7 +113,7 @@ class _Slot:
 
         def taken() -> None:
             self._untaken -= 1
-            self._news.set()
+            self.news.set()
             self._run.item_taken()
             release()
 
@@ -319,7 +315,7 @@ class ScanRun:
             self._budget.widen(self._most_bytes())
             self._room.set()
             for slot in self._slots:
-                slot.hear()
+                slot.news.set()
 
     def _within_limit(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         kept = []
