@@ -145,15 +145,9 @@ class Http:
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
         """Send one GET and pass the open response to ``take``. The URL and all redirects are checked.
 
-        Raises
-        ------
-        Refused
-            A status other than 200 and 206.
-        Transient
-            No response arrived, or not all of it.
-        DataError, ProtocolError, TransportError
-            The response is encoded, or has a range that was not requested; the URL is not allowed; no response can
-            arrive.
+        Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response arrived, or not all of
+        it. A ``DataError``, ``ProtocolError`` or ``TransportError``: the response is encoded, or has a range that was
+        not requested; the URL is not allowed; no response can arrive.
         """
         for _ in range(MAX_REDIRECTS + 1):
             url, deadline = request.url, request.deadline

@@ -204,13 +204,9 @@ class RemoteFile:
     async def fetch(self, wanted: ByteRange, into: memoryview) -> None:
         """Write the bytes of ``wanted`` into ``into``, which has the same length.
 
-        Raises
-        ------
-        DataError
-            The file is missing, has another length than stated, or the storage returns wrong bytes; ``Stale`` if it was
-            replaced since its first bytes were read.
-        TransportError
-            The bytes did not arrive within the retry limits, or the URL was refused and could not be renewed.
+        Raises ``DataError`` if the file is missing, has another length than stated, or the storage returns wrong bytes,
+        ``Stale`` if it was replaced since its first bytes were read, and ``TransportError`` if the bytes did not arrive
+        within the retry limits, or the URL was refused and could not be renewed.
         """
         if wanted.length:
             await _Transfer(self, wanted, into).run()

@@ -254,7 +254,15 @@ class Batches(Iterator[pa.RecordBatch]):
         if not self._taking.acquire(False):
             raise self._read.refusal("another thread is taking a batch; take them one after the other")
         try:
-            return self._next()
+            if self._closed:
+                raise self._read.refusal("it was closed; begin a new one")
+            while (batch := self._read.next_batch()) is None:
+                if self._read.is_over:
+                    raise StopIteration
+                if not self._read.is_begun:
+                    self._read.begin(self._news.put, self._meanwhile)
+                self._read.take(self._wait())
+            return batch
         except StopIteration:
             raise
         except BaseException:
@@ -262,17 +270,6 @@ class Batches(Iterator[pa.RecordBatch]):
             raise
         finally:
             self._taking.release()
-
-    def _next(self) -> pa.RecordBatch:
-        if self._closed:
-            raise self._read.refusal("it was closed; begin a new one")
-        while (batch := self._read.next_batch()) is None:
-            if self._read.is_over:
-                raise StopIteration
-            if not self._read.is_begun:
-                self._read.begin(self._news.put, self._meanwhile)
-            self._read.take(self._wait())
-        return batch
 
     def _wait(self) -> _News:
         while True:

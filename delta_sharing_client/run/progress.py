@@ -44,7 +44,6 @@ def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanw
     ``wanted`` is the option ``progress``: ``False`` never shows it, ``True`` always does, ``None`` does if standard
     error is a terminal or the program is a notebook; a function is called with a ``Progress`` instead.
     """
-
     if callable(wanted):
         return [lambda: Bar(title, report, draw=functools.partial(_told_to, wanted), patience=0.0).close]
     if wanted or (wanted is None and _someone_watches()):
