@@ -45,7 +45,7 @@ class _Read:
             report.spend("plan", plan.plan_seconds)
         self.context = plan.context
         self._report = report
-        self._listing = Listing(plan)
+        self.listing = Listing(plan)
         self._plan = plan
         self._eager = eager
         self._rows = rows
@@ -55,9 +55,9 @@ class _Read:
         self._item: Item | None = None
         self._batches: deque[pa.RecordBatch] = deque()
         self._left: list[pa.RecordBatch] = []
-        self._has_ended = plan.limit == 0 or (self._listing.is_whole and not self._listing.files)
+        self._has_ended = plan.limit == 0 or (self.listing.is_whole and not self.listing.files)
         if self._has_ended:
-            self._listing.close()
+            self.listing.close()
 
     @property
     def is_begun(self) -> bool:
@@ -80,7 +80,7 @@ class _Read:
         ends = [begin() for begin in meanwhile]
         try:
             # What shows the read shows it until the consumer has the last row, not until the last row is here.
-            await ScanRun(self._plan, self._listing, self._report, tell, eager=self._eager).read(wait=bool(ends))
+            await ScanRun(self._plan, self.listing, self._report, tell, eager=self._eager).read(wait=bool(ends))
         except asyncio.CancelledError:
             end = asyncio.CancelledError()
             raise
@@ -105,7 +105,7 @@ class _Read:
         if self.is_begun:
             self.cancel()
         else:
-            self._listing.close()
+            self.listing.close()
 
     def drop(self) -> None:
         """Like ``close``, for a finalizer: other locks may be held there."""
@@ -114,7 +114,7 @@ class _Read:
         else:
             # no more threads can start: the connection closes with its last reference
             with contextlib.suppress(RuntimeError):
-                _thread.start_new_thread(self._listing.close, ())
+                _thread.start_new_thread(self.listing.close, ())
 
     def wait(self) -> None:
         """Wait for the end of the read, for at most a second."""
@@ -170,7 +170,7 @@ class _Read:
         report = self._report
         if item.ends:
             # Before the release: after the last one, progress is shown for the last time.
-            self._listing.done(item.tasks)
+            self.listing.done(item.tasks)
         self._released.put(item)
         if item.ends and report.on_progress is not None and (progress := report.progress) is not None:
             report.on_progress(progress)
