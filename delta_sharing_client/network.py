@@ -13,7 +13,6 @@ import ipaddress
 import os
 import re
 import ssl
-import threading
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -154,28 +153,22 @@ class Network:
         proxy = self.proxy_for(url)
         return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
 
+    @functools.lru_cache(maxsize=_MOST_CONTEXTS)  # noqa: B019 - certificate files may change every hour
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context. It is cached, because reading the trusted certificates takes longer than
         connecting."""
-        with _contexts_lock:
-            found = _contexts.get(self)
-            if found is None:
-                import urllib3.util.ssl_
+        import urllib3.util.ssl_
 
-                found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
-                if os.path.isdir(self.trusted):
-                    found.load_verify_locations(capath=self.trusted)
-                else:
-                    found.load_verify_locations(self.trusted)
-                if self.certificate is not None:
-                    certificate, key = (*_files(self.certificate), None)[:2]
-                    # Without a password OpenSSL would ask for one in the terminal.
-                    found.load_cert_chain(certificate or "", key, password="")
-                # Certificate files may change every hour.
-                if len(_contexts) >= _MOST_CONTEXTS:
-                    del _contexts[next(iter(_contexts))]
-                _contexts[self] = found
-            return found
+        found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+        if os.path.isdir(self.trusted):
+            found.load_verify_locations(capath=self.trusted)
+        else:
+            found.load_verify_locations(self.trusted)
+        if self.certificate is not None:
+            certificate, key = (*_files(self.certificate), None)[:2]
+            # Without a password OpenSSL would ask for one in the terminal.
+            found.load_cert_chain(certificate or "", key, password="")
+        return found
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:
@@ -185,20 +178,6 @@ def proxy_headers(proxy: str) -> dict[str, str]:
         return {}
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return {"Proxy-Authorization": "Basic " + base64.b64encode(login.encode()).decode("ascii")}
-
-
-_contexts: dict[Network, ssl.SSLContext] = {}
-_contexts_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # A thread of the parent may have held it.
-    global _contexts_lock
-    _contexts_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:

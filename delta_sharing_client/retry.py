@@ -9,11 +9,10 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 from delta_sharing_client.errors import DeltaSharingError, TransportError
-from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 
 # Gateways have their own statuses (509, 520 to 530).
@@ -82,18 +81,15 @@ class Deadline:
             )
 
 
-class _Policy:
-    """When tenacity retries, how long it waits, what it reports, and what it raises in the end.
+class Tries:
+    """The attempts of one request, after the first one started; not for concurrent threads or coroutines.
 
     Waits grow and are random, so that clients do not retry at the same time. ``Retry-After`` is the shortest wait; if
     it exceeds the limit, there is no retry, because an earlier one would violate the server's rule.
 
-    Parameters
-    ----------
-    options, deadline:
-        The limits of the attempts (``max_attempts``, ``max_retry_seconds``), and the deadline of their operation.
-    tell:
-        Called with the reason before a wait, once nothing has been reported for two seconds.
+    ``options`` limit the attempts (``max_attempts``, ``max_retry_seconds``), and so does the ``deadline`` of their
+    operation. ``sleep`` waits for some seconds, by default ``time.sleep``; not for coroutines. ``tell`` is called with
+    the reason before a wait, once nothing has been reported for two seconds.
     """
 
     def __init__(
@@ -101,40 +97,62 @@ class _Policy:
         options: ReadOptions,
         deadline: Deadline | None = None,
         *,
+        sleep: Callable[[float], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
         self._deadline = deadline or Deadline(None)
+        self._sleep = sleep or time.sleep
         self._tell = tell
         self._began = time.monotonic()
-        self._attempt: tenacity.AttemptManager | None = None
 
-    def _arguments(self) -> dict[str, Any]:
+    def call(self, attempt: Callable[[], T]) -> T:
+        """Return ``attempt()``, repeated while it raises ``Transient``; raises as ``failed``."""
+        while True:
+            try:
+                return attempt()
+            except Transient as failure:
+                broken = failure
+            self.failed(broken)
+
+    def failed(self, failure: Transient) -> None:
+        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
+        self._sleep(self._wait(failure))
+
+    async def failed_async(self, failure: Transient) -> None:
+        """Like ``failed``, for a coroutine."""
+        await asyncio.sleep(self._wait(failure))
+
+    @lazy
+    def _state(self) -> tenacity.RetryCallState:
         # Imported when something fails, which is rare.
         import tenacity
 
-        options = self._options
-        attempts = tenacity.stop_after_attempt(options.max_attempts)
-        limits = attempts | tenacity.stop_before_delay(options.max_retry_seconds)
-        return {
-            "retry": tenacity.retry_if_exception_type(Transient),
-            "wait": lambda state: wait_before(state.attempt_number + 1, _failure(state).after),
-            "stop": lambda state: limits(state) or self._is_late(state) or _is_hopeless(state),
-            "before_sleep": self._say,
-            "retry_error_callback": self._give_up,
-        }
+        limits = tenacity.stop_after_attempt(self._options.max_attempts) | tenacity.stop_before_delay(
+            self._options.max_retry_seconds
+        )
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Transient),
+            wait=lambda state: wait_before(state.attempt_number + 1, _failure(state).after),
+            stop=lambda state: limits(state) or self._is_late(state) or _is_hopeless(state),
+            before_sleep=self._say,
+            retry_error_callback=self._give_up,
+        )
+        state = tenacity.RetryCallState(retrying, None, (), {})
+        state.start_time = self._began
+        return state
 
-    def _take(self, attempt: tenacity.AttemptManager) -> None:
-        if self._attempt is None:
-            attempt.retry_state.start_time = self._began
-        self._attempt = attempt
-
-    def _fail(self, failure: Transient) -> None:
-        assert self._attempt is not None
-        with self._attempt:
-            raise failure
+    def _wait(self, failure: Transient) -> float:
+        """Return the seconds until the next attempt, or raise the error of ``failure`` if there is none."""
+        state = self._state
+        # tenacity stores some counts per thread, and this may be a different thread.
+        state.retry_object.begin()
+        state.set_exception((Transient, failure, None))
+        seconds = cast(float, state.retry_object.iter(state))
+        state.prepare_for_next_attempt()
         # It is kept until the last attempt, and would keep frames, memory and sockets.
         failure.__traceback__ = failure.__context__ = None
+        return seconds
 
     def _is_late(self, state: tenacity.RetryCallState) -> bool:
         return state.upcoming_sleep >= self._deadline.left()
@@ -165,69 +183,6 @@ def _is_hopeless(state: tenacity.RetryCallState) -> bool:
 def _failure(state: tenacity.RetryCallState) -> Transient:
     assert state.outcome is not None
     return cast(Transient, state.outcome.exception())
-
-
-class Tries(_Policy):
-    """The attempts of one request, after the first one started; not for concurrent threads.
-
-    Parameters as in ``_Policy``; ``sleep`` waits, by default ``time.sleep``.
-    """
-
-    def __init__(
-        self,
-        options: ReadOptions,
-        deadline: Deadline | None = None,
-        *,
-        sleep: Callable[[float], None] | None = None,
-        tell: Callable[[str], None] | None = None,
-    ) -> None:
-        super().__init__(options, deadline, tell=tell)
-        self._sleep = sleep or time.sleep
-
-    @lazy
-    def _retrying(self) -> tenacity.Retrying:
-        import tenacity
-
-        return tenacity.Retrying(sleep=self._sleep, **self._arguments())
-
-    @lazy
-    def _attempts(self) -> Iterator[tenacity.AttemptManager]:
-        return iter(self._retrying)
-
-    def call(self, attempt: Callable[[], T]) -> T:
-        """Return ``attempt()``, repeated while it raises ``Transient``; raises as ``failed``."""
-        while True:
-            try:
-                return attempt()
-            except Transient as failure:
-                broken = failure
-            self.failed(broken)
-
-    def failed(self, failure: Transient) -> None:
-        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
-        if self._attempt is None:
-            self._take(next(self._attempts))
-        # tenacity stores its counts per thread, and this may be a different thread.
-        self._retrying.begin()
-        self._fail(failure)
-        self._take(next(self._attempts))
-
-
-class AsyncTries(_Policy):
-    """Like ``Tries``, for a coroutine."""
-
-    @lazy
-    def _attempts(self) -> AsyncIterator[tenacity.AttemptManager]:
-        import tenacity
-
-        return aiter(tenacity.AsyncRetrying(sleep=asyncio.sleep, **self._arguments()))
-
-    async def failed(self, failure: Transient) -> None:
-        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
-        if self._attempt is None:
-            self._take(await anext(self._attempts))
-        self._fail(failure)
-        self._take(await anext(self._attempts))
 
 
 def wait_before(attempt: int, after: float | None = None) -> float:

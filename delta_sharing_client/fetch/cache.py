@@ -84,21 +84,33 @@ class FileCache:
         self, file_id: str | None, wanted: ByteRange, file_size: int, accept: Callable[[Version], bool]
     ) -> Block | None:
         """Return a block that covers ``wanted`` and whose version of the file ``accept`` accepts, or ``None``."""
-        for name, held in self._ranges(file_id, file_size):
-            if held.start <= wanted.start and wanted.stop <= held.stop:
-                block = _load(name, held, accept)
-                if block is not None:
-                    return Block(wanted.start, block.data.slice(wanted.start - held.start, wanted.length))
-        return None
+        block = self._first(
+            file_id, file_size, accept, lambda held: held.start <= wanted.start and wanted.stop <= held.stop
+        )
+        return block and Block(wanted.start, block.data.slice(wanted.start - block.start, wanted.length))
 
     def tail(self, file_id: str | None, file_size: int, accept: Callable[[Version], bool]) -> Block | None:
         """Return the longest such block at the end of the file, or ``None``."""
-        ends = [(held.start, name, held) for name, held in self._ranges(file_id, file_size) if held.stop == file_size]
-        for _, name, held in sorted(ends):
-            block = _load(name, held, accept)
-            if block is not None:
-                return block
-        return None
+        return self._first(file_id, file_size, accept, lambda held: held.stop == file_size)
+
+    def _first(
+        self,
+        file_id: str | None,
+        file_size: int,
+        accept: Callable[[Version], bool],
+        fits: Callable[[ByteRange], bool],
+    ) -> Block | None:
+        """Return the first block that is complete, and of which range and version are right."""
+        if file_id is None:
+            return None
+        folder, found = self._folder(file_id), []
+        with contextlib.suppress(OSError):
+            for name in _names(folder):
+                match = _NAME.match(name)
+                if match is not None and int(match[3]) == file_size and not os.path.islink(folder / name):
+                    found.append((ByteRange(int(match[1]), int(match[2])), folder / name))
+        blocks = (_load(name, held, accept) for held, name in sorted(found) if fits(held))
+        return next((block for block in blocks if block is not None), None)
 
     def put(self, file_id: str | None, block: Block, file_size: int, version: Version) -> None:
         """Store ``block``. Blocks without a file id, or larger than the whole cache, are not stored."""
@@ -114,6 +126,11 @@ class FileCache:
                 if alone and self._make_room(int(block.data.size) + len(end)):
                     self._write(self._folder(file_id), f"{block.start}-{block.stop}.{file_size}", block.data, end)
 
+    def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
+        _check_own(folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(folder, name, memoryview(data), end)
+
     def drop(self, file_id: str | None) -> None:
         """Delete all ranges of a file."""
         folder = self._folder(file_id or "")
@@ -122,29 +139,9 @@ class FileCache:
                 if _NAME.match(name):
                     os.unlink(folder / name)
 
-    def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
-        _check_own(folder)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(folder, name, memoryview(data), end)
-
     def _folder(self, file_id: str) -> Path:
         digest = hashlib.sha256(f"{len(self._table_id)}:{self._table_id}{file_id}".encode()).hexdigest()
         return self._root / digest[:2] / digest
-
-    def _ranges(self, file_id: str | None, file_size: int) -> list[tuple[Path, ByteRange]]:
-        if file_id is None:
-            return []
-        folder = self._folder(file_id)
-        try:
-            names = _names(folder)
-        except OSError:
-            return []
-        found = []
-        for name in names:
-            match = _NAME.match(name)
-            if match is not None and int(match[3]) == file_size and not os.path.islink(folder / name):
-                found.append((folder / name, ByteRange(int(match[1]), int(match[2]))))
-        return found
 
     # === Size ===
 

@@ -65,10 +65,10 @@ class _Patience:
     One timer is enough for all of them: when it fires, it checks the current wait and continues.
     """
 
-    __slots__ = ("_deadline", "_due", "_loop", "_timeout", "_timer", "is_connecting")
+    __slots__ = ("_deadline", "_due", "_loop", "_timeout", "_timer", "is_connecting", "is_receiving")
 
     def __init__(self, timeout: asyncio.Timeout, deadline: Deadline) -> None:
-        self.is_connecting = True
+        self.is_connecting, self.is_receiving = True, False
         self._timeout: asyncio.Timeout | None = timeout
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
@@ -145,25 +145,20 @@ class Http:
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
         """Send one GET and pass the open response to ``take``. The URL and all redirects are checked.
 
-        Raises
-        ------
-        Refused
-            A status other than 200 and 206.
-        Transient
-            No response arrived, or not all of it.
-        DataError, ProtocolError, TransportError
-            The response is encoded, or has a range that was not requested; the URL is not allowed; no response can
-            arrive.
+        Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response arrived, or not all of
+        it. A ``DataError``, ``ProtocolError`` or ``TransportError``: the response is encoded, or has a range that was
+        not requested; the URL is not allowed; no response can arrive.
         """
         for _ in range(MAX_REDIRECTS + 1):
-            url, _, file_id, deadline, _ = request
-            check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
+            url, deadline = request.url, request.deadline
+            check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=request.file_id)
             deadline.check(_DOING, self.table)
-            exchange = _Exchange(self, request)
+            # It alone refers to the timeout, and that to the task: an error's frames must not.
+            patience = _Patience(asyncio.timeout(None), deadline)
             try:
-                location = await exchange.run(take)
+                location = await self._exchange(request, take, patience)
             except LIBRARY_ERRORS as error:
-                failure = translated(error, _DOING, self.table, url=url, receiving=exchange.has_answer)
+                failure = translated(error, _DOING, self.table, url=url, receiving=patience.is_receiving)
             else:
                 if location is None:
                     return
@@ -173,6 +168,32 @@ class Http:
             deadline.check(_DOING, self.table)
             raise failure
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
+
+    async def _exchange(
+        self, request: DataRequest, take: Callable[[Body], Awaitable[None]], patience: _Patience
+    ) -> str | None:
+        """Have ``take`` read the response; return the target of a redirect instead, if it is one."""
+        _current.set((patience, 2 * self.options.read_timeout))
+        try:
+            async with patience:
+                patience.begin(self.options.connect_timeout)
+                answer = await self.send(request.url, _headers(request.wanted, request.version))
+                try:
+                    location = answer.headers.get("Location")
+                    if answer.status in REDIRECTS and location is not None:
+                        return location
+                    patience.is_receiving = True
+                    if answer.status not in (200, 206):
+                        raise Refused(answer.status, answer.headers.get("Retry-After"), await _reason(answer))
+                    await take(_HttpBody(answer, _span(answer, request.wanted), self, patience))
+                    return None
+                finally:
+                    # Read to its end, it has returned its connection; otherwise this drops the connection.
+                    answer.close()
+        except TimeoutError:
+            if patience.is_connecting:
+                raise aiohttp.ConnectionTimeoutError from None
+            raise
 
     async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
         """Return the response to one request, with its headers."""
@@ -194,49 +215,6 @@ class Http:
         if found is None:
             found = self._proxies[origin] = _by_way_of(self.network.proxy_for(url), scheme.lower())
         return found
-
-
-class _Exchange:
-    """One request and its response."""
-
-    def __init__(self, http: Http, request: DataRequest) -> None:
-        self._http = http
-        self._request = request
-        self.has_answer = False
-
-    async def run(self, take: Callable[[Body], Awaitable[None]]) -> str | None:
-        """Have ``take`` read the response; return the target of a redirect instead, if it is one."""
-        http, request = self._http, self._request
-        # It alone refers to the timeout, and that to the task: an error's frames must not.
-        patience = _Patience(asyncio.timeout(None), request.deadline)
-        _current.set((patience, 2 * http.options.read_timeout))
-        try:
-            async with patience:
-                patience.begin(http.options.connect_timeout)
-                answer = await http.send(request.url, _headers(request.wanted, request.version))
-                try:
-                    location = answer.headers.get("Location")
-                    if answer.status in REDIRECTS and location is not None:
-                        return location
-                    self.has_answer = True
-                    if answer.status not in (200, 206):
-                        raise Refused(answer.status, answer.headers.get("Retry-After"), await _reason(answer))
-                    await take(self._body(answer, patience))
-                    return None
-                finally:
-                    # Read to its end, it has returned its connection; otherwise this drops the connection.
-                    answer.close()
-        except TimeoutError:
-            if patience.is_connecting:
-                raise aiohttp.ConnectionTimeoutError from None
-            raise
-
-    def _body(self, answer: aiohttp.ClientResponse, patience: _Patience) -> Body:
-        try:
-            return _HttpBody(answer, _span(answer, self._request.wanted), self._http, patience)
-        except DataError as error:
-            error.table, error.file_id = self._http.table, self._request.file_id
-            raise
 
 
 def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:

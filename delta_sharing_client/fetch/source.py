@@ -8,7 +8,6 @@ import heapq
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -21,9 +20,9 @@ from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     EXPIRED_STATUSES,
     RETRIED_STATUSES,
-    AsyncTries,
     Deadline,
     Transient,
+    Tries,
     retry_after,
 )
 
@@ -205,13 +204,9 @@ class RemoteFile:
     async def fetch(self, wanted: ByteRange, into: memoryview) -> None:
         """Write the bytes of ``wanted`` into ``into``, which has the same length.
 
-        Raises
-        ------
-        DataError
-            The file is missing, has another length than stated, or the storage returns wrong bytes; ``Stale`` if it was
-            replaced since its first bytes were read.
-        TransportError
-            The bytes did not arrive within the retry limits, or the URL was refused and could not be renewed.
+        Raises ``DataError`` if the file is missing, has another length than stated, or the storage returns wrong bytes,
+        ``Stale`` if it was replaced since its first bytes were read, and ``TransportError`` if the bytes did not arrive
+        within the retry limits, or the URL was refused and could not be renewed.
         """
         if wanted.length:
             await _Transfer(self, wanted, into).run()
@@ -258,10 +253,6 @@ class RemoteFile:
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
 
-    def check_version(self, version: Version) -> None:
-        if not self.agree(version):
-            raise self.replaced()
-
     def replaced(self) -> Stale:
         return self.error(Stale, "it was replaced while it was read, and its old and new bytes do not fit; read again")
 
@@ -282,7 +273,7 @@ class _Transfer:
 
     async def run(self) -> None:
         reader = self.file.reader
-        tries: AsyncTries | None = None
+        tries: Tries | None = None
         while True:
             url = await self.file.url()
             before, began = self.filled, time.monotonic()
@@ -293,11 +284,11 @@ class _Transfer:
                 time.monotonic() - began
             ):
                 # Received bytes are kept; only attempts without progress count.
-                tries = AsyncTries(reader.http.options, reader.deadline, tell=reader.report.tell)
+                tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
             failure.error.file_id = self.file.file_id
             # It is kept until the last attempt, and would keep frames, memory and sockets.
             failure.__traceback__ = failure.__context__ = None
-            await tries.failed(failure)
+            await tries.failed_async(failure)
             reader.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
@@ -305,12 +296,11 @@ class _Transfer:
         reader = self.file.reader
         while True:
             try:
-                async with reader.flight(self.file.order) as seat:
-                    reader.report.add(requests=1)
-                    refused = await self.asked(url, seat)
+                refused = await self.asked(url)
             except Transient as broken:
                 return broken
             except DeltaSharingError as error:
+                error.table = error.table or reader.http.table
                 error.file_id = error.file_id or self.file.file_id
                 raise
             if refused is None:
@@ -328,30 +318,30 @@ class _Transfer:
                 retry_after(refused.retry_after),
             )
 
-    async def asked(self, url: str, seat: Seat) -> Refused | None:
-        try:
-            await self.once(url)
-        except Refused as refused:
-            if refused.status in _TOO_MANY:
-                seat.refused()
-            return refused
+    async def asked(self, url: str) -> Refused | None:
+        """Send one request for the missing bytes, in its turn."""
+        reader = self.file.reader
+        async with reader.flight(self.file.order) as seat:
+            reader.report.add(requests=1)
+            request = DataRequest(url, self.missing(), self.file.file_id, reader.deadline, self.file.version)
+            try:
+                await reader.http.get(request, self.take)
+            except Refused as refused:
+                if refused.status in _TOO_MANY:
+                    seat.refused()
+                return refused
         return None
 
-    async def once(self, url: str) -> None:
-        """Send one request for the missing bytes."""
+    def missing(self) -> ByteRange | int | None:
+        """Return what ``DataRequest.wanted`` is now."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
-        whole = rest == ByteRange(0, self.file.size)
-        await self.get(url, None if whole else rest)
-
-    async def get(self, url: str, wanted: ByteRange | int | None) -> None:
-        reader = self.file.reader
-        request = DataRequest(url, wanted, self.file.file_id, reader.deadline, self.file.version)
-        await reader.http.get(request, self.take)
+        return None if rest == ByteRange(0, self.file.size) else rest
 
     async def take(self, body: Body) -> None:
         """Read a response."""
         self.file.check_total(body.span.total, is_html=body.span.is_html)
-        self.file.check_version(body.version)
+        if not self.file.agree(body.version):
+            raise self.file.replaced()
         # Status 200: the storage ignores ranges and sends everything.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
         if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
@@ -413,15 +403,16 @@ class _TailTransfer(_Transfer):
         self.total = -1
         self.buffer: pa.Buffer = pa.py_buffer(b"")
 
-    async def once(self, url: str) -> None:
+    def missing(self) -> int:
         self.filled = 0
-        await self.get(url, self.length)
+        return self.length
 
     async def take(self, body: Body) -> None:
         total = body.span.total
         if total is None:
             raise self.file.error(DataError, "neither the server nor the storage states its length")
-        self.file.check_version(body.version)
+        if not self.file.agree(body.version):
+            raise self.file.replaced()
         start = max(0, total - self.length)
         self.wanted, self.total = ByteRange(start, total), total
         self.buffer = pa.allocate_buffer(total - start)
@@ -433,6 +424,7 @@ class _TailTransfer(_Transfer):
 
 
 Order = tuple[int, ...]
+"""Where something stands among the rows of the read: file number first."""
 
 
 class Flight:
@@ -455,38 +447,6 @@ class Flight:
         """Return a slot for a request: ``async with flight(order) as seat``."""
         return Seat(self, order)
 
-    async def _enter(self, order: Order) -> int:
-        if self._flying >= self.limit or self._waiting:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._waiting, (order, next(self._tie), future))
-            self._serve()
-            try:
-                await future
-            except asyncio.CancelledError:
-                if future.done() and not future.cancelled():
-                    self._leave()
-                raise
-        else:
-            self._flying += 1
-        return self._generation
-
-    def _leave(self) -> None:
-        self._flying -= 1
-        self._serve()
-
-    def _went_well(self, generation: int) -> None:
-        # The success of a request from before a refusal says nothing about the lower limit.
-        if self.limit < self._most and generation == self._generation:
-            self._well += 1
-            if self._well >= self.limit:
-                self.limit, self._well = self.limit + 1, 0
-
-    def _refused(self, generation: int) -> None:
-        # Concurrent requests are refused together, and count as one refusal.
-        if generation == self._generation:
-            self._generation += 1
-            self.limit, self._well = max(1, min(self.limit, self._flying) // 2), 0
-
     def _serve(self) -> None:
         while self._waiting and (self._flying < self.limit or self._waiting[0][2].done()):
             *_, future = heapq.heappop(self._waiting)
@@ -507,16 +467,39 @@ class Seat:
 
     def refused(self) -> None:
         """Record that the server refused the request because there are too many."""
-        self._flight._refused(self._generation)
+        flight = self._flight
+        # Concurrent requests are refused together, and count as one refusal.
+        if self._generation == flight._generation:
+            flight._generation += 1
+            flight.limit, flight._well = max(1, min(flight.limit, flight._flying) // 2), 0
         self._generation = -1
 
     async def __aenter__(self) -> Seat:
-        self._generation = await self._flight._enter(self._order)
+        flight = self._flight
+        if flight._flying >= flight.limit or flight._waiting:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(flight._waiting, (self._order, next(flight._tie), future))
+            flight._serve()
+            try:
+                await future
+            except asyncio.CancelledError:
+                if future.done() and not future.cancelled():
+                    self._leave()
+                raise
+        else:
+            flight._flying += 1
+        self._generation = flight._generation
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._flight._went_well(self._generation)
-        self._flight._leave()
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        flight = self._flight
+        # The success of a request from before a refusal says nothing about the lower limit.
+        if kind is None and flight.limit < flight._most and self._generation == flight._generation:
+            flight._well += 1
+            if flight._well >= flight.limit:
+                flight.limit, flight._well = flight.limit + 1, 0
+        self._leave()
+
+    def _leave(self) -> None:
+        self._flight._flying -= 1
+        self._flight._serve()

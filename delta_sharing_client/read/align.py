@@ -144,7 +144,7 @@ class Aligner:
 
     def __init__(self, schema: pa.Schema, mode: ColumnMappingMode, variant_as: VariantAs) -> None:
         self._top = _Fields(schema, [Node.of(field.type) for field in schema])
-        self._structs: dict[tuple[int, ...], _Fields] = {}
+        self._structs: dict[int, _Fields] = {}
         self._mode = mode
         self._variant_as = variant_as
         self._calendar = hybrid_calendar(schema.metadata)
@@ -175,16 +175,15 @@ class Aligner:
         use another calendar than the table.
         """
         fields, start = self._top, 0
-        place: tuple[int, ...] = ()
         for depth, item in enumerate(path):
             index = self._find(item, fields, tuple(step.name for step in path[: depth + 1]))
             if index is None:
                 return None
             start += fields.starts[index]
-            node, place = fields.nodes[index], (*place, index)
+            node = fields.nodes[index]
             found = node.type
             if pa.types.is_struct(found):
-                fields = self._below(place, node)
+                fields = self._below(node)
         other_calendar = self._calendar is not None and self._calendar.concerns(found)
         return (-1 if pa.types.is_nested(found) or other_calendar else start, found)
 
@@ -200,11 +199,11 @@ class Aligner:
             raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
         return hits[0] if hits else None
 
-    def _below(self, place: tuple[int, ...], struct: Node) -> _Fields:
-        """Return the fields of the struct at ``place``, cached."""
-        if place not in self._structs:
-            self._structs[place] = _Fields(struct.type, struct.below)
-        return self._structs[place]
+    def _below(self, struct: Node) -> _Fields:
+        """Return the fields of a struct, cached; this object keeps all its nodes."""
+        if id(struct) not in self._structs:
+            self._structs[id(struct)] = _Fields(struct.type, struct.below)
+        return self._structs[id(struct)]
 
     # === Converting ===
 
@@ -240,7 +239,7 @@ class Aligner:
         found = node.type
         if not pa.types.is_struct(found):
             raise mismatch(target, found, path)
-        fields = _Fields(found, node.below)
+        fields = self._below(node)
         arrow_fields = list(arrow)
         sources: list[tuple[str | None, MaybeConvert]] = []
         leaves: list[int] = []

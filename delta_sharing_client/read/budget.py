@@ -6,8 +6,7 @@ import asyncio
 import heapq
 import itertools
 
-Order = tuple[int, ...]
-"""Where something stands among the rows of the read: file number first."""
+from delta_sharing_client.fetch.source import Order
 
 
 class Grant:
@@ -22,12 +21,19 @@ class Grant:
 
     def resize(self, nbytes: int) -> None:
         """Change the grant to ``nbytes`` without waiting."""
-        self._budget._change(nbytes - self._held)
+        self._budget._in_use += nbytes - self._held
+        if nbytes < self._held:
+            self._budget._serve()
         self._held = nbytes
 
     def release(self) -> None:
         """Release the grant; further calls do nothing."""
-        self._budget._give_back(self, self._held)
+        budget = self._budget
+        if self in budget._granted:
+            budget._granted.discard(self)
+            budget._in_use -= self._held
+            # Also for zero bytes: others may have waited for this grant.
+            budget._serve()
         self._held = 0
 
 
@@ -49,10 +55,6 @@ class Budget:
         """Grant up to ``capacity`` bytes from now on, no fewer than before."""
         self._capacity = capacity
         self._serve()
-
-    def has_room(self, nbytes: int) -> bool:
-        """Whether ``nbytes`` more would fit now, with nobody waiting."""
-        return not self._waiting and self._in_use + nbytes <= self._capacity
 
     async def acquire(self, order: Order, nbytes: int) -> Grant:
         """Wait until it is ``order``'s turn, and return a grant of ``nbytes``."""
@@ -78,18 +80,6 @@ class Budget:
         self._granted.add(grant)
         self._in_use += nbytes
         return grant
-
-    def _change(self, nbytes: int) -> None:
-        self._in_use += nbytes
-        if nbytes < 0:
-            self._serve()
-
-    def _give_back(self, grant: Grant, nbytes: int) -> None:
-        if grant in self._granted:
-            self._granted.discard(grant)
-            self._in_use -= nbytes
-            # Also for zero bytes: others may have waited for this grant.
-            self._serve()
 
     def _serve(self) -> None:
         while self._waiting:

@@ -96,12 +96,6 @@ class ParquetBytes:
         found = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
         return memoryview(found).cast("B")
 
-    def forget(self) -> None:
-        """Release the bytes."""
-        self.blocks.clear()
-        self.replaced.clear()
-        self.opened.clear()
-
 
 class _Part(NamedTuple):
     """The visible rows of a range of the file, in one batch with the file's columns.
@@ -293,11 +287,31 @@ class _Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _computed(self, column: ReadColumn) -> pa.Array:
+        task, alignment = self._decoder.task, self._decoder.layout.alignment
         if column.origin is Origin.ROW_ID:
-            return self._row_ids()
+            return self._lineage(alignment.row_id, task.base_row_id, lambda base: pc.add(self._row_positions(), base))
         if column.origin is Origin.ROW_COMMIT_VERSION:
-            return self._row_commit_versions()
+            return self._lineage(
+                alignment.row_commit_version,
+                task.default_row_commit_version,
+                lambda version: pa.repeat(version, self._rows),
+            )
         return self._decoder.constant(column, self._rows)
+
+    def _lineage(self, file: FileColumn | None, known: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
+        """Return the values in ``file``, and what is derived from the ``known`` number of the whole file where it has
+        none."""
+        written = None if file is None else self._from_file(file)
+        if written is not None and not written.null_count:
+            return written
+        assert known is not None, "planning refuses such a file"
+        derived = derive(pa.scalar(known, pa.int64()))
+        return derived if written is None else pc.coalesce(written, derived)
+
+    def _row_positions(self) -> pa.Array:
+        if self._positions is None:
+            self._positions = self._part.positions()
+        return self._positions
 
     def _from_file(self, file: FileColumn) -> pa.Array:
         if not file.leaves:
@@ -305,34 +319,6 @@ class _Columns:
         assert self._raw is not None
         array = self._raw.column(self._decoder.layout.alignment.tops[file.top])
         return array if file.is_as_stored else file.apply(array)
-
-    # === Row lineage ===
-
-    def _row_positions(self) -> pa.Array:
-        if self._positions is None:
-            self._positions = self._part.positions()
-        return self._positions
-
-    def _row_ids(self) -> pa.Array:
-        base = self._decoder.task.base_row_id
-        written = self._materialized(self._decoder.layout.alignment.row_id)
-        if written is not None and not written.null_count:
-            return written
-        assert base is not None, "planning refuses such a file"
-        derived = pc.add(self._row_positions(), pa.scalar(base, pa.int64()))
-        return derived if written is None else pc.coalesce(written, derived)
-
-    def _row_commit_versions(self) -> pa.Array:
-        version = self._decoder.task.default_row_commit_version
-        written = self._materialized(self._decoder.layout.alignment.row_commit_version)
-        if written is not None and not written.null_count:
-            return written
-        assert version is not None, "planning refuses such a file"
-        derived = pa.scalar(version, pa.int64())
-        return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
-
-    def _materialized(self, file: FileColumn | None) -> pa.Array | None:
-        return None if file is None else self._from_file(file)
 
 
 # === The number of rows of a batch ===

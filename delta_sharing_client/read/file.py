@@ -7,6 +7,7 @@ import asyncio
 import bisect
 import dataclasses
 import functools
+import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing
@@ -37,7 +38,7 @@ from delta_sharing_client.read.pages import (
     filter_leaves,
     index_ranges,
     narrow,
-    offset_ranges,
+    offset_indexes,
     reading,
     rebuild,
     stretches,
@@ -72,10 +73,15 @@ _BATCHES_AHEAD = 2
 # sent at once.
 _FEW_ROWS = 262_144
 _FEW_BYTES = 4 * _MB
+_ANY = 1 << 62
 # Constant rows of more files than this are not made on the loop.
 _FEW_FILES = 20
 # Gaps up to this size between parts of a page index are downloaded too, because a request costs more.
 _INDEX_GAPS = 64 * 1024
+
+
+_ALL_ROWS = Selection(None, None)
+_NO_BYTES = Block(0, pa.py_buffer(b""))
 
 
 class Sink(Protocol):
@@ -165,7 +171,7 @@ async def read_file(shared: Shared, number: int, tasks: Sequence[FileTask], rows
         if len(tasks) == 1:
             await reading_.run(rows)
         else:
-            await reading_.send_constants([(each, _stated_rows(each)) for each in tasks], rows)
+            await reading_.send_constants([(each, each.num_records or 0) for each in tasks], rows)
     except DeltaSharingError as error:
         error.table = error.table or shared.shape.context.table
         error.file_id = error.file_id or task.file_id
@@ -181,11 +187,6 @@ def is_constant(shape: Shape, task: FileTask) -> bool:
     return not shape.needs_file(task)
 
 
-def _stated_rows(task: FileTask) -> int:
-    assert task.num_records is not None
-    return task.num_records
-
-
 class _FileRead:
     def __init__(self, shared: Shared, number: int, task: FileTask, *, again: bool) -> None:
         self._s = shared
@@ -195,6 +196,9 @@ class _FileRead:
         self._filters = shared.shape.filters_rows(task)
         self._large = min(_LARGE, max(_LEAST_LARGE, self._context.options.max_bytes_in_flight // 4))
         self._file = task.remote_file(shared.reader, again=again)
+        # Known soon: the visible rows, and the bytes at the file's end that came with its footer.
+        self._selection = _ALL_ROWS
+        self._held = _NO_BYTES
         self.from_cache = False
         if again and shared.cache is not None:
             shared.cache.drop(task.file_id)
@@ -203,9 +207,9 @@ class _FileRead:
         task = self._task
         needs_file = self._s.shape.needs_file(task) or task.row_groups is not None
         if not needs_file and task.num_records is not None:
-            selection = await self._selection()
-            selection.check(task.num_records)
-            await self.send_constants([(task, selection.count(task.num_records))], rows)
+            await self._select()
+            self._selection.check(task.num_records)
+            await self.send_constants([(task, self._selection.count(task.num_records))], rows)
         elif needs_file and self._wants_whole():
             await self._read_whole(rows)
         else:
@@ -215,7 +219,8 @@ class _FileRead:
         """Send so many rows of each file, which have one value in each column."""
         found = constant_batches(self._s.shape, counted)
         # The rows of many files take so long that nothing could be cancelled meanwhile.
-        decoded = await self._in_thread(_begin, found) if len(counted) > _FEW_FILES else _begin(found)
+        begin = functools.partial(_begin, found, _FEW_BYTES, _FEW_ROWS)
+        decoded = await self._in_thread(begin) if len(counted) > _FEW_FILES else begin()
         if decoded.rest is None:
             rows.send(decoded.batches, _nothing)
             return
@@ -223,15 +228,15 @@ class _FileRead:
         grant = await self._s.budget.acquire((self._number, 0), decoded.nbytes)
         await self._hand_out(_Unit(decoded, grant, 0), rows)
 
-    async def _selection(self) -> Selection:
-        """Return the rows that the deletion vectors leave."""
+    async def _select(self) -> None:
+        """Find out which rows the deletion vectors leave."""
         refs = (self._task.without, self._task.only)
         if refs == (None, None):
-            return Selection(None, None)
+            return
         get = self._s.vectors.get
         found = iter(await together([get(ref, self._task, self._number) for ref in refs if ref is not None]))
         without, only = (None if ref is None else next(found) for ref in refs)
-        return Selection(without, only)
+        self._selection = Selection(without, only)
 
     # === The whole file at once ===
 
@@ -249,12 +254,12 @@ class _FileRead:
         grant = await self._s.budget.acquire((self._number, 0), size + self._s.ratio.expected(size))
         try:
             if self._task.has_vector:
-                selection, blocks = await together([self._selection(), self._fetch([ByteRange(0, size)])])
+                _, blocks = await together([self._select(), self._fetch([ByteRange(0, size)])])
             else:
-                selection, blocks = Selection(None, None), await self._fetch([ByteRange(0, size)])
+                blocks = await self._fetch([ByteRange(0, size)])
             data = blocks[0].data if blocks else pa.py_buffer(b"")
             del blocks
-            decoded = await self._in_thread(self._open_and_decode, data, selection)
+            decoded = await self._in_thread(self._open_and_decode, data)
             del data
             await self._hand_out(_Unit(decoded, grant, size), rows)
         except BaseException:
@@ -271,47 +276,53 @@ class _FileRead:
         if self._is_gentle:
             await rows.wanted()
 
-    def _open_and_decode(self, data: pa.Buffer, selection: Selection) -> _Decoded:
+    def _open_and_decode(self, data: pa.Buffer) -> _Decoded:
         footer, reader = open_file(data)
-        layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=True)
+        layout = lay_out(self._s.shape, self._task, footer, whole=True)
         self._count(layout)
-        selection.check(footer.metadata.num_rows)
+        self._selection.check(footer.metadata.num_rows)
         opened = [] if reader is None else [reader]
         bytes_ = ParquetBytes(int(data.size), [Block(0, data)], footer.metadata, opened=opened)
-        groups = self._within_limit(layout, selection)
-        found = self._decode(layout, groups, bytes_, selection)
+        found = self._decode(layout, self._within_limit(layout), bytes_)
         self._s.ratio.learn(int(data.size), found.nbytes)
         return found
 
     # === Footer first, then the needed parts of the row groups ===
 
     async def _read_parts(self, rows: Sink, needs_file: bool) -> None:
-        selection, tail = await together([self._selection(), self._footer()])
+        _, tail = await together([self._select(), self._footer()])
         footer = parse_footer(tail, self._file.size)
-        selection.check(footer.metadata.num_rows)
+        self._selection.check(footer.metadata.num_rows)
         if not needs_file:
-            await self.send_constants([(self._task, selection.count(footer.metadata.num_rows))], rows)
+            await self.send_constants([(self._task, self._selection.count(footer.metadata.num_rows))], rows)
             return
-        held = Block(self._file.size - int(tail.size), tail)
-        layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=False)
-        layout = await self._skip_pages(layout, held)
+        self._held = Block(self._file.size - int(tail.size), tail)
+        layout = lay_out(self._s.shape, self._task, footer, whole=False)
+        layout = await self._skip_pages(layout)
         self._count(layout)
-        pieces = self._pieces(layout, selection, held)
-        async with aclosing(_in_order(self._units(pieces, held, selection), self._units_ahead)) as found:
+        async with aclosing(self._in_order(self._pieces(layout))) as found:
             async for unit in found:
                 await self._hand_out(unit, rows)
                 await self._keep_pace(rows)
 
-    def _units_ahead(self) -> int:
-        return self._s.pace.pieces(_UNITS_AHEAD) if self._is_gentle else _UNITS_AHEAD
-
-    async def _units(
-        self, pieces: AsyncIterator[_Piece], held: Block, selection: Selection
-    ) -> AsyncIterator[Coroutine[Any, Any, _Unit]]:
-        place = 0
-        async for piece in pieces:
-            yield self._read_unit((self._number, place), piece, held, selection)
-            place += 1
+    async def _in_order(self, pieces: AsyncIterator[_Piece]) -> AsyncGenerator[_Unit, None]:
+        """Yield the units of ``pieces``, in order; read several at a time."""
+        ahead: list[asyncio.Task[_Unit]] = []
+        places = itertools.count()
+        try:
+            async for piece in pieces:
+                ahead.append(asyncio.ensure_future(self._read_unit((self._number, next(places)), piece)))
+                if len(ahead) >= (self._s.pace.pieces(_UNITS_AHEAD) if self._is_gentle else _UNITS_AHEAD):
+                    yield await ahead.pop(0)
+            while ahead:
+                yield await ahead.pop(0)
+        finally:
+            for task in ahead:
+                task.cancel()
+            # Finished ones hold memory of the budget.
+            for found in await asyncio.gather(*ahead, return_exceptions=True):
+                if isinstance(found, _Unit):
+                    found.grant.release()
 
     async def _footer(self) -> pa.Buffer:
         """Return the file's last bytes, at least its whole footer."""
@@ -320,10 +331,11 @@ class _FileRead:
             with self._s.report.stage("fetch"):
                 file.size, tail = await file.read_tail(self._s.guess.length(-1))
         else:
-            tail = await self._cached_tail()
-            if tail is None:
+            block = None if self._s.cache is None else await self._cached(self._s.cache, None)
+            if block is None:
                 guess = self._s.guess.length(file.size)
-                tail = (await self._fetch([ByteRange(file.size - guess, file.size)]))[0].data
+                [block] = await self._fetch([ByteRange(file.size - guess, file.size)])
+            tail = block.data
         needed = footer_length(tail, file.size)
         if needed > tail.size:
             rest = await self._fetch([ByteRange(file.size - needed, file.size - int(tail.size))])
@@ -331,44 +343,45 @@ class _FileRead:
         self._s.guess.learn(needed)
         return tail
 
-    async def _cached_tail(self) -> pa.Buffer | None:
-        file, cache = self._file, self._s.cache
-        if cache is None:
-            return None
-        held = await asyncio.to_thread(cache.tail, file.file_id, file.size, file.agree)
-        if held is None:
-            return None
-        self.from_cache = True
-        self._s.report.add(cache_hits=1)
-        return held.data
+    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> Block | None:
+        """Return what the cache has of ``wanted``, or of the end of the file."""
+        file = self._file
+        if wanted is None:
+            held = await asyncio.to_thread(cache.tail, file.file_id, file.size, file.agree)
+        else:
+            held = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
+        if held is not None:
+            self.from_cache = True
+            self._s.report.add(cache_hits=1)
+        return held
 
     def _count(self, layout: Layout) -> None:
         self._s.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
 
-    async def _skip_pages(self, layout: Layout, held: Block) -> Layout:
+    async def _skip_pages(self, layout: Layout) -> Layout:
         """Return ``layout`` without the pages that the file's page index excludes."""
-        predicate, groups = self._context.predicate, index_ranges(layout, held, self._s.gains)
+        predicate, groups = self._context.predicate, index_ranges(layout, self._held, self._s.gains)
         if not groups or predicate is None:
             return layout
         ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
-        blocks = await self._fetch(_missing(ranges, held))
+        blocks = await self._fetch_missing(ranges)
         if blocks:
             # For the next file, the page index is requested with the footer, if it is not long.
             self._s.guess.learn_index(self._file.size - ranges[0].start)
-        read = SparseFile(self._file.size, [*blocks, held]).slice
+        read = self._reading(blocks)
         layout, skipped = await self._in_thread(with_pages, layout, groups, predicate, read, self._s.gains)
         self._s.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout
 
-    async def _pieces(self, layout: Layout, selection: Selection, held: Block) -> AsyncIterator[_Piece]:
+    async def _pieces(self, layout: Layout) -> AsyncIterator[_Piece]:
         """Cut the file's row groups into units: small ones are joined, large ones are cut while the limits are low."""
-        left = deque(self._within_limit(layout, selection))
+        left = deque(self._within_limit(layout))
         while left:
             most = min(_UNIT, self._s.pace.piece) if self._is_gentle else _UNIT
             groups = [left.popleft()]
             size = layout.compressed_size((groups[0],))
             if size > _LEAST_CUT and (self._is_gentle or not left) and not self._s.pace.is_full:
-                async for piece in self._parts_of(layout, groups[0], selection, held):
+                async for piece in self._parts_of(layout, groups[0]):
                     yield piece
                 continue
             while left and size + (own := layout.compressed_size((left[0],))) <= most:
@@ -376,14 +389,13 @@ class _FileRead:
                 size += own
             yield _Piece(layout, tuple(groups))
 
-    async def _parts_of(self, layout: Layout, group: int, selection: Selection, held: Block) -> AsyncIterator[_Piece]:
+    async def _parts_of(self, layout: Layout, group: int) -> AsyncIterator[_Piece]:
         """Cut one row group at its pages into growing units, or up to the last row of the limit."""
         pace, rows = self._s.pace, layout.rows(group)
         if group not in layout.index:
-            ranges = coalesce(offset_ranges(layout, group), waste_floor=_INDEX_GAPS)
-            blocks = await self._fetch(_missing(ranges, held))
-            layout = with_index(layout, group, SparseFile(self._file.size, [*blocks, held]).slice)
-        wanted = self._wanted_rows(layout, group, selection)
+            ranges = coalesce(offset_indexes(layout, group).values(), waste_floor=_INDEX_GAPS)
+            layout = with_index(layout, group, self._reading(await self._fetch_missing(ranges)))
+        wanted = self._wanted_rows(layout, group)
         fetched: list[Block] = []
         before: asyncio.Future[bool] | None = None
         start = 0
@@ -398,19 +410,22 @@ class _FileRead:
                 before = part.is_right
             start = stop
 
-    def _wanted_rows(self, layout: Layout, group: int, selection: Selection) -> int:
+    def _wanted_rows(self, layout: Layout, group: int) -> int:
         """Return the number of rows of ``group`` that complete the limit."""
         rows, first = layout.rows(group), layout.row_starts[group]
         if self._s.limit is None or self._filters:
             return rows
-        before = sum(
-            selection.count(layout.row_starts[each + 1]) - selection.count(layout.row_starts[each])
-            for each in layout.groups[: layout.groups.index(group)]
-        )
-        visible = self._s.limit - before + selection.count(first)
-        return bisect.bisect_left(range(rows), visible, key=lambda row: selection.count(first + row))
+        count = self._selection.count
+        before = sum(self._visible(layout, each) for each in layout.groups[: layout.groups.index(group)])
+        visible = self._s.limit - before + count(first)
+        return bisect.bisect_left(range(rows), visible, key=lambda row: count(first + row))
 
-    def _within_limit(self, layout: Layout, selection: Selection) -> tuple[int, ...]:
+    def _visible(self, layout: Layout, group: int) -> int:
+        """Return the number of rows of ``group`` that the deletion vectors leave."""
+        count, starts = self._selection.count, layout.row_starts
+        return count(starts[group + 1]) - count(starts[group])
+
+    def _within_limit(self, layout: Layout) -> tuple[int, ...]:
         """Return the row groups up to the one that completes the limit."""
         if self._s.limit is None or self._filters:
             return layout.groups
@@ -420,79 +435,75 @@ class _FileRead:
             if visible >= self._s.limit:
                 break
             kept.append(group)
-            visible += selection.count(layout.row_starts[group + 1]) - selection.count(layout.row_starts[group])
+            visible += self._visible(layout, group)
         return tuple(kept)
 
-    async def _read_unit(self, order: tuple[int, int], piece: _Piece, held: Block, selection: Selection) -> _Unit:
+    async def _read_unit(self, order: tuple[int, int], piece: _Piece) -> _Unit:
         layout, groups, _ = piece
         compressed = layout.compressed_size(groups)
         grant = await self._s.budget.acquire(order, compressed + self._s.ratio.expected(compressed))
         try:
-            layout, groups, data = await self._needed_bytes(piece, held, selection)
+            layout, groups, data = await self._needed_bytes(piece)
             compressed = layout.compressed_size(groups)
             if not groups:
                 return _Unit(_Decoded([], 0, None), grant, 0)
-            few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
-            if few or layout.decoded_size(groups) > self._large:
+            if self._needs_few or layout.decoded_size(groups) > self._large:
                 grant.resize(compressed)
-                batches = self._decoder(layout, selection).batches(data, groups, threads=True)
+                batches = self._decoder(layout).batches(data, groups, threads=True)
                 return _Unit(_Decoded([], 0, batches), grant, compressed)
-            decoded = await self._in_thread(self._decode, layout, groups, data, selection)
+            decoded = await self._in_thread(self._decode, layout, groups, data)
             self._s.ratio.learn(compressed, decoded.nbytes)
             return _Unit(decoded, grant, compressed)
         except BaseException:
             grant.release()
             raise
 
-    async def _needed_bytes(
-        self, piece: _Piece, held: Block, selection: Selection
-    ) -> tuple[Layout, tuple[int, ...], ParquetBytes]:
+    async def _needed_bytes(self, piece: _Piece) -> tuple[Layout, tuple[int, ...], ParquetBytes]:
         """Fetch what ``piece`` needs; return it with the layout and the groups that are left."""
         layout, groups, part = piece
-        blocks = [held, *(part.fetched if part is not None else ())]
+        fetched = [] if part is None else [*part.fetched]
         is_right = False
         try:
-            narrowed, left, ranges = await self._narrowed(layout, groups, selection, blocks)
-            blocks += await self._fetch(_missing(coalesce(ranges), held, blocks[1:]))
-            read = SparseFile(self._file.size, blocks).slice
+            narrowed, left, ranges = await self._narrowed(layout, groups, fetched)
+            fetched += await self._fetch_missing(coalesce(ranges), fetched)
             if part is not None:
-                await _believe(part, narrowed, left, read)
-                if sum(int(block.data.size) for block in blocks) <= _UNIT:
-                    part.fetched[:] = blocks[1:]
+                if part.before is not None and not await part.before:
+                    raise PageMismatch("the page index was wrong about a page before")
+                check_pages(narrowed, left, self._reading(fetched))
+                if sum(int(block.data.size) for block in (self._held, *fetched)) <= _UNIT:
+                    part.fetched[:] = fetched
             try:
-                kept, replaced = await self._in_thread(rebuild, narrowed, left, blocks, read)
+                kept, replaced = await self._in_thread(self._rebuilt, narrowed, left, fetched)
             except ShortDictionary:
                 narrowed = with_whole_dictionaries(narrowed, left)
-                blocks += await self._fetch(_missing(coalesce(narrowed.ranges(left)), held, blocks[1:]))
-                read = SparseFile(self._file.size, blocks).slice
-                kept, replaced = await self._in_thread(rebuild, narrowed, left, blocks, read)
+                fetched += await self._fetch_missing(coalesce(narrowed.ranges(left)), fetched)
+                kept, replaced = await self._in_thread(self._rebuilt, narrowed, left, fetched)
             layout, groups, is_right = narrowed, left, True
         except PageMismatch:
             # An index that is wrong about one page is not used for any.
             layout = without_pages(layout, groups)
-            ranges = layout.ranges(groups)
-            kept, replaced = [*(await self._fetch(_missing(coalesce(ranges), held))), held], {}
+            kept, replaced = [*(await self._fetch_missing(coalesce(layout.ranges(groups)))), self._held], {}
         finally:
             if part is not None:
                 part.is_right.set_result(is_right)
         return layout, groups, ParquetBytes(self._file.size, kept, layout.footer.metadata, replaced)
 
     async def _narrowed(
-        self, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
+        self, layout: Layout, groups: tuple[int, ...], fetched: list[Block]
     ) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
         """Return layout, row groups and the ranges still to be downloaded.
 
-        If it pays, the filter's columns are downloaded first, into ``blocks``, and decide which parts of the others are
-        needed.
+        If it pays, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the others
+        are needed.
         """
-        s, held = self._s, blocks[0]
-        first = filter_leaves(s.shape, layout, groups, s.late_gains, held.start) if s.limit is None else ()
+        s = self._s
+        first = filter_leaves(s.shape, layout, groups, s.late_gains, self._held.start) if s.limit is None else ()
         if not first:
             return layout, groups, layout.ranges(groups)
         own = reading(layout, first)
-        blocks += await self._fetch(_missing(coalesce(own.ranges(groups)), held, blocks[1:]))
-        kept, replaced = rebuild(own, groups, blocks, SparseFile(self._file.size, blocks).slice)
-        decoder = self._decoder(own, selection)
+        fetched += await self._fetch_missing(coalesce(own.ranges(groups)), fetched)
+        kept, replaced = self._rebuilt(own, groups, fetched)
+        decoder = self._decoder(own)
         data = ParquetBytes(self._file.size, kept, own.footer.metadata, replaced)
 
         def decide() -> dict[int, Rows]:
@@ -513,14 +524,28 @@ class _FileRead:
             return [await self._block(ranges[0])]
         return await together([self._block(item) for item in ranges])
 
+    async def _fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
+        """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
+        downloaded in one piece."""
+        held = ByteRange(self._held.start, self._held.stop)
+        missing = [item for item in ranges if subtract([item], [held])]
+        if fetched:
+            missing = subtract(missing, [ByteRange(block.start, block.stop) for block in fetched])
+        return await self._fetch(missing)
+
+    def _reading(self, fetched: Sequence[Block]) -> Read:
+        """Return what reads the held bytes and the ``fetched`` blocks."""
+        return SparseFile(self._file.size, [self._held, *fetched]).slice
+
+    def _rebuilt(
+        self, layout: Layout, groups: tuple[int, ...], fetched: list[Block]
+    ) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
+        return rebuild(layout, groups, [self._held, *fetched], self._reading(fetched))
+
     async def _block(self, item: ByteRange) -> Block:
         file, cache = self._file, self._s.cache
-        if cache is not None:
-            held = await asyncio.to_thread(cache.get, file.file_id, item, file.size, file.agree)
-            if held is not None:
-                self.from_cache = True
-                self._s.report.add(cache_hits=1)
-                return held
+        if cache is not None and (held := await self._cached(cache, item)) is not None:
+            return held
         buffer = pa.allocate_buffer(item.length)
         view = memoryview(buffer).cast("B")
         with self._s.report.stage("fetch"):
@@ -539,24 +564,19 @@ class _FileRead:
     async def _in_thread(self, call: Callable[..., T], *values: Any) -> T:
         return await self._s.decode(functools.partial(call, *values))
 
-    def _decoder(self, layout: Layout, selection: Selection) -> FileDecoder:
-        return FileDecoder(self._s.shape, self._task, layout, selection, self._s.report)
+    def _decoder(self, layout: Layout) -> FileDecoder:
+        return FileDecoder(self._s.shape, self._task, layout, self._selection, self._s.report)
 
-    def _decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes, selection: Selection) -> _Decoded:
+    def _decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> _Decoded:
         """Decode ``groups``, except large ones; on a thread."""
-        decoder = self._decoder(layout, selection)
-        few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
-        found: list[pa.RecordBatch] = []
-        size = 0
+        decoder = self._decoder(layout)
         with self._s.report.stage("decode"):
-            rest = decoder.batches(data, groups, threads=self._s.threads_inside)
-            for batch in rest:
-                # Several batches may share buffers; counting their parts would take longer.
-                size += batch.nbytes if found else batch.get_total_buffer_size()
-                found.append(batch)
-                if size > self._large or few:
-                    return _Decoded(found, size, rest)
-        return _Decoded(found, size, None)
+            found = decoder.batches(data, groups, threads=self._s.threads_inside)
+            return _begin(found, self._large, 0 if self._needs_few else _ANY)
+
+    @property
+    def _needs_few(self) -> bool:
+        return self._s.limit is not None and self._s.limit <= _FEW_ROWS
 
     async def _hand_out(self, unit: _Unit, rows: Sink) -> None:
         """Send the rows of ``unit``; if they are not decoded yet, batch by batch as they are taken."""
@@ -581,14 +601,16 @@ class _FileRead:
             return next(rest, None)
 
 
-def _begin(found: Iterator[pa.RecordBatch]) -> _Decoded:
-    """Return all of ``found`` if that is little, and otherwise the first of it."""
+def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> _Decoded:
+    """Return all of ``found`` if that is no more, and otherwise the first of it."""
     batches: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in found:
+        # Several batches may share buffers; counting their parts would take longer.
+        size += batch.nbytes if batches else batch.get_total_buffer_size()
+        rows += batch.num_rows
         batches.append(batch)
-        size, rows = size + batch.nbytes, rows + batch.num_rows
-        if size > _FEW_BYTES or rows > _FEW_ROWS:
+        if size > most_bytes or rows > most_rows:
             return _Decoded(batches, size, found)
     return _Decoded(batches, size, None)
 
@@ -603,41 +625,6 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-async def _in_order(
-    coroutines: AsyncIterator[Coroutine[Any, Any, _Unit]], most: Callable[[], int]
-) -> AsyncGenerator[_Unit, None]:
-    """Yield what ``coroutines`` return, in order; up to ``most()`` run at a time."""
-    ahead: list[asyncio.Task[_Unit]] = []
-    try:
-        async for coroutine in coroutines:
-            ahead.append(asyncio.ensure_future(coroutine))
-            if len(ahead) >= most():
-                yield await ahead.pop(0)
-        while ahead:
-            yield await ahead.pop(0)
-    finally:
-        for task in ahead:
-            task.cancel()
-        # Finished ones hold memory of the budget.
-        for found in await asyncio.gather(*ahead, return_exceptions=True):
-            if isinstance(found, _Unit):
-                found.grant.release()
-
-
-async def _believe(part: _Part, layout: Layout, groups: tuple[int, ...], read: Read) -> None:
-    """Raise ``PageMismatch`` if the page index is wrong about ``part``, or about one before it."""
-    if part.before is not None and not await part.before:
-        raise PageMismatch("the page index was wrong about a page before")
-    check_pages(layout, groups, read)
-
-
-def _missing(ranges: list[ByteRange], held: Block, fetched: Sequence[Block] = ()) -> list[ByteRange]:
-    """Return those of ``ranges`` that ``held`` does not cover, without ``fetched`` blocks. A range that ``held`` splits
-    is downloaded in one piece."""
-    missing = [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
-    return subtract(missing, [ByteRange(block.start, block.stop) for block in fetched]) if fetched else missing
 
 
 def _nothing() -> None:

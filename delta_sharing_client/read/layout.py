@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Union
@@ -21,12 +20,15 @@ from delta_sharing_client.parquet.footer import Footer
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.plan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share
-from delta_sharing_client.plan.tasks import Change, ChangeKind, FileTask, ScanContext
+from delta_sharing_client.plan.tasks import ChangeKind, FileTask, ScanContext
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.read.align import Aligner, FileColumn
 from delta_sharing_client.read.bounds import RowGroupBounds
 
 _LONG = PrimitiveType("long")
+_CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
+# One value in a whole file; and so is the type of a change in most files.
+_CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP))
 # Writers before 1.2.9 omitted a dictionary page's header from a chunk's length; the Parquet reader then reads beyond
 # it.
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
@@ -52,7 +54,7 @@ class Shape:
             if column.origin is Origin.PARTITION
             if column.field is not None
         ]
-        constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP, Origin.CHANGE_TYPE}
+        constant = _CONSTANT | {Origin.CHANGE_TYPE}
         self._constant = [column for column in self.columns if column.origin in constant]
         self._in_files = not self.origins.isdisjoint({Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
         self._last: tuple[tuple[bool, frozenset[str]], pa.Schema, Alignment] | None = None
@@ -91,9 +93,8 @@ class Shape:
         """Return whether the predicate can differ between rows of the file."""
         if not self.context.filters:
             return False
-        constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
-        if Origin.CHANGE_TYPE in self.origins and _has_constant_type(task):
-            constant.add(Origin.CHANGE_TYPE)
+        is_constant = Origin.CHANGE_TYPE in self.origins and _has_constant_type(task)
+        constant = _CONSTANT | {Origin.CHANGE_TYPE} if is_constant else _CONSTANT
         untold = self.untold(task)
         return any(column.origin not in constant or column.name in untold for column in self.context.filters)
 
@@ -199,7 +200,6 @@ class Layout:
     """
 
     footer: Footer
-    arrow: pa.Schema
     chunks: Chunks
     bounds: RowGroupBounds | None
     whole: bool
@@ -273,15 +273,15 @@ class Layout:
         return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // chunk.length
 
 
-def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:
+def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False) -> Layout:
     """Match a file's footer with the scan and choose the row groups that may have a wanted row.
 
-    ``arrow`` is the file's schema as the Parquet reader converts it. ``whole`` says that the whole file is read, so
-    that positions are not needed. Raises ``DataError`` if the file does not fit the table: a column without its id, a
-    type that cannot be converted, row counts that contradict the statistics' ``numRecords``.
+    ``whole`` says that the whole file is read, so that positions are not needed. Raises ``DataError`` if the file does
+    not fit the table: a column without its id, a type that cannot be converted, row counts that contradict the
+    statistics' ``numRecords``.
     """
     context, metadata = shape.context, footer.metadata
-    found = shape.alignment(arrow, task)
+    found = shape.alignment(footer.arrow, task)
     if found.columns != metadata.num_columns:
         raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
     if task.partition_values:
@@ -309,7 +309,6 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
         kept = bounds.matching(context.predicate, kept)
     return Layout(
         footer=footer,
-        arrow=arrow,
         chunks=chunks,
         bounds=bounds,
         whole=whole,
@@ -364,22 +363,13 @@ def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: f
         assert column.field is not None
         return aligner.column(column.field)
     if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):
-        found = aligner.column(_change_type_field())
+        found = aligner.column(_CHANGE_TYPE_FIELD)
         if not found.leaves:
             raise DataError(f"The change file has no column {CHANGE_TYPE!r}, which says what became of each row.")
         return found
     return None
 
 
-def _change(task: FileTask) -> Change:
-    assert task.change is not None, "the scan asks for columns of the change feed"
-    return task.change
-
-
 def _has_constant_type(task: FileTask) -> bool:
-    return _change(task).kind is not ChangeKind.IN_FILE
-
-
-@functools.cache
-def _change_type_field() -> StructField:
-    return StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
+    assert task.change is not None, "the scan asks for columns of the change feed"
+    return task.change.kind is not ChangeKind.IN_FILE

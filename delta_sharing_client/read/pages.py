@@ -85,7 +85,7 @@ def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[By
     found: dict[int, list[ByteRange]] = {}
     possible = cost = 0
     for group in layout.groups:
-        offsets = _offset_indexes(layout, group)
+        offsets = offset_indexes(layout, group)
         chunks = {leaf: layout.chunks.get(group, leaf) for leaf in offsets}
         described = [chunks[leaf].column_index for leaf in offsets if leaf in filters]
         ranges = [*offsets.values(), *(index for index in described if index is not None)]
@@ -124,7 +124,11 @@ def with_pages(
             saved = SkippedPages(sum(item.number for item in index[group]().values()), whole)
         elif rows is not None:
             partial = group_pages(layout, group, rows, index[group]())
-            saved = _saved(partial)
+            chunks = partial.chunks.values()
+            saved = SkippedPages(
+                sum(item.pages.number - len(item.kept) for item in chunks),
+                sum(item.chunk.length - item.size for item in chunks),
+            )
             if partial.chunks:
                 planned[group] = partial
         gains.learn(whole, saved.bytes)
@@ -135,13 +139,8 @@ def with_pages(
     ), skipped
 
 
-def offset_ranges(layout: Layout, group: int) -> list[ByteRange]:
-    """Return the parts of the page index that say where the pages of a row group lie."""
-    return [*_offset_indexes(layout, group).values()]
-
-
 def with_index(layout: Layout, group: int, read: Read) -> Layout:
-    """Return the layout with the pages of a row group; ``read`` has the bytes that ``offset_ranges`` names."""
+    """Return the layout with the pages of a row group; ``read`` has the bytes that ``offset_indexes`` names."""
     found = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
     return dataclasses.replace(layout, index={**layout.index, group: found})
 
@@ -189,12 +188,7 @@ def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
     """Compare the pages of columns that were fetched whole, in what ``groups`` are cut to, with the index.
 
     Those of the others are compared as they are put together. Where each part of a row group begins is known from the
-    pages of the parts before it: all of them have to be right.
-
-    Raises
-    ------
-    PageMismatch
-        The pages contradict their index.
+    pages of the parts before it: all of them have to be right. Raises ``PageMismatch`` if they contradict their index.
     """
     for group in groups:
         partial = layout.pages[group].chunks if group in layout.pages else {}
@@ -263,7 +257,7 @@ def rebuild(
 
 
 def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, Pages]:
-    offsets = _offset_indexes(layout, group)
+    offsets = offset_indexes(layout, group)
     found = {
         leaf: pages(_bytes(read, offsets[leaf]), layout.chunks.get(group, leaf), layout.rows(group))
         for leaf in leaves
@@ -272,7 +266,7 @@ def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -
     return {leaf: item for leaf, item in found.items() if item is not None}
 
 
-def _offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
+def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
     """Return where the pages of a row group are listed, by Parquet column: those with one value, or null, a row."""
     if _OLD_WRITER.match(layout.chunks.created_by):
         return {}
@@ -298,16 +292,8 @@ def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expr
     return None if rows == ((0, layout.rows(group)),) else rows
 
 
-def _saved(found: GroupPages) -> SkippedPages:
-    chunks = found.chunks.values()
-    return SkippedPages(
-        sum(item.pages.number - len(item.kept) for item in chunks),
-        sum(item.chunk.length - item.size for item in chunks),
-    )
-
-
 def _shapes(layout: Layout, leaves: Iterable[int]) -> dict[int, ColumnShape]:
-    below = [["dictionary<" in str(field.type)] * Node.of(field.type).leaves for field in layout.arrow]
+    below = [["dictionary<" in str(field.type)] * Node.of(field.type).leaves for field in layout.footer.arrow]
     is_dictionary = list(itertools.chain.from_iterable(below))
     columns = {leaf: layout.footer.metadata.schema.column(leaf) for leaf in leaves}
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Iterable
 
@@ -53,12 +54,8 @@ class Vectors:
     async def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> DeletionVector:
         """Return the vector; ``number`` is the task's place in the read.
 
-        Raises
-        ------
-        DataError, TransportError
-            The bytes do not arrive or do not decode.
-        ProtocolError
-            The vector is stored by a relative path, which no recipient can follow.
+        Raises ``DataError`` or ``TransportError`` if the bytes do not arrive or do not decode, ``ProtocolError`` if the
+        vector is stored by a relative path, which no recipient can follow.
         """
         descriptor = ref.descriptor
         if descriptor.storage_type == "u":
@@ -135,11 +132,11 @@ class Vectors:
             return data
 
 
+@dataclasses.dataclass(eq=False)
 class _Span:
-    def __init__(self, item: ByteRange) -> None:
-        self.range = item
-        self.users = 0
-        self.data: asyncio.Future[pa.Buffer] | None = None
+    range: ByteRange
+    users: int = 0
+    data: asyncio.Future[pa.Buffer] | None = None
 
     def covers(self, item: ByteRange) -> bool:
         return self.range.start <= item.start and item.stop <= self.range.stop

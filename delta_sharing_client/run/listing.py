@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
+from delta_sharing_client.run.loop import until
 
 # This many files are many. Listing more of them must not take CPU time from the first file's rows.
 _MANY = 256
@@ -44,6 +45,8 @@ class Listing:
         """How many files were listed so far."""
         self.bytes = sum(task.size for task in tasks if task.size > 0)
         """How many bytes they have."""
+        self.files_done = self.bytes_done = 0
+        """Of how many, and of how many bytes, the consumer has taken all rows."""
 
     @property
     def is_whole(self) -> bool:
@@ -73,11 +76,7 @@ class Listing:
         """Wait until the number of files is known to be small or large, but not longer than ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while True:
-                    self._news.clear()
-                    if self.files >= _MANY or self.is_whole:
-                        return
-                    await self._news.wait()
+                await until(self._news, lambda: self.files >= _MANY or self.is_whole)
 
     async def next(self) -> FileTask | None:
         """Return the next file, ``None`` after the last. Raises the error of the listing."""
@@ -90,9 +89,7 @@ class Listing:
                     return None
             else:
                 self._make_room()
-                self._news.clear()
-                if not self._listed and not self.is_whole:
-                    await self._news.wait()
+                await until(self._news, lambda: bool(self._listed) or self.is_whole)
         task = self._listed.popleft()
         self._make_room_if_low()
         return task
@@ -110,6 +107,11 @@ class Listing:
         if self._most == _MANY:
             self._most = _AHEAD if self._limit is None else _AHEAD_OF_LIMIT
             self._make_room()
+
+    def done(self, tasks: Sequence[FileTask]) -> None:
+        """Take note that the consumer has taken all rows of ``tasks``."""
+        self.files_done += len(tasks)
+        self.bytes_done += sum(max(0, task.size) for task in tasks)
 
     def close(self) -> None:
         """Cancel the listing, from any thread. It ends soon after."""

@@ -83,6 +83,16 @@ class Inbox(Generic[T]):
             self._take(self._values.popleft())
 
 
+async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:
+    """Wait until ``holds()``, which may change whenever ``news`` is set."""
+    while True:
+        # Before the look: a thread sets it only if it is not set.
+        news.clear()
+        if holds():
+            return
+        await news.wait()
+
+
 class Decoders:
     """Threads for CPU work of ``loop``, one for each processor, of which the loop hears several results at once."""
 
@@ -227,7 +237,7 @@ class Running(Generic[T]):
         self._make: Callable[[], Coroutine[Any, Any, T]] | None = make
         self._loop = current().loop
         self._task: asyncio.Task[T] | None = None
-        self._outcome: Callable[[], T] | None = None
+        self._outcome: Callable[[], T] = _cancelled
         # A lock and not an Event: Ctrl-C during Event.wait may leave its lock held.
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
@@ -258,7 +268,6 @@ class Running(Generic[T]):
             self.cancel()
             self.wait(END_SECONDS)
             raise
-        assert self._outcome is not None
         return self._outcome()
 
     def _start(self) -> None:
@@ -276,28 +285,21 @@ class Running(Generic[T]):
             # After the coroutine's first step: a coroutine that never started could not clean up.
             self._loop.call_soon(task.cancel)
         elif self._make is not None:
-            self._make, self._outcome = None, _cancelled
+            self._make = None
             self._ended.release()
 
     def _done(self, task: asyncio.Task[T]) -> None:
         # Release the task: its exception keeps everything that its frames kept.
         self._task = None
         _running.discard(task)
-        if task.cancelled():
-            self._outcome = _cancelled
-        elif (error := task.exception()) is not None:
-            self._outcome = functools.partial(_raise, error)
-        else:
+        if not task.cancelled():
+            task.exception()  # nobody else may ask for it, and then asyncio would report it
             self._outcome = task.result
         self._ended.release()
 
 
 def _cancelled() -> Any:
     raise CancelledError
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
 
 
 def in_thread(call: Callable[[], T]) -> Future[T]:

@@ -22,14 +22,14 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, UrlSource, Version
+from delta_sharing_client.fetch.source import UrlSource, Version
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.read.file import together
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, execute
-from delta_sharing_client.run.packed import MOST_PARTS, PackedTasks
 
 OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
@@ -217,25 +217,21 @@ async def _group_sizes(
     at_a_time = asyncio.Semaphore(_FOOTERS_AT_A_TIME)
 
     async def sizes(task: FileTask) -> tuple[list[int], Version | None]:
-        async with at_a_time:
-            return await _sizes_of_groups(context, reader, task)
+        file = task.remote_file(reader)
+        try:
+            async with at_a_time:
+                size, tail = await file.read_tail(FooterGuess(len(context.schema)).length(task.size))
+                needed = footer_length(tail, size)
+                if needed > tail.size:
+                    tail = await file.read(ByteRange(size - needed, size))
+            metadata = parse_footer(tail, size).metadata
+        except (DataError, TransportError) as error:
+            # The planner need not have access to storage; the reader must, and reports the problem.
+            _LOG.warning("A large file is read by one task, because its footer cannot be read here: %s", error)
+            return [], None
+        return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
 
     return dict(zip(tasks, await together([sizes(task) for task in tasks.values()]), strict=True))
-
-
-async def _sizes_of_groups(context: ScanContext, reader: Reader, task: FileTask) -> tuple[list[int], Version | None]:
-    file = task.remote_file(reader)
-    try:
-        size, tail = await file.read_tail(FooterGuess(len(context.schema)).length(task.size))
-        needed = footer_length(tail, size)
-        if needed > tail.size:
-            tail = await file.read(ByteRange(size - needed, size))
-        metadata = parse_footer(tail, size).metadata
-    except (DataError, TransportError) as error:
-        # The planner need not have access to storage; the reader must, and reports the problem.
-        _LOG.warning("A large file is read by one task, because its footer cannot be read here: %s", error)
-        return [], None
-    return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
 
 
 class SharedUrls:
@@ -250,17 +246,13 @@ class SharedUrls:
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Like ``UrlSource.url_for``."""
-        return _shared(self._plan_id, self._urls).url_for(key, rejected)
+        with _sources_lock:
+            found = _sources.setdefault(self._plan_id, self._urls)
+            _sources.move_to_end(self._plan_id)
+            while len(_sources) > _KEPT_SOURCES:
+                _sources.popitem(last=False)
+        return found.url_for(key, rejected)
 
 
 _sources: OrderedDict[str, UrlSource] = OrderedDict()
 _sources_lock = threading.Lock()
-
-
-def _shared(plan_id: str, urls: UrlSource) -> UrlSource:
-    with _sources_lock:
-        found = _sources.setdefault(plan_id, urls)
-        _sources.move_to_end(plan_id)
-        while len(_sources) > _KEPT_SOURCES:
-            _sources.popitem(last=False)
-        return found

@@ -44,33 +44,22 @@ def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanw
     ``wanted`` is the option ``progress``: ``False`` never shows it, ``True`` always does, ``None`` does if standard
     error is a terminal or the program is a notebook; a function is called with a ``Progress`` instead.
     """
-
-    def begin() -> Callable[[], None]:
-        bar = _bar(title, wanted, report)
-        return (lambda: None) if bar is None else bar.close
-
-    return [begin] if _is_wanted(wanted) else []
+    if callable(wanted):
+        return [lambda: Bar(title, report, draw=functools.partial(_told_to, wanted), patience=0.0).close]
+    if wanted or (wanted is None and _someone_watches()):
+        return [lambda: Bar(title, report, patience=0.0 if wanted else _PATIENCE).close]
+    return []
 
 
 @contextlib.contextmanager
 def progress_bar(title: str, wanted: Wanted, report: ScanReport) -> Iterator[None]:
     """Show the progress of ``report`` while the block runs; ``wanted`` as in ``progress_of``."""
-    bar = _bar(title, wanted, report)
+    ends = [begin() for begin in progress_of(report, title=title, wanted=wanted)]
     try:
         yield
     finally:
-        if bar is not None:
-            bar.close()
-
-
-def _bar(title: str, wanted: Wanted, report: ScanReport) -> Bar | None:
-    if callable(wanted):
-        return Bar(title, report, draw=functools.partial(_told_to, wanted), patience=0.0)
-    return Bar(title, report, patience=0.0 if wanted else _PATIENCE) if _is_wanted(wanted) else None
-
-
-def _is_wanted(wanted: Wanted) -> bool:
-    return bool(wanted) or (wanted is None and _someone_watches())
+        for end in ends:
+            end()
 
 
 class Bar:

@@ -7,7 +7,6 @@ one consumer, in order. Cancelling the coroutine ends the read.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -55,14 +54,6 @@ class Item(NamedTuple):
     release: Callable[[], None]
 
 
-@dataclasses.dataclass(slots=True)
-class Taken:
-    """The number of files, and of their bytes, of which the consumer has taken all rows."""
-
-    files: int = 0
-    bytes: int = 0
-
-
 class _Slot:
     """The rows of one file, or of constant ones, on their way to the consumer (``read.file.Sink``)."""
 
@@ -74,7 +65,7 @@ class _Slot:
         self.failure: BaseException | None = None
         self._waiting: list[tuple[list[pa.RecordBatch], Callable[[], None]]] = []
         self._untaken = 0
-        self._news = asyncio.Event()
+        self.news = asyncio.Event()
         self._is_head = False
 
     def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
@@ -85,23 +76,13 @@ class _Slot:
             self._waiting.append((batches, release))
 
     async def turn(self) -> None:
-        while not self._is_head:
-            self._news.clear()
-            await self._news.wait()
+        await loop.until(self.news, lambda: self._is_head)
 
     async def taken(self, most: int) -> None:
-        while self._untaken > most:
-            self._news.clear()
-            await self._news.wait()
+        await loop.until(self.news, lambda: self._untaken <= most)
 
     async def wanted(self) -> None:
-        while self._untaken and not self._run.is_at_full_pace:
-            self._news.clear()
-            await self._news.wait()
-
-    def hear(self) -> None:
-        """Take note that the pace has changed."""
-        self._news.set()
+        await loop.until(self.news, lambda: not self._untaken or self._run.pace.is_full)
 
     def drop(self) -> bool:
         """Drop what has not been sent to the consumer; return whether that is everything."""
@@ -115,7 +96,7 @@ class _Slot:
         """Send the available rows, because it is the file's turn; return whether the file is finished."""
         if not self._is_head:
             self._is_head = True
-            self._news.set()
+            self.news.set()
         last = self._waiting.pop() if self.is_over and self._waiting else None
         for batches, release in self._waiting:
             self._forward(batches, release, ends=False)
@@ -132,7 +113,7 @@ class _Slot:
 
         def taken() -> None:
             self._untaken -= 1
-            self._news.set()
+            self.news.set()
             self._run.item_taken()
             release()
 
@@ -141,14 +122,13 @@ class _Slot:
 
 class ScanRun:
     """One read, on the loop: of ``plan``, whose files are those of ``listing``. ``put`` takes the rows, and waits for
-    nothing; ``taken`` is kept by whoever it hands them to, and may stop at any time where that is not ``eager``."""
+    nothing; their consumer may stop at any time where it is not ``eager``."""
 
     def __init__(
         self,
         plan: ScanPlan | ScanStream,
         listing: Listing,
         report: ScanReport,
-        taken: Taken,
         put: Callable[[list[Item]], None],
         *,
         eager: bool,
@@ -158,21 +138,21 @@ class ScanRun:
         self._limit = plan.limit
         self._left = plan.limit
         self._report = report
-        self._taken = taken
         self._put = put
+        self._untaken = 0
         self._finished: list[Item] = []
         self._most = plan.context.options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
         self._files_ahead = 1 if plan.limit is not None else 2 * self._most
-        self._pace = Pace(whole=eager and plan.limit is None)
+        self.pace = Pace(whole=eager and plan.limit is None)
         self._budget = Budget(self._most_bytes())
         self._slots: deque[_Slot] = deque()
         self._working = 0
         self._room = asyncio.Event()
         self._over: asyncio.Future[Exception | None] | None = None
 
-    async def read(self) -> None:
-        """Send all rows; raises the error that ended the read early."""
+    async def read(self, *, wait: bool = False) -> None:
+        """Send all rows, and ``wait`` until they are taken; raises the error that ended the read early."""
         tasks: set[asyncio.Task[None]] = set()
         over = self._over = asyncio.get_running_loop().create_future()
         opening = asyncio.ensure_future(self._open_all(tasks))
@@ -196,6 +176,8 @@ class ScanRun:
             self._over = None
             # As do the items that nobody took, and this object to whoever holds them.
             self._put = _nothing
+        if wait:
+            await loop.until(self._room, lambda: not self._untaken)
 
     async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
         shared = await self._begin()
@@ -237,8 +219,8 @@ class ScanRun:
         await self._listing.settled(_PATIENCE)
         files = self._listing.files if self._listing.is_whole else 1 << 30
         shape = Shape(context)
-        taken, listing = self._taken, self._listing
-        report.follow(lambda: (taken.files, listing.files, taken.bytes, listing.bytes), shape.share)
+        listing = self._listing
+        report.follow(lambda: (listing.files_done, listing.files, listing.bytes_done, listing.bytes), shape.share)
         return Shared(
             shape=shape,
             report=report,
@@ -252,7 +234,7 @@ class ScanRun:
             gains=Ratio(),
             late_gains=Ratio(),
             vectors=vectors,
-            pace=self._pace,
+            pace=self.pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
             # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.
             threads_inside=files < pa.cpu_count(),
@@ -260,7 +242,7 @@ class ScanRun:
 
     @property
     def _ahead(self) -> int:
-        return self._files_ahead if self._limit is not None else self._pace.files(2 * self._most)
+        return self._files_ahead if self._limit is not None else self.pace.files(2 * self._most)
 
     async def _next(self) -> FileTask | None:
         """Return the next file once there is room for it, ``None`` after the last."""
@@ -301,6 +283,7 @@ class ScanRun:
             self._end(error)
 
     def forward(self, item: Item) -> None:
+        self._untaken += 1
         if self._left is not None:
             item = item._replace(batches=self._within_limit(item.batches))
         self._listing.hurry()
@@ -320,20 +303,19 @@ class ScanRun:
 
     def _most_bytes(self) -> int:
         most = self._context.options.max_bytes_in_flight * 5 // 8
-        return most if self._limit is not None else self._pace.budget(most)
+        return most if self._limit is not None else self.pace.budget(most)
 
     def item_taken(self) -> None:
         """Take note that the consumer has taken all rows of an item, and wants the next."""
-        if not self._pace.is_full:
-            self._pace.grow()
+        self._untaken -= 1
+        if self._over is None:
+            self._room.set()  # for the wait for this
+        if not self.pace.is_full:
+            self.pace.grow()
             self._budget.widen(self._most_bytes())
             self._room.set()
             for slot in self._slots:
-                slot.hear()
-
-    @property
-    def is_at_full_pace(self) -> bool:
-        return self._pace.is_full
+                slot.news.set()
 
     def _within_limit(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         kept = []

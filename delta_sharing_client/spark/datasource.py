@@ -24,10 +24,10 @@ from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offs
 from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.plan.columns import check_nothing_left_out
+from delta_sharing_client.plan.packed import PackedTasks, packed_if_many
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.run.packed import PackedTasks, packed_if_many
 from delta_sharing_client.run.partitions import (
     Partition,
     limited,

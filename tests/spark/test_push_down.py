@@ -279,7 +279,7 @@ def test_where_it_does_not_work_frames_are_made_without_it_and_one_line_says_so(
 def test_a_plan_of_very_many_files_is_packed_and_its_parts_have_every_row(
     lake: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from delta_sharing_client.run import packed
+    from delta_sharing_client.plan import packed
     from delta_sharing_client.spark.datasource import DeltaSharingSource
     from delta_sharing_client.spark.types import target_schema
 

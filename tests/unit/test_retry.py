@@ -32,7 +32,6 @@ from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (
-    AsyncTries,
     Deadline,
     Transient,
     Tries,
@@ -146,12 +145,12 @@ def test_coroutines_are_tried_again_by_the_same_policy(monkeypatch: pytest.Monke
         slept.append(seconds)
 
     async def read(attempt: Failing, options: ReadOptions, tell: Callable[[str], None] | None = None) -> str:
-        tries = AsyncTries(options, Deadline(50), tell=tell)
+        tries = Tries(options, Deadline(50), tell=tell)
         while True:
             try:
                 return attempt()
             except Transient as failure:
-                await tries.failed(failure)
+                await tries.failed_async(failure)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     told: list[str] = []
@@ -286,11 +285,11 @@ def test_retry_after_is_read_alike_through_every_door(
         asked.append(failure.after)
         raise failure.error
 
-    async def failed_soon(self: AsyncTries, failure: Transient) -> None:
+    async def failed_soon(self: Tries, failure: Transient) -> None:
         failed(self, failure)
 
     monkeypatch.setattr(Tries, "failed", failed)
-    monkeypatch.setattr(AsyncTries, "failed", failed_soon)
+    monkeypatch.setattr(Tries, "failed_async", failed_soon)
     # A machine that is not in UTC is where a date without a zone shows whether it is read as one of UTC.
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()

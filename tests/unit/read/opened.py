@@ -44,7 +44,7 @@ class File:
         shape, task = Shape(plan.context), next(iter(plan.tasks))
         data = pa.py_buffer(blob)
         footer, reader = open_file(data)
-        self.layout: Layout = lay_out(shape, task, footer, footer.arrow, whole=whole)
+        self.layout: Layout = lay_out(shape, task, footer, whole=whole)
         opened = [] if reader is None else [reader]
         self.data = ParquetBytes(len(blob), [Block(0, data)], footer.metadata, {}, opened)
         self.report = ScanReport()

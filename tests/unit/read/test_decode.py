@@ -413,13 +413,6 @@ def test_rows_that_match_are_neither_removed_nor_others() -> None:
     assert not none.decoder.matching(none.data, (0,), threads=False)[0][0][1].any()
 
 
-def test_what_was_decoded_is_forgotten() -> None:
-    file = File(numbers())
-    assert file.data.opened
-    file.data.forget()
-    assert (file.data.blocks, file.data.replaced, file.data.opened) == ([], {}, [])
-
-
 def test_an_open_file_is_used_once_and_not_for_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     file = File(numbers(), **PLAIN)
     [opened] = file.data.opened
@@ -547,13 +540,6 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
         return
     for child in children:
         yield from _leaves(child)
-
-
-def test_what_is_forgotten_is_gone() -> None:
-    file = File(numbers())
-    file.data.replaced[7] = b"x"  # type: ignore[index]
-    file.data.forget()
-    assert (len(file.data.blocks), len(file.data.replaced), len(file.data.opened)) == (0, 0, 0)
 
 
 # === Batches that are as the file stores them ===

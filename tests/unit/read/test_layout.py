@@ -94,7 +94,7 @@ def test_only_columns_that_are_one_of_the_file_have_pages() -> None:
     wanted = (col("p") == 5) | (col("id") == 7) | (col("more") == 3) | col("l").is_null()
     plan = table.plan(filter=wanted)
     footer, _ = open_file(pa.py_buffer(table.storage.files["part-0.parquet"]))
-    bounds = lay_out(Shape(plan.context), next(iter(plan.tasks)), footer, footer.arrow).bounds
+    bounds = lay_out(Shape(plan.context), next(iter(plan.tasks)), footer).bounds
     assert bounds is not None
     assert bounds.leaves.keys() == {("id",)}
 
@@ -429,20 +429,20 @@ def test_counts_of_rows_agree(rows: tuple[int, ...], total: int, told: int | Non
     footer = file.layout.footer._replace(metadata=said)
     task = replace(file.decoder.task, num_records=told)
     if message is None:
-        found = lay_out(file.decoder.shape, task, footer, footer.arrow)
+        found = lay_out(file.decoder.shape, task, footer)
         # Row groups without rows are not read, and do not count as skipped for a filter either.
         assert found.groups == tuple(group for group in range(3) if rows[group])
         assert found.groups_skipped == rows.count(0)
         return
     with pytest.raises(DataError, match=message):
-        lay_out(file.decoder.shape, task, footer, footer.arrow)
+        lay_out(file.decoder.shape, task, footer)
 
 
 def test_a_footer_has_the_columns_of_its_schema() -> None:
     file = File(pa.table({"a": range(2500)}), **GROUPS)
     footer = file.layout.footer._replace(metadata=mock.Mock(num_columns=2))
     with pytest.raises(DataError, match="The file's 2 Parquet columns do not match its schema"):
-        lay_out(file.decoder.shape, file.decoder.task, footer, footer.arrow)
+        lay_out(file.decoder.shape, file.decoder.task, footer)
 
 
 def test_a_size_below_zero_counts_as_none() -> None:
@@ -459,10 +459,10 @@ def test_a_task_names_row_groups_of_the_file(groups: tuple[int, ...], fits: bool
     task = replace(file.decoder.task, row_groups=groups)
     footer = file.layout.footer
     if fits:
-        assert lay_out(file.decoder.shape, task, footer, footer.arrow).groups == groups
+        assert lay_out(file.decoder.shape, task, footer).groups == groups
         return
     with pytest.raises(DataError, match="The file has 3 row groups, the task asks for"):
-        lay_out(file.decoder.shape, task, footer, footer.arrow)
+        lay_out(file.decoder.shape, task, footer)
 
 
 def test_row_groups_that_cannot_match_are_skipped_by_their_bounds() -> None:

@@ -225,7 +225,7 @@ def test_only_a_filter_needs_the_values_of_its_pages(monkeypatch: pytest.MonkeyP
         ]
         for group in layout.groups
     }
-    assert page_plan.offset_ranges(layout, 0) == [chunks[0, 0].offset_index, chunks[0, 1].offset_index]
+    assert [*page_plan.offset_indexes(layout, 0).values()] == [chunks[0, 0].offset_index, chunks[0, 1].offset_index]
 
 
 def test_only_columns_of_one_value_a_row_have_pages_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,14 +234,14 @@ def test_only_columns_of_one_value_a_row_have_pages_to_skip(monkeypatch: pytest.
     file = File(content, whole=False, wanted=(col("a") > 3) & col("l").is_not_null(), **PAGED)
     held, chunk = file.data.blocks[0], file.layout.chunks.get(0, 1)
     assert file.layout.chunks.get(0, 0).offset_index is not None
-    assert page_plan.offset_ranges(file.layout, 0) == [chunk.offset_index]
+    assert [*page_plan.offset_indexes(file.layout, 0).values()] == [chunk.offset_index]
     found = page_plan.index_ranges(file.layout, held._replace(start=1), page_plan.Ratio(1, 1))
     assert found == {0: [chunk.offset_index, chunk.column_index]}
     layout = page_plan.with_index(file.layout, 0, held.data.slice)
     assert layout.index[0]().keys() == {1}
     # This writer's pages cannot be put together.
     layout.chunks.__dict__["_decoded"] = ("parquet-cpp-arrow version 2.0.0", layout.chunks._decoded[1])
-    assert page_plan.offset_ranges(layout, 0) == []
+    assert [*page_plan.offset_indexes(layout, 0).values()] == []
     assert page_plan.index_ranges(layout, held._replace(start=1), page_plan.Ratio(1, 1)) == {}
 
 

@@ -31,7 +31,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import ScanStream, SkippedFiles
 from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.batches import Batches, _End, _Read, execute
+from delta_sharing_client.run.batches import Batches, _Read, execute
 from tests.memory import arrow_bytes
 from tests.unit.storages import SOON, Fault, Storage, Table, fast_options, interrupting, status, wait_for
 
@@ -504,7 +504,7 @@ def test_a_read_that_is_cancelled_before_its_first_step_gives_its_listing_up(lar
     busy.set()
     assert closed.wait(SOON)
     read.wait()
-    assert [type(news) for news in told] == [_End]
+    assert [type(news) for news in told] == [asyncio.CancelledError]
 
 
 def test_closing_again_and_again_breaks_off_nothing_that_a_read_does_in_the_end(large: Table) -> None:
