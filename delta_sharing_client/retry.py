@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 from delta_sharing_client.errors import DeltaSharingError, TransportError
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 
 # Gateways have their own statuses (509, 520 to 530).

@@ -37,6 +37,8 @@ _FEW_FILES = 4
 _PATIENCE = 0.05
 # The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
 _MOST_AHEAD = 8
+# Items that the consumer has not taken. Few have many bytes (``Budget``), but rows of constant files are in no budget.
+_MOST_UNTAKEN = 64
 # Files whose rows are known without a request, read together: a task of the loop takes longer than one of them.
 _MOST_CONSTANT = 1000
 
@@ -246,20 +248,29 @@ class ScanRun:
 
     async def _next(self) -> FileTask | None:
         """Return the next file once there is room for it, ``None`` after the last."""
-        while self._working >= self._ahead or len(self._slots) >= _MOST_AHEAD * self._ahead:
-            self._room.clear()
-            await self._room.wait()
+        await loop.until(
+            self._room,
+            lambda: (
+                self._working < self._ahead
+                and len(self._slots) < _MOST_AHEAD * self._ahead
+                and self._untaken < _MOST_UNTAKEN
+            ),
+        )
         return await self._listing.next()
 
     async def _read(self, shared: Shared, number: int, slot: _Slot) -> None:
         task = slot.tasks[0]
         self._report.begin(sum(max(0, each.size) for each in slot.tasks))
+        again = False
         try:
             try:
                 await read_file(shared, number, slot.tasks, slot)
             except Stale:
                 if task.version is not None or not slot.drop():
                     raise  # some of its rows were already returned, here or by another task
+                # Not here: with this error as its context, a second one would keep the frames of both.
+                again = True
+            if again:
                 self._report.begin(task.size)
                 await read_file(shared, number, slot.tasks, slot, again=True)
         except Exception as error:
@@ -308,12 +319,10 @@ class ScanRun:
     def item_taken(self) -> None:
         """Take note that the consumer has taken all rows of an item, and wants the next."""
         self._untaken -= 1
-        if self._over is None:
-            self._room.set()  # for the wait for this
+        self._room.set()
         if not self.pace.is_full:
             self.pace.grow()
             self._budget.widen(self._most_bytes())
-            self._room.set()
             for slot in self._slots:
                 slot.news.set()
 
