@@ -181,6 +181,8 @@ def test_the_beginning_of_a_long_error_is_read():
 def test_only_a_message_that_is_too_long_is_cut():
     assert body._shortened("x" * 500) == "x" * 500
     assert body._shortened("x" * 501) == "x" * 500 + " ..."
+    traced = "x" * 501 + "[Trace Id: one] [Trace Id: two]"
+    assert body._shortened(traced) == "x" * 500 + " ... [Trace Id: two]"
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
@@ -231,5 +233,7 @@ def test_deflate_is_told_from_zlib_by_its_first_bytes(start, window):
 
 def test_a_page_that_is_no_text_is_a_page():
     assert body.html_page(b"<html><title>\xff a</title>") == "a page of HTML with the title '\ufffd a'"
+    assert body.html_page(b"<html><title></title>") == "a page of HTML without a title"
+    assert body.html_page(b"<html><h1></h1>") == "a page of HTML without a title"
     assert body.html_page(b"<html>") == "a page of HTML without a title"
     assert body.html_page(b"\xff<html>") is None

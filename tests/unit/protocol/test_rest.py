@@ -920,3 +920,30 @@ def test_what_a_share_and_a_table_tell_reaches_the_user(server, rest, profile, w
     details = SharingClient(profile).table("s.d.t").metadata()
     assert (details.location, details.auxiliary_locations) == ("s3://b/t", ("s3://c",))
     assert details.access_modes == ("url", "dir")
+
+
+def test_advice_about_a_share_names_shares_even_if_it_is_listed(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": "known"}]}))
+    server.on("GET", "/shares/known/schemas", wire.as_json({"items": [{"name": "d"}]}))
+    with pytest.raises(NotFoundError) as caught:
+        rest.get_share("known")
+    assert "known." not in str(caught.value)
+
+
+def test_a_version_that_is_refused_is_not_asked_for_in_another_way(server, rest, wire):
+    server.on("GET", f"{T}/version", wire.Reply(400, b""))
+    with pytest.raises(RequestError):
+        rest.table_version(TableName("s", "d", "t"))
+    assert [seen.method for seen in server.seen] == ["GET"]
+
+
+def test_credentials_that_a_server_does_not_know_are_asked_for_once_if_there_is_another_way(server, rest, wire):
+    server.on("POST", f"{T}/temporary-table-credentials", wire.Reply(501, b""))
+    with pytest.raises(RequestError):
+        rest.temporary_table_credentials(TableName("s", "d", "t"), negotiates=True)
+    assert len(server.seen) == 1
+
+
+def test_the_request_for_a_running_query_has_the_headers_of_the_query(rest):
+    request = rest.query_status_request(TableName("s", "d", "t"), {"one": "header"}, "q", {"pageToken": "x"})
+    assert request.headers == {"one": "header"}
