@@ -441,6 +441,7 @@ def nested(depth: int) -> dict[str, Any]:
         (node("not", COLUMN), "valueType must be bool"),
         (node("isNull", node("column", name="a", valueType="date"), ONE), "needs 1 children"),
         (nested(101), "deeper than 100 levels"),
+        (node("or", nested(100), nested(3)), "deeper than 100 levels"),
     ],
 )  # fmt: skip
 def test_refuses_what_is_no_predicate(tree, message):
@@ -450,6 +451,7 @@ def test_refuses_what_is_no_predicate(tree, message):
 
 def test_deepest_allowed_tree_is_read():
     assert "IS NOT NULL" in str(from_json_hints(json.dumps(nested(100))))
+    assert "IS NOT NULL" in str(from_json_hints(json.dumps(node("and", nested(99), nested(99)))))
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"op":', "[" * 100_000])
