@@ -58,7 +58,6 @@ from delta_sharing_client.predicates.tree import (
     known_of_any,
     membership,
     push_not,
-    truth,
 )
 from delta_sharing_client.predicates.values import (
     Day,
@@ -414,7 +413,6 @@ class _Reader:
             raise UsageError(f"The operator {op!r} at {where} is used as a condition, so its valueType must be bool.")
         if isinstance(operand, Column):
             return Comparison(Op.EQ, operand, Literal(True))
-        truth(operand.value)
         return operand
 
     def _comparison(self, op: Op, node: Any, where: str, depth: int) -> Expression:
