@@ -7,11 +7,11 @@ it: the first that needs a URL sends the request, the others use its result.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import logging
 import pickle
-import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -246,8 +246,9 @@ class SharedUrls:
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Like ``UrlSource.url_for``."""
-        with _sources_lock:
-            found = _sources.setdefault(self._plan_id, self._urls)
+        # Without a lock, which a forked child would wait for if another thread held it.
+        found = _sources.setdefault(self._plan_id, self._urls)
+        with contextlib.suppress(KeyError):  # another thread has removed it
             _sources.move_to_end(self._plan_id)
             while len(_sources) > _KEPT_SOURCES:
                 _sources.popitem(last=False)
@@ -255,4 +256,3 @@ class SharedUrls:
 
 
 _sources: OrderedDict[str, UrlSource] = OrderedDict()
-_sources_lock = threading.Lock()
