@@ -530,7 +530,7 @@ def test_what_no_interpreter_knows_is_refused():
 def test_decimals_compare_with_doubles_by_the_nearest_double() -> None:
     """Arrow's own conversion of this one is one bit off, in newer releases."""
     value = Decimal("37188644377.45882")
-    batch = pa.record_batch(
+    batch = pa.RecordBatch.from_pydict(
         {"d": pa.array([value], pa.decimal128(20, 5)), "f": pa.array([float(value)]), "i": pa.array([2**53 + 1])}
     )
     for condition, found in (("d = f", True), ("d > f", False), ("d < f", False), ("i > f", True)):
