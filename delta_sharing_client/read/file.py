@@ -171,7 +171,7 @@ async def read_file(shared: Shared, number: int, tasks: Sequence[FileTask], rows
         if len(tasks) == 1:
             await reading_.run(rows)
         else:
-            await reading_.send_constants([(each, each.num_records or 0) for each in tasks], rows)
+            await reading_.send_constants([(each, _stated_rows(each)) for each in tasks], rows)
     except DeltaSharingError as error:
         error.table = error.table or shared.shape.context.table
         error.file_id = error.file_id or task.file_id
@@ -185,6 +185,12 @@ def is_constant(shape: Shape, task: FileTask) -> bool:
     if task.has_vector or task.row_groups is not None or task.num_records is None:
         return False
     return not shape.needs_file(task)
+
+
+def _stated_rows(task: FileTask) -> int:
+    # Not 0 where it is unknown: rows would be missing.
+    assert task.num_records is not None
+    return task.num_records
 
 
 class _FileRead:
