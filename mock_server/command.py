@@ -126,18 +126,23 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
         if profile_out is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="mock-server-"))
             profile_out = Path(directory) / "profile.share"
-        if not profile_out.parent.is_dir():
-            raise ConfigError(f"The profile cannot be written: '{profile_out.parent}' is not a directory.")
+        with _writing(profile_out):
+            if profile_out.is_dir():
+                raise ConfigError(f"The profile cannot be written: '{profile_out}' is a directory.")
+            if not profile_out.parent.is_dir():
+                raise ConfigError(f"The profile cannot be written: '{profile_out.parent}' is not a directory.")
         listening.listen(1024)  # clients may connect as soon as the profile exists, even before the first loop turn
         files = None
         if settings.tls is not None:
             keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mock-server-")))
-            files = prepare(settings.tls, keys, authority_path(profile_out))
+            with _writing(profile_out):
+                files = prepare(settings.tls, keys, authority_path(profile_out))
             stack.callback(authority_path(profile_out).unlink, missing_ok=True)
         server = create_app(settings)
         stack.callback(server.close)
         profile = profile_for(settings, listening)
-        write_profile(profile, profile_out)
+        with _writing(profile_out):
+            write_profile(profile, profile_out)
         stack.callback(profile_out.unlink, missing_ok=True)
         _announce(settings, profile["endpoint"], profile_out)
         if files is not None and files.authority is not None:
@@ -149,6 +154,14 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
         running.run(sockets=[listening])
         if with_stats:
             _report(server)
+
+
+@contextlib.contextmanager
+def _writing(profile: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"The profile cannot be written to '{profile}': {error.strerror}.") from error
 
 
 def _announce(settings: ServerConfig, endpoint: str, profile: Path) -> None:

@@ -87,6 +87,9 @@ def test_a_server_in_its_own_process_can_be_told_what_to_do(tables: Path) -> Non
         (["--demo", "--fault", "nope"], "no fault"),
         (["--demo", "--url-ttl", "0"], "more than 0"),
         (["--demo", "--profile-out", "no/such/folder/p.share"], "not a directory"),
+        (["--demo", "--port", "99999"], "from 0 to 65535"),
+        (["--demo", "--profile-out", "/"], "'/' is a directory"),
+        (["--demo", "--profile-out", "x" * 300], "The profile cannot be written to 'xxx"),
         (["--demo", "--host", "not-an-address.invalid"], "cannot listen"),
     ],
 )
