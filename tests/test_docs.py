@@ -262,7 +262,7 @@ NOT_RUN = {
     r"delta-sharing serve": "a server does not end by itself: tests/unit/mock_server/test_main.py starts it",
     r"delta-sharing \[": "how a command line is made",
     r"export DELTA_SHARING_PROFILE=": "the test of commands sets it",
-    r"spark-submit ": "for one of the two lines it takes the JVM connector's jar, which the suite does not download",
+    r"spark-submit |  (--packages |job\.py)": "one needs the JVM connector's jar, which the suite does not download",
 }
 DRAWINGS = {("architecture.md", "who is asked"), ("replica.md", "_delta_log/")}
 
