@@ -199,7 +199,7 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
             target = _target(field, backend)
             if target is not None:
                 return _Placed(field, rows, *target)
-        except (MemoryError, ValueError):
+        except (MemoryError, ValueError, OverflowError):
             # A server's count of rows may be wrong; the actual rows may fit.
             pass
     return _Held(field, backend)
@@ -253,14 +253,23 @@ class _Filled(FrameColumn):
     """Writes rows into memory for the expected number of rows, and extends it if there are more."""
 
     def __init__(self, rows: int, dtype: npt.DTypeLike) -> None:
-        self._values: npt.NDArray[Any] = np.empty(rows, dtype)
+        self._values: npt.NDArray[Any] = _empty(rows, dtype)
         self._length = 0
 
     def _resize(self, rows: int) -> None:
         kept = min(rows, self._length)
-        values = np.empty(rows, self._values.dtype)
+        values = _empty(rows, self._values.dtype)
         values[:kept] = self._values[:kept]
         self._values = values
+
+
+def _empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array of unset values, in memory of Arrow: it keeps that of earlier reads, which the system need not
+    clear again."""
+    wanted = np.dtype(dtype)
+    if wanted.hasobject or not rows:
+        return np.empty(rows, wanted)
+    return np.frombuffer(pa.allocate_buffer(rows * wanted.itemsize), wanted)
 
 
 class _Placed(_Filled):

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError
@@ -552,7 +553,7 @@ class _FileRead:
         file, cache = self._file, self._s.cache
         if cache is not None and (held := await self._cached(cache, item)) is not None:
             return held
-        buffer = pa.allocate_buffer(item.length)
+        buffer = _memory(item.length)
         view = memoryview(buffer).cast("B")
         with self._s.report.stage("fetch"):
             parts = split(item, self._s.part)
@@ -605,6 +606,12 @@ class _FileRead:
     def _next(self, rest: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         with self._s.report.stage("decode"):
             return next(rest, None)
+
+
+def _memory(length: int) -> pa.Buffer:
+    """Return unset memory. For a small file Arrow's own is slower: a call of Arrow lets other threads run, and the loop
+    waits until they have paused."""
+    return pa.py_buffer(np.empty(length, np.uint8)) if length <= _SMALL else pa.allocate_buffer(length)
 
 
 def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> _Decoded:
