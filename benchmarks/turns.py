@@ -1,6 +1,6 @@
 """Measures later reads: each contender is one process that continues to run; the order is random.
 
-    python -m benchmarks.turns [--repeats N] [--line loopback|tls|20ms|50ms|200ms] [--tables LIST] [--output frame|arrow]
+    python -m benchmarks.turns [--repeats N] [--line loopback|tls|20ms|50ms|200ms] [--tables LIST] [--output KIND]
 
 The cases of ``python -m benchmarks`` measure first reads, each in a new process; this measures the reads after the
 first. ``plain`` lists the files, downloads each with one request of aiohttp, decodes them in two threads, and does

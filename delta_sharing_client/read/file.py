@@ -241,7 +241,7 @@ class _FileRead:
         if refs == (None, None):
             return
         get = self._s.vectors.get
-        found = iter(await together([get(ref, self._task, self._number) for ref in refs if ref is not None]))
+        found = iter(await gather([get(ref, self._task, self._number) for ref in refs if ref is not None]))
         without, only = (None if ref is None else next(found) for ref in refs)
         self._selection = Selection(without, only)
 
@@ -261,7 +261,7 @@ class _FileRead:
         grant = await self._s.budget.acquire((self._number, 0), size + self._s.ratio.expected(size))
         try:
             if self._task.has_vector:
-                _, blocks = await together([self._select(), self._fetch([ByteRange(0, size)])])
+                _, blocks = await gather([self._select(), self._fetch([ByteRange(0, size)])])
             else:
                 blocks = await self._fetch([ByteRange(0, size)])
             data = blocks[0].data if blocks else pa.py_buffer(b"")
@@ -297,7 +297,7 @@ class _FileRead:
     # === Footer first, then the needed parts of the row groups ===
 
     async def _read_parts(self, rows: Sink, needs_file: bool) -> None:
-        _, tail = await together([self._select(), self._footer()])
+        _, tail = await gather([self._select(), self._footer()])
         footer = parse_footer(tail, self._file.size)
         self._selection.check(footer.metadata.num_rows)
         if not needs_file:
@@ -529,7 +529,7 @@ class _FileRead:
         """Return one block per range, from the cache or the network."""
         if len(ranges) == 1:
             return [await self._block(ranges[0])]
-        return await together([self._block(item) for item in ranges])
+        return await gather([self._block(item) for item in ranges])
 
     async def _fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
         """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
@@ -560,7 +560,7 @@ class _FileRead:
             if len(parts) == 1:
                 await file.fetch(item, view)
             else:
-                await together(
+                await gather(
                     [file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts]
                 )
         block = Block(item.start, buffer)
@@ -628,7 +628,7 @@ def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> 
     return _Decoded(batches, size, None)
 
 
-async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def gather(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
