@@ -41,6 +41,8 @@ _CONVERSION_THREADS = 2
 # Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
 _FEW_ROWS = 8192
 _TOGETHER = 65_536
+# Bytes of a column above which its memory comes from the system.
+_LARGE = 16 * 1024 * 1024
 
 
 def to_pandas(
@@ -199,7 +201,7 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
             target = _target(field, backend)
             if target is not None:
                 return _Placed(field, rows, *target)
-        except (MemoryError, ValueError, OverflowError):
+        except (MemoryError, ValueError):
             # A server's count of rows may be wrong; the actual rows may fit.
             pass
     return _Held(field, backend)
@@ -264,12 +266,13 @@ class _Filled(FrameColumn):
 
 
 def _empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array of unset values, in memory of Arrow: it keeps that of earlier reads, which the system need not
-    clear again."""
+    """Return an array of unset values. Arrow keeps the memory of earlier reads, which the system need not clear again;
+    NumPy has large arrays in huge pages, which the system clears faster."""
     wanted = np.dtype(dtype)
-    if wanted.hasobject or not rows:
+    size = rows * wanted.itemsize
+    if wanted.hasobject or not 0 < size <= _LARGE:
         return np.empty(rows, wanted)
-    return np.frombuffer(pa.allocate_buffer(rows * wanted.itemsize), wanted)
+    return np.frombuffer(pa.allocate_buffer(size), wanted)
 
 
 class _Placed(_Filled):
