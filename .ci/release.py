@@ -17,7 +17,7 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
     version = tag.removeprefix("v")
     found = []
     if not re.fullmatch(r"v\d+\.\d+\.\d+((a|b|rc)\d+)?", tag):
-        found.append(f"The tag '{tag}' is no version such as v1.2.3 or v1.2.3rc1.")
+        found.append(f"The tag '{tag}' is not a version such as v1.2.3 or v1.2.3rc1.")
     for path, pattern in (
         ("delta_sharing_client/__init__.py", r'^__version__ = "(.*)"$'),
         ("conda/recipe.yaml", r'^  version: "(.*)"$'),

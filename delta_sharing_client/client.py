@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.options import ReadOptions, chosen
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
@@ -42,6 +42,7 @@ class SharingClient:
     """
 
     def __init__(self, profile: ProfileSource = None, options: ReadOptions | None = None) -> None:
+        options = chosen(options, ReadOptions())
         self.rest = RestClient(Profile.load(profile, options), options)
 
     def __repr__(self) -> str:

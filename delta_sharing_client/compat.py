@@ -70,7 +70,7 @@ class ProfileError(errors.ProfileError, ValueError):
 
 
 class RequestError(errors.RequestError, requests.HTTPError):
-    """The server answered with an error; ``response.status_code`` is its status."""
+    """The server responded with an error; ``response.status_code`` is its status."""
 
 
 class NotFoundError(errors.NotFoundError, RequestError):

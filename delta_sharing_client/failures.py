@@ -61,7 +61,7 @@ def translated(
         return problem
     if refused_briefly and _find(causes, ConnectionRefusedError):
         hosts = (host, host.rpartition(":")[0])
-        return Transient(problem, patience=_REFUSED_HERE if any(map(is_loopback, hosts)) else _REFUSED)
+        return Transient(problem, max_seconds=_REFUSED_HERE if any(map(is_loopback, hosts)) else _REFUSED)
     return Transient(problem)
 
 

@@ -316,7 +316,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
     Connect (extra ``spark``).
 
     It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that PySpark starts
-    for it. Raises ``UsageError`` if there is no Java here, or PySpark comes without Spark's jars.
+    for it. Raises ``UsageError`` if Java or Spark's jars are missing.
     """
     _push_down().write_spark_jar(path)
 
@@ -325,8 +325,8 @@ def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] |
     """Let ``format("deltaSharing")`` and SQL push queries down in this session of Spark Connect, or in all classic
     sessions (extra ``spark``).
 
-    Raises ``UsageError`` if it cannot be written here, does not work in this session, or meets the JVM connector, which
-    has the same format.
+    Raises ``UsageError`` if the jar cannot be written here, does not work in this session, or conflicts with the JVM
+    connector, which has the same format.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
 
     Raises ``DeltaSharingError`` for the profile, the name, the server or the network, and ``UsageError`` if
-    ``starting_timestamp`` is no timestamp.
+    ``starting_timestamp`` is not a timestamp.
 
     Examples
     --------

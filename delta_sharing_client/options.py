@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
+
+from delta_sharing_client.errors import UsageError
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.report import Progress
@@ -62,7 +66,7 @@ class ReadOptions:
     ----------
     max_concurrent_requests:
         Maximum number of concurrent data requests. The actual number adapts: few if responses come immediately, more
-        while that raises the throughput, and fewer if storage answers 429 or 503.
+        while that raises the throughput, and fewer if storage responds with 429 or 503.
     max_bytes_in_flight:
         Limit of bytes that are downloaded or decoded but not yet returned; one file is always allowed. A file that
         unpacks to far more than its size is decoded in smaller batches, so that memory stays below three times this
@@ -83,7 +87,7 @@ class ReadOptions:
         0 for no limit.
     async_query:
         Let the server compute the result in the background while the client polls (protocol, "asyncQuery"), for tables
-        so large that a gateway would cancel the request. Servers without this feature answer immediately.
+        so large that a gateway would cancel the request. Servers without this feature respond immediately.
     cache_directory:
         Directory of the file cache, ``None`` for no cache.
     cache_bytes:
@@ -146,11 +150,52 @@ class ReadOptions:
     client_certificate: str | tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
+        for name, least in _WHOLE_NUMBERS.items():
+            given = getattr(self, name)
+            if not isinstance(given, Integral) or given < least:
+                raise UsageError(f"'{name}' must be an integer of {least} or more, found {given!r}.")
+        for name, bound in _SECONDS_AND_SPEEDS.items():
+            given = getattr(self, name)
+            if given is None and name == "total_timeout":
+                continue
+            if not isinstance(given, Real) or math.isnan(given) or given < 0 or (given == 0 and bound):
+                raise UsageError(f"'{name}' must be a number {bound or 'of 0 or more'}, found {given!r}.")
         # Hashable and frozen, like the rest; the content is checked when it is sent.
         for name in ("headers", "storage_options"):
             given = getattr(self, name)
-            object.__setattr__(self, name, tuple(given.items() if isinstance(given, Mapping) else given))
+            pairs = tuple(given.items() if isinstance(given, Mapping) else given)
+            if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+                raise UsageError(f"'{name}' must be a mapping of names to values, found {type(given).__name__}.")
+            object.__setattr__(self, name, pairs)
         for name, kind in (("variant_as", VariantAs), ("access_mode", AccessMode), ("file_id_hash", FileIdHash)):
             given = getattr(self, name)
             if isinstance(given, str):
+                known = [one.value for one in kind]
+                if given.lower() not in known:
+                    raise UsageError(f"'{name}' must be one of {', '.join(map(repr, known))}, found {given!r}.")
                 object.__setattr__(self, name, kind(given.lower()))
+
+
+# Names of options, and the smallest value of each.
+_WHOLE_NUMBERS = {
+    "max_concurrent_requests": 1,
+    "max_bytes_in_flight": 1,
+    "batch_rows": 1,
+    "max_attempts": 1,
+    "cache_bytes": 0,
+}
+# Those that must be above 0, in words, and those that may be 0.
+_SECONDS_AND_SPEEDS = {
+    "connect_timeout": "above 0",
+    "read_timeout": "above 0",
+    "total_timeout": "above 0, or None",
+    "max_retry_seconds": "",
+    "min_bytes_per_second": "",
+}
+
+
+def chosen(options: ReadOptions | None, default: ReadOptions) -> ReadOptions:
+    """Return ``options``, or ``default`` for ``None``. Raises ``UsageError`` if they are anything else."""
+    if not isinstance(options, (ReadOptions, type(None))):
+        raise UsageError(f"'options' must be ReadOptions(...), found {type(options).__name__}.")
+    return default if options is None else options

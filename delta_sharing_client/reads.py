@@ -67,14 +67,14 @@ class Read(AsyncOutputs):
     request: ScanRequest | ChangesRequest
 
     def __repr__(self) -> str:
-        told = [f"{name}={value!r}" for name, value in self._told().items()]
-        return printable(f"{type(self).__name__}({', '.join([str(self.table), *told])})")
+        shown = [f"{name}={value!r}" for name, value in self._settings().items()]
+        return printable(f"{type(self).__name__}({', '.join([str(self.table), *shown])})")
 
     def _repr_html_(self) -> str:
         report = "" if self.report is None else self.report._repr_html_()
-        return html_facts(f"{type(self).__name__} of {self.table}", self._told()) + report
+        return html_facts(f"{type(self).__name__} of {self.table}", self._settings()) + report
 
-    def _told(self) -> dict[str, object]:
+    def _settings(self) -> dict[str, object]:
         """Return the settings that differ from the defaults."""
         return {
             field.name: str(value) if isinstance(value, Expression) else getattr(value, "value", value)
@@ -87,8 +87,8 @@ class Read(AsyncOutputs):
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
         """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order.
 
-        Raises ``UsageError`` if a name is no name of a column. One that the table does not have is refused when the
-        read runs.
+        Raises ``UsageError`` for an item that is not a name. Whether the table has the column is checked when the read
+        runs.
 
         Examples
         --------
@@ -116,7 +116,7 @@ class Read(AsyncOutputs):
     def limit(self: ReadT, rows: int | None) -> ReadT:
         """Return a copy that returns at most ``rows`` rows.
 
-        Raises ``UsageError`` if ``rows`` is no whole number of 0 or more.
+        Raises ``UsageError`` if ``rows`` is not an integer of 0 or more.
 
         Examples
         --------
@@ -211,7 +211,7 @@ class Read(AsyncOutputs):
         ----------
         eager:
             Whether all rows are probably wanted. ``False`` is for a consumer that may stop soon: the read begins with
-            the first pages of the first file, and the more is taken, the more of the table is fetched ahead.
+            the first pages of the first file, and downloads more ahead as more rows are taken.
         rows:
             The rows of every batch but the last, as with ``chunksize`` of other libraries. By default, batches have the
             rows of a file's row groups, at most ``ReadOptions.batch_rows``.
@@ -242,7 +242,7 @@ class Read(AsyncOutputs):
         nothing to read. A read with a limit is one part.
 
         A part renews expired URLs for the version that was planned, so a pickled part contains credentials: protect it
-        as you protect the profile. Raises ``UsageError`` if ``count`` is no whole number of 1 or more. Other errors as
+        as you protect the profile. Raises ``UsageError`` if ``count`` is not an integer of 1 or more. Other errors as
         ``plan``, and ``TransportError`` and ``DataError`` for a footer.
 
         Examples
@@ -344,7 +344,7 @@ class Read(AsyncOutputs):
         """
         from delta_sharing_client.outputs.polars import frame_of, lazy_frame
 
-        optional.load("polars", "polars")  # a missing package is told before the rows are read
+        optional.load("polars", "polars")  # report a missing package before the rows are read
         return lazy_frame(self) if lazy else frame_of(self.to_arrow())
 
     def to_geopandas(self) -> geopandas.GeoDataFrame:
@@ -373,8 +373,8 @@ to_pandas().
 
         Every query of the relation reads again and downloads only the bytes that its columns and filters need. On the
         default connection ``duckdb.sql("SELECT ... FROM relation")`` finds the relation, too. Each thread needs its own
-        connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; what a query meets comes
-        as an error of DuckDB that holds ours.
+        connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; errors of a query are
+        raised by DuckDB and contain ours.
 
         Examples
         --------
@@ -520,7 +520,7 @@ class Scan(Read):
     def at_version(self, version: int) -> Scan:
         """Return a copy that reads the snapshot at ``version``.
 
-        Raises ``UsageError`` if ``version`` is no whole number of 0 or more.
+        Raises ``UsageError`` if ``version`` is not an integer of 0 or more.
 
         Examples
         --------

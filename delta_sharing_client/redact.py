@@ -76,7 +76,7 @@ def _without_signature(text: str) -> str:
     return _SIGNED_SEGMENT.sub(MASK, _JWT.sub(MASK, text))
 
 
-def told(value: object, expected: str) -> str:
+def shown(value: object, expected: str) -> str:
     """Return ``value`` as an error may show it; ``expected`` is a pattern of all texts that are shown.
 
     A misplaced token can look like anything, so other values are replaced by their type and length.

@@ -176,7 +176,7 @@ def _update(
     repair: bool,
 ) -> Replica:
     before = _current(root)
-    # Where none are named, those of unknown types are refused below, and no warning tells of them.
+    # If no columns are named, those of unknown types are refused below, without a warning here.
     columns = () if read.columns is None else read.columns
     snapshot, shared, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
     snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")

@@ -45,14 +45,14 @@ def is_retried(status: int | None, *, negotiates: bool) -> bool:
 
 class Transient(Exception):
     """A temporary failure. ``error`` is raised if the retries fail, ``after`` is the server's ``Retry-After`` in
-    seconds. ``patience`` limits the seconds of the retries, if that is less than the options do.
+    seconds. ``max_seconds`` limits the seconds of the retries, if that is less than the options do.
     """
 
-    def __init__(self, error: DeltaSharingError, after: float | None = None, patience: float = math.inf) -> None:
+    def __init__(self, error: DeltaSharingError, after: float | None = None, max_seconds: float = math.inf) -> None:
         super().__init__(error.message)
         self.error = error
         self.after = after
-        self.patience = patience
+        self.max_seconds = max_seconds
 
 
 class Deadline:
@@ -178,7 +178,7 @@ class Tries:
 
 
 def _is_hopeless(state: tenacity.RetryCallState) -> bool:
-    return (state.seconds_since_start or 0.0) + state.upcoming_sleep > _failure(state).patience
+    return (state.seconds_since_start or 0.0) + state.upcoming_sleep > _failure(state).max_seconds
 
 
 def _failure(state: tenacity.RetryCallState) -> Transient:

@@ -16,7 +16,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.options import ReadOptions, ResponseFormat, chosen
 from delta_sharing_client.plan.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -176,7 +176,7 @@ class SharedTable:
         NotFoundError
             There is no such table, or no version at or after ``starting_timestamp``.
         UsageError
-            ``starting_timestamp`` is no timestamp.
+            ``starting_timestamp`` is not a timestamp.
         DeltaSharingError
             The server or the network.
         """
@@ -309,7 +309,7 @@ class SharedTable:
             row_lineage=row_lineage,
             response_format=_format(response_format),
         )
-        return Scan(rest=self.rest, table=self.name, options=options or self.options, request=request)
+        return Scan(rest=self.rest, table=self.name, options=chosen(options, self.options), request=request)
 
     def changes(
         self,
@@ -345,7 +345,7 @@ class SharedTable:
             limit=limit,
             response_format=_format(response_format),
         )
-        return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
+        return Changes(rest=self.rest, table=self.name, options=chosen(options, self.options), request=request)
 
     def follow(
         self,
@@ -400,7 +400,7 @@ class SharedTable:
             max_outage=(0 if trigger else 600) if max_outage is None else max_outage,
             whole_versions=True,
         )
-        return follow(self.rest, request, options or self.options, cursor, trigger)
+        return follow(self.rest, request, chosen(options, self.options), cursor, trigger)
 
     def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
         """Return the number of rows that each version changed, from the change data feed; one entry per version.
@@ -499,7 +499,7 @@ class SharedTable:
         from delta_sharing_client.replica import replicate
 
         return replicate(
-            self.rest, self.name, directory, read, options or self.options, retention=retention, repair=repair
+            self.rest, self.name, directory, read, chosen(options, self.options), retention=retention, repair=repair
         )
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:

@@ -31,6 +31,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def serve(
+    context: typer.Context,
     demo_tables: Annotated[bool, typer.Option("--demo", help="Build and serve sample tables.")] = False,
     tables: Annotated[
         Optional[Path],
@@ -67,8 +68,7 @@ def serve(
 ) -> None:
     """Serve local Delta tables over the Delta Sharing protocol."""
     if list_faults:
-        for kind in FAULTS:
-            typer.echo(f"{kind.name:24} {kind.doc} [{kind.target.value}]")
+        typer.echo("\n".join(f"{kind.name:24} {kind.doc} [{kind.target.value}]" for kind in FAULTS))
         return
     options = {
         "host": host,
@@ -82,7 +82,7 @@ def serve(
         "local_directories": local_directories or None,
     }
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    with _exit_codes():
+    with _exit_codes((context.info_name or "").removesuffix(" serve")):
         if tls or certfile is not None or keyfile is not None:
             given["tls"] = Tls(certificate=certfile, key=keyfile)
         given["faults"] = tuple(parse_fault(text) for text in fault or [])
@@ -93,16 +93,16 @@ def serve(
 
 
 @contextlib.contextmanager
-def _exit_codes() -> Iterator[None]:
-    """Exit with 2 and a sentence if the server cannot start, with 130 if Ctrl-C ends it before it serves."""
+def _exit_codes(program: str) -> Iterator[None]:
+    """Exit with 2 and a message of ``program`` if the server cannot start, with 130 if Ctrl-C ends it first."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
     except ConfigError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"{program}: {error}", err=True)
         raise typer.Exit(2) from error
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        typer.echo(f"{program}: interrupted", err=True)
         raise typer.Exit(130) from None
 
 

@@ -99,6 +99,8 @@ class ServerConfig:
     vendors: Mapping[str, Vendor] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"The port must be a number from 0 to 65535, not {self.port}.")
         if self.url_ttl <= 0:
             raise ConfigError(f"The URL lifetime must be more than 0 seconds, not {self.url_ttl}.")
         if self.latency < 0:

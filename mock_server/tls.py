@@ -48,7 +48,9 @@ def prepare(tls: Tls, folder: Path, authority: Path) -> TlsFiles:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password or "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or "they are not PEM files"
-        raise ConfigError(f"'{tls.certificate}' and '{tls.key}' are no certificate and its key: {reason}.") from error
+        raise ConfigError(
+            f"'{tls.certificate}' and '{tls.key}' are not a certificate and its key: {reason}."
+        ) from error
     return TlsFiles(tls.certificate, tls.key, tls.password)
 
 

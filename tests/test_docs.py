@@ -201,6 +201,12 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
     assert [name for name in ("sql", "copy", "profile check") if f"delta-sharing {name}" not in commands] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_side_by_side_fits_a_window_of_1280_pixels(page: Path) -> None:
+    pairs = re.findall(r'^<div class="grid" markdown>$(.*?)^</div>$', page.read_text(), re.MULTILINE | re.DOTALL)
+    assert [line for pair in pairs for line in pair.splitlines() if len(line) > 57] == []
+
+
 def test_the_changes_begin_with_the_version_that_is_built() -> None:
     version = delta_sharing_client.__version__
     newest = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]

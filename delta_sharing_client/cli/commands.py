@@ -1,6 +1,6 @@
 """The commands of ``delta-sharing``; each prints for people, or JSON with ``--json``.
 
-What a command needs is imported when it runs: ``--help`` and completion answer at once, ``ls`` needs no pyarrow.
+What a command needs is imported when it runs: ``--help`` and completion are fast, and ``ls`` needs no pyarrow.
 """
 
 import datetime
@@ -191,7 +191,7 @@ app.add_typer(profile_app, name="profile")
 
 @profile_app.command("check")
 def profile_check(settings: Settings) -> None:
-    """Check whether the server answers, when the token expires, and which shares are visible.
+    """Check whether the server responds, when the token expires, and which shares are visible.
 
     Example: delta-sharing profile check --profile demo.share
     Example: delta-sharing profile check --json
@@ -208,7 +208,7 @@ def profile_check(settings: Settings) -> None:
         "numTables": sum(len(client.list_all_tables(share)) for share in shares),
     }
     if not settings.as_json:
-        facts["tokenExpires"] = facts["tokenExpires"] or "not told by the profile"
+        facts["tokenExpires"] = facts["tokenExpires"] or "not stated in the profile"
     _print_facts(facts, settings)
 
 
@@ -469,7 +469,7 @@ def read_changes(
     Example: delta-sharing changes demo.shop.orders --starting-version 3 --json
     """
     if (starting_version is None) == (starting_timestamp is None):
-        raise UsageError("The command changes needs one start: --starting-version N or --starting-timestamp ISO8601.")
+        raise UsageError("The command 'changes' needs one start: --starting-version N or --starting-timestamp ISO8601.")
     read = open_table(settings.profile, table).changes(
         starting_version=starting_version,
         ending_version=ending_version,

@@ -49,7 +49,7 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
     """Print a listing: one line per item, with ``columns``; a column without values is omitted."""
     values = {name: [item.get(name) for item in items] for name in columns}
     shown = [name for name in columns if name == columns[0] or any(value is not None for value in values[name])]
-    texts = {name: [Text() if value is None else _said(value, ", ") for value in values[name]] for name in shown}
+    texts = {name: [Text() if value is None else _readable(value, ", ") for value in values[name]] for name in shown}
     # On a narrow terminal the first column, a name or an id, is shortened, and the others stay.
     others = sum(_GAP + max(len(name), *(text.cell_len for text in texts[name]), 0) for name in shown[1:])
     room = max(_NARROWEST_COLUMN, _console(sys.stdout).width - others)
@@ -81,7 +81,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
     table.add_column(overflow="fold")
     for name, value in facts.items():
         if value is not None:
-            table.add_row(cell(name), _said(value, "\n"))
+            table.add_row(cell(name), _readable(value, "\n"))
     _print(table)
 
 
@@ -153,7 +153,7 @@ def _is_number(column: Sequence[object]) -> bool:
     return bool(known) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known)
 
 
-def _said(value: object, between: str) -> Text:
+def _readable(value: object, between: str) -> Text:
     """Return a value of a listing or a description as text for people; ``cell`` shows data of rows unchanged."""
     if isinstance(value, Mapping):
         lines = [f"{name} = {one if isinstance(one, str) else compact_json(one)}" for name, one in value.items()]

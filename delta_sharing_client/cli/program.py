@@ -149,13 +149,13 @@ class Program(typer.Typer):
             # In the list of commands a summary is complete, and examples keep their lines.
             summary = " ".join(text.partition("\n\n")[0].split())
             own = {"help": text.replace("\n\nExample:", "\n\n\b\nExample:"), "short_help": summary}
-            super(Program, self).command(name, cls=_Command, **{**own, **settings})(_seen(function, tells_cost))
+            super(Program, self).command(name, cls=_Command, **{**own, **settings})(_for_typer(function, tells_cost))
             return function
 
         return register
 
 
-def _seen(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
+def _for_typer(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
     """Return a command in the form for typer: with the options for its ``settings``."""
     first, *own = inspect.signature(function).parameters.values()
     if first.name != "settings":
@@ -199,7 +199,7 @@ class _Command(_Switches, typer.core.TyperCommand):
 
 
 class _Group(_Switches, typer.core.TyperGroup):
-    """The commands; reports why one stopped before typer, whose releases differ here, makes an exit code of it."""
+    """The commands; reports why one stopped before typer turns that into an exit code, in which its releases differ."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (phrase := tuple(args[:2])) in _PHRASES and len(args) > 2 and not args[2].startswith("-"):
@@ -310,9 +310,9 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
             missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
             if missing is None:
                 raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
-            # What DuckDB finds near the name are tables of its own.
+            # DuckDB suggests similar names of its own tables.
             raise UsageError(
-                f"The SQL names the table '{missing[1]}', and a shared table is named in full, as share.schema.table."
+                f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table."
                 f"{_full_names(client, missing[1])}"
             ) from None
 
@@ -392,7 +392,7 @@ def _unforeseen(error: Exception) -> int:
 
 
 def _warn(message: Warning, *_: object) -> None:
-    # The position in the code does not interest a user.
+    # The position in the code is of no use to a user.
     sys.stderr.write(f"{PROGRAM}: {one_line(message)}\n")
 
 
@@ -407,12 +407,13 @@ def _usage_message(error: Exception) -> str | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{formatter()}\n")
         return ""
-    message = _PYDANTIC.sub(r"expected \1", " ".join(str(formatter()).split()).rstrip("."))
+    message = " ".join(str(formatter()).replace("Value error, ", "").split()).rstrip(".")
+    message = _PYDANTIC.sub(r"expected \1", message)
     if not message:
         return ""
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
-    return f"{message}; see: {path} --help"
+    return f"{message}{'' if message.endswith('?') else '.'} See: {path} --help"
 
 
 def _leave_pipe() -> int:

@@ -47,13 +47,13 @@ class Selected:
 class VersionClock:
     """The table's latest version, requested at most once per interval, or frozen for a query that ends by itself.
 
-    While the server has not responded for less than ``patience`` seconds, the version stays the same.
+    While the server has not responded for less than ``max_outage`` seconds, the version stays the same.
     """
 
     ask: Callable[[], int]
     interval: float
     now: Callable[[], float] = time.monotonic
-    patience: float = 0
+    max_outage: float = 0
     known: int | None = None
     went_back: bool = False
     _silent_since: float | None = None
@@ -90,14 +90,14 @@ class VersionClock:
         return self.known
 
     def _wait_for(self, error: RequestError | TransportError) -> None:
-        """Handle a failed request; raise ``error`` if the server has not responded for ``patience`` seconds."""
+        """Handle a failed request; raise ``error`` if the server has not responded for ``max_outage`` seconds."""
         self._asked_at = self.now()
         if self._silent_since is None:
             self._silent_since = self._asked_at
         silent = self._asked_at - self._silent_since
-        if self.known is None or silent >= self.patience or not may_pass(error):
+        if self.known is None or silent >= self.max_outage or not may_pass(error):
             raise error
-        _LOG.warning("The server does not answer; the stream waits for it %d s more: %s", self.patience - silent, error)
+        _LOG.warning("The server does not respond; the stream waits for %d s more: %s", self.max_outage - silent, error)
 
 
 def may_pass(error: DeltaSharingError) -> bool:
@@ -121,11 +121,11 @@ def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
         return error
     again = words.again.capitalize()
     if may_pass(error):
-        advice = f"{again} when the server answers again: it goes on where it stopped. {words.max_outage}"
+        advice = f"{again} when the server responds again: it continues where it stopped. {words.max_outage}"
     elif isinstance(error, (AuthError, ProfileError)):
-        advice = f"Renew the credentials and {words.again}: it goes on where it stopped."
+        advice = f"Renew the credentials and {words.again}: it continues where it stopped."
     elif isinstance(error, UnsupportedFeatureError):
-        advice = f"{again} then: it goes on where it stopped."
+        advice = f"{again} then: it continues where it stopped."
     else:
         advice = f"{again}: it reads the {words.batch} again. If it stops here each time, {words.anew}."
     error.message = f"{error.message.rstrip('. ')}. {advice}"
@@ -142,7 +142,7 @@ class Follower:
         self._words = table.request.words
         self._schema_hash = fingerprint(stream.metadata)
         self.clock = clock or VersionClock(
-            table.current_version, self._options.version_interval, patience=self._options.max_outage
+            table.current_version, self._options.version_interval, max_outage=self._options.max_outage
         )
         self._window: Window | None = None
         self._checked: set[tuple[str, str]] = set()

@@ -17,7 +17,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import counting_name, has_extension, sliced, with_counting, without_extension
 from delta_sharing_client.columns import narrowed, resolve_path
 from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
+from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         super().__init__([nowhere], schema, parquet)
         self._read = read
         self._condition = condition
-        hear_interrupts()
+        end_on_interrupt()
 
     def __repr__(self) -> str:
         return f"SharedDataset({self._read!r})"
@@ -312,7 +312,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
     A table that cannot be read gets a view too, whose queries fail with the reason. The connection buffers 1 MB of a
     result that is fetched in parts, unless it has a setting for that.
     """
-    hear_interrupts()
+    end_on_interrupt()
     # DuckDB 2 fills 10 MiB before it returns the first row; DuckDB 1 has this size.
     if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
         connection.execute(f"SET {_BUFFER} = '1MB'")

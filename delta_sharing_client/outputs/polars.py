@@ -13,7 +13,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import counting_name, has_extension, sliced, with_counting
 from delta_sharing_client.columns import narrowed
 from delta_sharing_client.errors import UnsupportedFeatureError
-from delta_sharing_client.outputs.streams import RowStream, hear_interrupts
+from delta_sharing_client.outputs.streams import RowStream, end_on_interrupt
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
     """
     polars = optional.load("polars", "polars")
     plugins = optional.load("polars.io.plugins", "polars")
-    hear_interrupts()
+    end_on_interrupt()
     schema, whole = read.schema, read.limit_rows
     counting = counting_name(schema)
 
@@ -58,7 +58,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)
-        # A limit above a filter is not told: Polars stops taking rows.
+        # Polars does not pass a limit above a filter; it stops taking rows.
         eager = predicate is None
         begin = functools.partial(asked.to_batches, eager=eager)
         with contextlib.closing(RowStream(begin, small_first=not eager)) as batches:

@@ -1,7 +1,7 @@
 """Rows that engines read on their own threads; such reads end with the program, and at Ctrl-C.
 
-Python tells these threads neither. A thread that enters Python during the interpreter's shutdown aborts the process, or
-never returns; and Python handles Ctrl-C only on the main thread, which may be waiting for such a thread.
+Python informs these threads of neither. A thread that enters Python during the interpreter's shutdown aborts the
+process, or never returns; and Python handles Ctrl-C only on the main thread, which may be waiting for such a thread.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from delta_sharing_client.run.batches import Batches
 
 Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
-"""Returns what is given out for a batch; nothing where none of its rows is wanted."""
+"""Returns the batches to return for a batch; none if none of its rows is wanted."""
 
-# Until so many rows are given out, batches that begin small have so few.
+# With ``small_first``: the batches of the first rows are small; how many rows, and of how many each.
 _SMALL_ROWS, _SMALL_BATCH = 32_768, 1024
 # Seconds at the end of the program: at most, and without a call until a consumer counts as stopped.
 _AT_MOST = 0.9
@@ -40,9 +40,10 @@ _QUIET = 0.1
 
 
 class RowStream(Iterator[pa.RecordBatch]):
-    """The rows of the read that ``begin`` begins, after ``change``. Closing or dropping it ends the read.
+    """The rows of the read that ``begin`` starts, after ``change``. Closing or dropping it ends the read.
 
-    ``small_first`` has the first batches small: each thread of an engine takes one before it knows that it has enough.
+    With ``small_first`` the first batches are small, because each thread of an engine takes one before it knows that it
+    has enough.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class RowStream(Iterator[pa.RecordBatch]):
         self._called = time.monotonic()
         self._batches: Batches | None = None
         self._begun: queue.SimpleQueue[Future[Batches] | None] = queue.SimpleQueue()
-        hear_interrupts()
+        end_on_interrupt()
         is_alien = _is_alien()
         # A read on a thread of the program is ended by the program: Ctrl-C is for the main thread and what it waits
         # for.
-        self._hears = is_alien or _is_main()
+        self._ends_on_interrupt = is_alien or _is_main()
         self._closed = is_alien and _is_interrupted()
         _streams[id(self)] = self
         self._batches = self._apart(begin) if is_alien else begin()
@@ -109,7 +110,7 @@ class RowStream(Iterator[pa.RecordBatch]):
 
     def interrupt(self) -> None:
         """End the read if Ctrl-C applies to it."""
-        if self._hears:
+        if self._ends_on_interrupt:
             self.close()
 
     def wait(self, deadline: float) -> None:
@@ -149,7 +150,7 @@ def _is_main() -> bool:
 
 def _is_alien() -> bool:
     """Whether Python did not start this thread, as with an engine's threads."""
-    # It may have given them a name since.
+    # Python may have named them since.
     return all(
         thread.name.startswith("Dummy-") for thread in threading.enumerate() if thread.ident == threading.get_ident()
     )
@@ -158,33 +159,33 @@ def _is_alien() -> bool:
 # === Ctrl-C ===
 
 # Python writes the number of each signal into one end when it arrives, before any handler; the other end is read.
-_ears: tuple[socket.socket, socket.socket] | None = None
+_signal_sockets: tuple[socket.socket, socket.socket] | None = None
 # The time of the last Ctrl-C, and the main thread's position then.
 _interrupted: tuple[float, object] = (-math.inf, None)
 # Seconds during which the main thread, if it has not moved, is assumed to wait for a read that starts.
 _FRESH = 2.0
 
 
-def hear_interrupts() -> None:
+def end_on_interrupt() -> None:
     """Make Ctrl-C end the streams from now on, if this is the main thread and nobody else uses the wakeup file
     descriptor.
     """
-    global _ears
+    global _signal_sockets
     if not _is_main():
         return
-    if _ears is None:
-        _ears = socket.socketpair()
-        _ears[0].setblocking(False)
-        threading.Thread(target=_listen, args=(_ears[1],), name="interrupts", daemon=True).start()
-    mine = _ears[0].fileno()
+    if _signal_sockets is None:
+        _signal_sockets = socket.socketpair()
+        _signal_sockets[0].setblocking(False)
+        threading.Thread(target=_listen, args=(_signal_sockets[1],), name="interrupts", daemon=True).start()
+    mine = _signal_sockets[0].fileno()
     other = signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
     if other not in (-1, mine):
         signal.set_wakeup_fd(other)
 
 
-def _listen(ear: socket.socket) -> None:
+def _listen(sock: socket.socket) -> None:
     global _interrupted
-    while numbers := ear.recv(64):
+    while numbers := sock.recv(64):
         if signal.SIGINT in numbers and _ends_the_call(signal.getsignal(signal.SIGINT)):
             _interrupted = time.monotonic(), _main_place()
             for stream in _all_streams():
@@ -215,15 +216,15 @@ def _main_place() -> object:
 
 def _after_fork() -> None:
     # The streams, and the interrupts, belong to the parent.
-    global _ears
+    global _signal_sockets
     _streams.clear()
-    if _ears is not None:
+    if _signal_sockets is not None:
         with contextlib.suppress(ValueError):
-            if (other := signal.set_wakeup_fd(-1)) not in (-1, _ears[0].fileno()):
+            if (other := signal.set_wakeup_fd(-1)) not in (-1, _signal_sockets[0].fileno()):
                 signal.set_wakeup_fd(other)
-        for ear in _ears:
-            ear.close()
-        _ears = None
+        for sock in _signal_sockets:
+            sock.close()
+        _signal_sockets = None
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,7 +2,7 @@
 
 pyarrow has accessors for them, but a C++ exception in an accessor (statistics that are too short, a size histogram of a
 wrong length, an encrypted column) ends the process; in the reader it becomes a Python exception. So pyarrow only reads
-the data, and this module parses what is needed before.
+the data, and this module parses what is needed before that.
 """
 
 from __future__ import annotations

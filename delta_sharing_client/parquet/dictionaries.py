@@ -73,7 +73,7 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
     """Return a dictionary page with the values in ``data``, and their number.
 
     ``data`` is the beginning of a dictionary page of ``whole`` bytes, ``type_length`` the width of fixed-length bytes.
-    Raises ``PageMismatch`` if the page is no dictionary of that length, ``ShortDictionary`` if it has a checksum or
+    Raises ``PageMismatch`` if the page is not a dictionary of that length, ``ShortDictionary`` if it has a checksum or
     cannot be unpacked in part.
     """
     view: Any = memoryview(data).cast("B")

@@ -118,7 +118,7 @@ def read_struct(
             field = step >> 1 ^ -(step & 1)
         if lists is not None and field in lists:
             if kind != _LIST:
-                raise ValueError(f"the field {field} is no list")
+                raise ValueError(f"the field {field} is not a list")
             found[field], at = lists[field](data, at)
         elif kind in _INTEGERS:
             value, at = varint(data, at)

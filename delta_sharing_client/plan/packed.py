@@ -121,7 +121,7 @@ class _Stored(NamedTuple):
 def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int) -> PackedTasks:
     """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, or a share of ``MOST_PARTS``, or one file.
 
-    Raises ``UsageError`` if there is no space for temporary files.
+    Raises ``UsageError`` if temporary files cannot be written.
     """
     chunks: list[Chunk] = []
     waiting: list[FileTask] = []

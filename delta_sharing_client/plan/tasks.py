@@ -393,12 +393,13 @@ def explain(plan: ScanPlan) -> str:
     version = "" if context.version is None else f", version {context.version}"
     lines = [
         f"{'Changes' if context.is_change_feed else 'Scan'} of {context.table}{version}",
-        f"  columns from the files: {_names(from_file)}"
-        + (f"; read for the filter only: {_names(dropped)}" if dropped else ""),
+        f"  columns from the files: {_names(from_file)}",
     ]
-    lines.append(f"  access: {plan.access}")
     if constant:
         lines.append(f"  columns from partition values: {_names(constant)}")
+    if dropped:
+        lines.append(f"  columns for the filter only: {_names(dropped)}")
+    lines.append(f"  access: {plan.access}")
     if context.predicate is not None:
         lines.append(f"  filter: {context.predicate}")
     if plan.limit is not None:
@@ -406,8 +407,8 @@ def explain(plan: ScanPlan) -> str:
     listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
     in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
     lines.append(
-        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; by their types the "
-        f"columns take about {context.needed_share:.0%} of it"
+        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; the columns take "
+        f"about {context.needed_share:.0%} of that, judged by their types"
     )
     for count, reason in (
         (skipped.by_partition, "partition values cannot match"),

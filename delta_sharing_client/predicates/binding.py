@@ -331,6 +331,8 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     convert = row.admits.get(type(value))
     if convert is None:
         hint = row.advice if kind not in NUMBERS or isinstance(value, str) else ""
+        if isinstance(value, bool):  # also of a filter such as `country`
+            hint = " A column without a comparison must be boolean."
         raise UsageError(
             f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} "
             f"{format_value(value)}.{hint}"

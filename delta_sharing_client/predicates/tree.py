@@ -654,7 +654,7 @@ def push_not(expression: Expression, *, negate: bool = False) -> Expression:
 
 
 def truth(value: Value) -> bool | None:
-    """Return a constant as a truth value; ``UsageError`` if it is none."""
+    """Return a constant as a truth value; ``UsageError`` if it is not one."""
     if value is None or isinstance(value, bool):
         return value
     raise UsageError(f"A condition must be true, false or null; found the constant {format_value(value)}.")

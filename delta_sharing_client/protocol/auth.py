@@ -37,7 +37,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
-from delta_sharing_client.protocol.watch import Watch
+from delta_sharing_client.protocol.watch import RequestLimits
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     RETRIED_STATUSES,
@@ -288,9 +288,9 @@ class TokenAuth(SharingAuth):
 
         asked_at = time.time()
         url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
-        watch = Watch(self._options, deadline, "Fetching an OAuth token", None)
+        limits = RequestLimits(self._options, deadline, "Fetching an OAuth token", None)
         headers = {"Accept": "application/json", **header}
-        response, body = exchange("POST", url, watch, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
+        response, body = exchange("POST", url, limits, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
         answer = _decode_token(body)
         status = response.status_code
         if not 200 <= status < 300 or answer is None or not answer.access_token:

@@ -34,7 +34,7 @@ _DECODED = ("gzip", "x-gzip", "deflate")
 MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
-# So much of a body is passed on as it arrives, the rest in pieces of at least this size.
+# This much of a body is passed on as it arrives, the rest in pieces of at least this size.
 _AT_ONCE, _BULK = 8 * 1024 * 1024, 256 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
@@ -75,7 +75,7 @@ def body_chunks(
 def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str]) -> bytes:
     """Return the first ``limit`` bytes of an error's body, or as many as arrive, with ``secrets`` masked if it is cut.
 
-    Of a secret that is cut, the beginning is left out.
+    The beginning of a secret that is cut is left out.
     """
     body = b""
     try:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import inspect
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for what is no JSON, or not the JSON that is expected."""
+"""What decoding raises if the data is not JSON, or not the expected JSON."""
 # Text fields that contain JSON, which some servers send as JSON itself, and values for people, of any form.
 _JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string", "properties"})
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -118,7 +118,7 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
     if isinstance(kind, inspect.StrType) and not isinstance(value, str):
         plain = not isinstance(value, (dict, list))
         if plain or name in _JSON_AS_TEXT:
-            found[f"'{name}' is no text"] += 1
+            found[f"'{name}' is not text"] += 1
             return raw.decode()
     if isinstance(kind, inspect.IntType) and (number := _whole(value, raw)) is not None:
         found[f"'{name}' is not an integer"] += 1

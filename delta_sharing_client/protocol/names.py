@@ -72,7 +72,7 @@ def parse_table_url(url: str) -> tuple[str | None, TableName]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 
     Returns the profile's path or URL (``None`` if there is nothing before ``#``: the environment variable is used), and
-    the name of the table. Raises ``UsageError`` if there is no ``#`` or no full name after it.
+    the name of the table. Raises ``UsageError`` without a ``#``, or without a full name after it.
     """
     profile, mark, name = url.rpartition("#") if isinstance(url, str) else ("", "", "")
     if not mark:

@@ -22,7 +22,7 @@ from delta_sharing_client.errors import DeltaSharingError, ProfileError, UsageEr
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.network import unfetchable
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.redact import Secret, safe_url, told
+from delta_sharing_client.redact import Secret, safe_url, shown
 
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
 NEWEST_VERSION = 2
@@ -40,7 +40,7 @@ _MAX_SECRET_BYTES = 1 << 20
 _MAX_PROFILE_BYTES = 1 << 20
 _CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
-# So many bytes tell what a file is that is no profile.
+# Enough bytes to recognize what kind of file it is, if it is not a profile.
 _START = 200
 
 _log = logging.getLogger(__name__)
@@ -353,7 +353,7 @@ def _from_text(content: object, where: str) -> Profile:
 
 
 def _what_else(content: object) -> str | None:
-    """Return what a file is that was taken for a profile, where that can be told."""
+    """Return what kind of file was given instead of a profile, if it can be recognized."""
     start = content if isinstance(content, (bytes, bytearray)) else str(content).encode("utf-8", "replace")
     start = start[:_START]
     if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
@@ -371,11 +371,11 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     if version is None:
         raise ProfileError(f"The profile {where} has no 'shareCredentialsVersion'; expected 1 or 2.")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise read.wrong("shareCredentialsVersion", told(version, _NUMBER), "1 or 2")
+        raise read.wrong("shareCredentialsVersion", shown(version, _NUMBER), "1 or 2")
     if version > NEWEST_VERSION:
         raise ProfileError(
-            f"The profile {where} has 'shareCredentialsVersion' {version}, this package reads up to {NEWEST_VERSION}; "
-            "upgrade delta-sharing-client."
+            f"The profile {where} has 'shareCredentialsVersion' {version}, but this package reads up to "
+            f"{NEWEST_VERSION}; upgrade delta-sharing-client."
         )
     endpoint = _http_url(read, "endpoint")
     if version == 1:
@@ -384,7 +384,7 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     maker = _KINDS.get(kind)
     if maker is None:
         raise ProfileError(
-            f"The profile {where} has type {told(kind, _WORD)}; expected one of {', '.join(map(repr, _KINDS))}. "
+            f"The profile {where} has type {shown(kind, _WORD)}; expected one of {', '.join(map(repr, _KINDS))}. "
             "If the type is newer than this package, upgrade delta-sharing-client."
         )
     return Profile(endpoint, maker(read), version)
@@ -396,7 +396,7 @@ def _bearer(read: _Fields) -> BearerToken:
         end = None if expires is None else parse_instant(expires)
     except ValueError:
         expected = "an ISO-8601 timestamp such as 2030-01-01T00:00:00Z"
-        raise read.wrong("expirationTime", told(expires, _TIME), expected) from None
+        raise read.wrong("expirationTime", shown(expires, _TIME), expected) from None
     return BearerToken(read.secret("bearerToken"), end)
 
 
@@ -408,7 +408,7 @@ def _client_credentials(read: _Fields) -> ClientCredentials:
     method = read.optional_text("tokenEndpointAuthMethod")
     if method not in (None, "client_secret_basic", "client_secret_post"):
         expected = "'client_secret_basic' or 'client_secret_post'"
-        raise read.wrong("tokenEndpointAuthMethod", told(method, _WORD), expected)
+        raise read.wrong("tokenEndpointAuthMethod", shown(method, _WORD), expected)
     federated = any(read.fields.get(name) is not None for name in ("clientAssertion", "clientAssertionFile"))
     return ClientCredentials(
         token_endpoint=_token_endpoint(read),
@@ -428,7 +428,7 @@ def _private_key_jwt(outer: _Fields) -> PrivateKeyJwt:
     algorithm = key.optional_text("algorithm") or "RS256"
     if algorithm not in _JWT_ALGORITHMS:
         expected = f"one of {', '.join(map(repr, _JWT_ALGORITHMS))}"
-        raise key.wrong("algorithm", told(algorithm, _ALGORITHM), expected)
+        raise key.wrong("algorithm", shown(algorithm, _ALGORITHM), expected)
     return PrivateKeyJwt(
         token_endpoint=_token_endpoint(read, _http_url(outer, "endpoint")),
         client_id=read.text("clientId"),
@@ -470,7 +470,7 @@ def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
         raise ProfileError(f"{expected}; the one found is malformed.") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ProfileError(
-            f"{expected}, such as https://sharing.example.com/delta-sharing; found {told(url, _OTHER_URL)}."
+            f"{expected}, such as https://sharing.example.com/delta-sharing; found {shown(url, _OTHER_URL)}."
         )
     if parts.username is not None or parts.password is not None:
         raise ProfileError(f"{expected} without user name and password in it; credentials are fields of their own.")

@@ -245,7 +245,7 @@ def _asked(
     key: dict[str, str],
     interrupt: Interrupt | None,
 ) -> TableAnswer:
-    """Send ``query``, and again in other words if the server does not know one of them."""
+    """Send ``query``; if the server refuses a newer field, send it again without, or with the field's older name."""
     try:
         return _query(rest, table, query, formats, negotiates, key, interrupt)
     except RequestError as error:
@@ -320,7 +320,7 @@ def _negotiated(
     except (RequestError, ProtocolError):
         if refused.status != NOT_IMPLEMENTED:
             raise refused from None
-    # A server that does not answer in parquet either does not mean the format: something is broken for a while.
+    # If the request for parquet fails too, the format is not the reason: the server has a temporary problem.
     return ask(first, negotiates)
 
 

@@ -32,7 +32,7 @@ from delta_sharing_client.network import (
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
 from delta_sharing_client.protocol.watch import (
-    Watch,
+    RequestLimits,
     library_errors,
     network_failure,
     sending,
@@ -60,17 +60,17 @@ class Session(requests.Session):
         for prefix in ("https://", "http://"):
             self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
 
-    def ask(self, method: str, url: str, watch: Watch, **sent: Any) -> requests.Response:
-        """Send one request within the limits of ``watch``, and return its response, whose body is not read.
+    def ask(self, method: str, url: str, limits: RequestLimits, **sent: Any) -> requests.Response:
+        """Send one request within ``limits``, and return its response, whose body is not read.
 
         ``sent`` are headers, data and auth, as in ``requests``. Redirects are not followed: a redirect could send a
-        secret elsewhere. Raises ``Transient``, ``TransportError`` and ``ProtocolError`` for what the network does,
+        secret elsewhere. Raises ``Transient``, ``TransportError`` and ``ProtocolError`` for failures of the network,
         whatever the status.
         """
-        watch.check()
-        options, within = watch.options, watch.deadline.within
+        limits.check()
+        options, within = limits.options, limits.deadline.within
         try:
-            with sending(watch):
+            with sending(limits):
                 return self.request(
                     method,
                     url,
@@ -83,7 +83,7 @@ class Session(requests.Session):
         except (DeltaSharingError, Transient):
             raise
         except library_errors() as error:
-            failure = network_failure(error, watch.doing, watch.table)
+            failure = network_failure(error, limits.doing, limits.table)
         raise failure  # raised here, because the library's error contains the request with its URL and secret
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
@@ -126,22 +126,22 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 class _Source(io.RawIOBase):
-    """The bytes of one response; a ``Watch`` limits each wait for them."""
+    """The bytes of one response; ``limits`` apply to each wait for them."""
 
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
-        self._raw, self._sock, self._watch = raw, sock, watch
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, limits: RequestLimits) -> None:
+        self._raw, self._sock, self._limits = raw, sock, limits
         self._over = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        return None if self._over else self._watch.read(self._sock, lambda: self._raw.readinto(buffer))
+        return None if self._over else self._limits.read(self._sock, lambda: self._raw.readinto(buffer))
 
     def end(self) -> None:
         """End the response: the connection may now serve another request, which must not be cancelled."""
         self._over = True
-        self._watch.use(None)
+        self._limits.use(None)
 
     def refuse(self) -> None:
         """Do not reuse the connection."""
@@ -204,20 +204,20 @@ class _Lines(io.BufferedReader):
 class _Answer(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
-        self._watch = under_way.watch
-        if self._watch is not None:
-            self.fp: Any = _Lines(_Source(self.fp.detach(), sock, self._watch))
+        self._limits = under_way.limits
+        if self._limits is not None:
+            self.fp: Any = _Lines(_Source(self.fp.detach(), sock, self._limits))
 
     def begin(self) -> None:
         whole = self.fp
-        if self._watch is None:
+        if self._limits is None:
             return super().begin()
         try:
             self.fp = io.BytesIO(whole.head())
             super().begin()
         finally:
             self.fp = whole
-        self._watch.head_is_complete()
+        self._limits.head_is_complete()
         return None
 
 
@@ -271,7 +271,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
         for _ in range(MAX_REDIRECTS + 1):
             if (problem := unfetchable(target, allow_http=False)) is not None:
                 raise ProtocolError(f"{doing} failed: its URL has {problem}.")
-            response, body = exchange("GET", target, Watch(options, deadline, doing, None), limit=limit)
+            response, body = exchange("GET", target, RequestLimits(options, deadline, doing, None), limit=limit)
             location = response.headers.get("Location")
             if response.status_code in REDIRECTS and location is not None:
                 target = redirected(target, location)
@@ -291,10 +291,16 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
 
 
 def exchange(
-    method: str, url: str, watch: Watch, *, limit: int, headers: Mapping[str, str] | None = None, data: Any = None
+    method: str,
+    url: str,
+    limits: RequestLimits,
+    *,
+    limit: int,
+    headers: Mapping[str, str] | None = None,
+    data: Any = None,
 ) -> tuple[requests.Response, bytes]:
     """Send one request on a connection of its own; return the response and its body of at most ``limit`` bytes. Errors
     as in ``Session.ask``."""
     headers = {"Accept-Encoding": ACCEPTED_ENCODINGS, **(headers or {})}
-    with Session() as session, session.ask(method, url, watch, headers=headers, data=data) as response:
-        return response, b"".join(body_chunks(response, watch.doing, limit=limit))
+    with Session() as session, session.ask(method, url, limits, headers=headers, data=data) as response:
+        return response, b"".join(body_chunks(response, limits.doing, limit=limit))

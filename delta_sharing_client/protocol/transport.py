@@ -29,7 +29,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.watch import Interrupt, Watch
+from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import Deadline, Transient, Tries, is_retried, retry_after
 
@@ -240,12 +240,12 @@ class Transport:
         headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
-        watch = Watch(self.options, self.deadline, request.doing, request.table, self._interrupt)
+        limits = RequestLimits(self.options, self.deadline, request.doing, request.table, self._interrupt)
         auth = self._auth if trusted else None
         doing = printable(request.doing)
         try:
             session = self._server.session()
-            response = session.ask(request.method, url, watch, headers=headers, data=request.body, auth=auth)
+            response = session.ask(request.method, url, limits, headers=headers, data=request.body, auth=auth)
         except (DeltaSharingError, Transient) as failure:
             _log.debug("%s: %s (query id %s)", doing, failure, query_id)
             raise

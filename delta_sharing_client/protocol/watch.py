@@ -21,7 +21,7 @@ from delta_sharing_client.retry import Deadline, Transient
 _RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
-class Watch:
+class RequestLimits:
     """Enforces the limits of one REST request; every wait for the bytes of its response goes through it.
 
     ``options``: the headers must be complete ``read_timeout`` after their first byte; for ``min_bytes_per_second`` see
@@ -126,23 +126,23 @@ def shut(sock: Any) -> None:
 
 
 @contextlib.contextmanager
-def sending(watch: Watch) -> Iterator[None]:
-    """Apply ``watch`` to the request that this thread sends in the block."""
-    under_way.watch = watch
+def sending(limits: RequestLimits) -> Iterator[None]:
+    """Apply ``limits`` to the request that this thread sends in the block."""
+    under_way.limits = limits
     try:
         yield
     finally:
-        under_way.watch = None
+        under_way.limits = None
 
 
 class _Sending(threading.local):
     """What applies to the request of a thread."""
 
-    watch: Watch | None = None
+    limits: RequestLimits | None = None
 
     def use(self, sock: socket.socket | None) -> None:
-        if self.watch is not None:
-            self.watch.use(sock)
+        if self.limits is not None:
+            self.limits.use(sock)
 
 
 under_way = _Sending()

@@ -26,7 +26,7 @@ from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
 """A feed of fewer actions is listed by one query. Its rows may as well wait for the last line."""
-# A window has about this many times that; with this many times that it is split.
+# About so many times ``FEW`` actions are in a window, and a window with more than the second is split.
 _WANTED, _MOST = 4, 8
 # The number of windows whose new URLs are kept; the reader is at one or two of them.
 _FRESH = 3

@@ -129,7 +129,7 @@ class FileDecoder:
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = shape.context.predicate
         # The predicate has the same result for every row of the file; it is not evaluated before the first row.
-        self._is_settled = not all(column.name in self._constants for column in shape.context.filters)
+        self._is_evaluated = not all(column.name in self._constants for column in shape.context.filters)
         most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
         self._rows_per_batch = min(shape.context.options.batch_rows, max(most, 1))
 
@@ -167,7 +167,7 @@ class FileDecoder:
             stop = self.layout.end(group)
             batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
             batches = self._raw(file, group, batch_rows, threads)
-            # Behind the last row that is wanted nothing is decoded: those rows may not even be here.
+            # Nothing is decoded after the last wanted row: those rows may not be downloaded.
             while position < stop and (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
                 for first, end in self.layout.stretches(group, position, position + rows):
@@ -200,11 +200,11 @@ class FileDecoder:
         found = predicate_mask(self._predicate, _Columns(self, part).filter_batch())
         return found if part.visible is None else pc.replace_with_mask(part.visible, part.visible, found)
 
-    def _settle(self) -> None:
-        if not self._is_settled:
+    def _evaluate_constant(self) -> None:
+        if not self._is_evaluated:
             [matches] = _which_match(self.shape, [self._constants])
             self._predicate = None if matches else Literal(False)
-            self._is_settled = True
+            self._is_evaluated = True
 
     def _raw(
         self, file: pq.ParquetReader | None, group: int, batch_rows: int, threads: bool
@@ -220,7 +220,7 @@ class FileDecoder:
             yield None, min(rows - start, batch_rows)
 
     def _batch(self, part: _Part) -> pa.RecordBatch | None:
-        self._settle()
+        self._evaluate_constant()
         columns = _Columns(self, part)
         if self._predicate is not None:
             mask = predicate_mask(self._predicate, columns.filter_batch())
@@ -269,7 +269,7 @@ class _Columns:
         context, alignment = self._decoder.shape.context, self._decoder.layout.alignment
         if not alignment.is_as_stored or self._raw is None:
             return self._assemble(context.output, alignment.output, context.output_schema)
-        # To rebuild a batch of a small file from its columns would take a tenth of the time to decode it.
+        # Rebuilding the batch of a small file from its columns would take a tenth of the time of decoding it.
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
                 file.apply(self._raw.column(place))
@@ -299,8 +299,7 @@ class _Columns:
         return self._decoder.constant(column, self._rows)
 
     def _lineage(self, file: FileColumn | None, known: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
-        """Return the values in ``file``, and what is derived from the ``known`` number of the whole file where it has
-        none."""
+        """Return the values in ``file``; where it has none, those derived from the whole file's ``known`` number."""
         written = None if file is None else self._from_file(file)
         if written is not None and not written.null_count:
             return written
@@ -494,7 +493,7 @@ def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Re
 
 
 def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
-    """Return whether the predicate is true for each; for all at once, because of each it takes longer than all else."""
+    """Return whether the predicate is true for each; all at once is much faster than one by one."""
     if shape.context.predicate is None or not each:
         return [True] * len(each)
     once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])

@@ -27,7 +27,7 @@ from delta_sharing_client.read.bounds import RowGroupBounds
 
 _LONG = PrimitiveType("long")
 _CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
-# One value in a whole file; and so is the type of a change in most files.
+# One value in a whole file, like the type of a change in most files.
 _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP))
 # Writers before 1.2.9 omitted a dictionary page's header from a chunk's length; the Parquet reader then reads beyond
 # it.
@@ -194,9 +194,9 @@ class Alignment:
 class Layout:
     """One file of the scan: columns, row groups to read and their positions.
 
-    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted;
-    ``index`` where the page index was read: it returns the pages of the columns, decoded when they are asked for.
-    ``cuts`` are the rows of row groups, counted in them, of which this is the layout; others are for other layouts.
+    ``bounds`` are given if there is a predicate; ``pages`` if not all rows of a row group are wanted; ``index``, if the
+    page index was read, returns the pages of the columns, decoded on demand. ``cuts`` are the rows, counted within
+    their row groups, that this layout covers; other layouts cover the rest.
     """
 
     footer: Footer
@@ -232,7 +232,7 @@ class Layout:
         return [(left, right) for left, right in cut if left < right]
 
     def end(self, group: int) -> int:
-        """Return the row of the file behind the last one of ``group`` that is wanted."""
+        """Return the row of the file after the last wanted one of ``group``."""
         if group in self.pages and self.pages[group].rows:
             return self.row_starts[group] + self.pages[group].rows[-1][1]
         return self.row_starts[group + 1]
@@ -253,7 +253,7 @@ class Layout:
         return ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start))
 
     def compressed_size(self, groups: tuple[int, ...]) -> int:
-        """Return how many bytes of the file ``groups`` need; approximate if the whole file is here."""
+        """Return how many bytes of the file ``groups`` need; approximate if the whole file is downloaded."""
         if self.whole:
             rows = sum(self.rows(group) for group in groups)
             return self.footer.start * rows // max(1, self.row_starts[-1])

@@ -75,9 +75,9 @@ class SkippedPages(NamedTuple):
 
 
 def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[ByteRange]]:
-    """Return the parts of the page index to read for each row group; nothing if it does not pay.
+    """Return the parts of the page index to read for each row group; nothing if that costs more than it saves.
 
-    ``held`` are the bytes that are here already.
+    ``held`` are the bytes that are downloaded already.
     """
     if layout.bounds is None:
         return {}
@@ -146,7 +146,7 @@ def with_index(layout: Layout, group: int, read: Read) -> Layout:
 
 
 def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
-    """Return up to which row of a row group to read from row ``start`` on for about ``size`` bytes.
+    """Return the row of a row group at which a read of about ``size`` bytes from row ``start`` on should end.
 
     The bytes of the first rows include dictionaries. The result is at least the end of a page of each column, and all
     rows where this is not known, or would not save much.
@@ -185,10 +185,10 @@ def cut(layout: Layout, group: int, start: int, stop: int, *, short: bool = Fals
 
 
 def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
-    """Compare the pages of columns that were fetched whole, in what ``groups`` are cut to, with the index.
+    """Compare the pages of columns that were downloaded whole, in the part of ``groups`` that is read, with the index.
 
-    Those of the others are compared as they are put together. Where each part of a row group begins is known from the
-    pages of the parts before it: all of them have to be right. Raises ``PageMismatch`` if they contradict their index.
+    The pages of other columns are compared when the columns are rebuilt. The start of each part of a row group follows
+    from the pages before it, so all of them must be right. Raises ``PageMismatch`` if they contradict their index.
     """
     for group in groups:
         partial = layout.pages[group].chunks if group in layout.pages else {}
@@ -221,7 +221,7 @@ def with_whole_dictionaries(layout: Layout, groups: tuple[int, ...]) -> Layout:
 def group_pages(
     layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages], *, short: bool = False
 ) -> GroupPages:
-    """Return what to read of a row group for ``rows`` if the pages of some columns are ``found``."""
+    """Return what to read of a row group for ``rows``; ``found`` are the pages of columns, where they are known."""
     chunks = {}
     # Chunks that share bytes could be read in place of each other.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
@@ -267,7 +267,7 @@ def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -
 
 
 def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
-    """Return where the pages of a row group are listed, by Parquet column: those with one value, or null, a row."""
+    """Return where the pages of a row group are listed, by Parquet column; of columns without repeated values."""
     if _OLD_WRITER.match(layout.chunks.created_by):
         return {}
     schema = layout.footer.metadata.schema
@@ -314,9 +314,9 @@ def _bytes(read: Read, item: ByteRange) -> bytes:
 
 
 def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: Ratio, held: int) -> tuple[int, ...]:
-    """Return the filter's Parquet columns if it probably pays to read them first, else nothing.
+    """Return the filter's Parquet columns if reading them first probably saves more than it costs, else nothing.
 
-    The file's bytes from ``held`` on are here already.
+    The file's bytes from ``held`` on are downloaded already.
     """
     lineage = (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION)
     if not SHORTCUTS.late_columns or any(column.origin in lineage for column in shape.context.filters):
@@ -327,7 +327,7 @@ def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: 
 
 
 def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool = False) -> Layout:
-    """Return the layout for some of its Parquet columns, or for all others; it is no good for making output of."""
+    """Return the layout for some of its Parquet columns, or for all others; rows of the result cannot be output."""
     kept = tuple(leaf for leaf in layout.leaves if (leaf in leaves) is not others)
     files = [column for column in layout.alignment.filter if column is not None and column.leaves]
     tops = sorted({column.top for column in files})
@@ -336,9 +336,9 @@ def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool 
 
 
 def stretches(matching: list[tuple[int, Any]]) -> Rows:
-    """Return the stretches that hold the matching rows of a row group.
+    """Return the ranges of rows of a row group that contain the matching ones.
 
-    ``matching`` are boolean arrays, each with the row of the group that it begins at, in order.
+    ``matching`` are boolean arrays, each with the row of the group at which it begins, in order.
     """
     found = [start + np.flatnonzero(mask) for start, mask in matching]
     positions = np.concatenate(found) if found else np.empty(0, np.int64)
@@ -358,9 +358,9 @@ def narrow(
     gains: Ratio,
     index_gains: Ratio,
 ) -> tuple[Layout, tuple[int, ...], SkippedPages]:
-    """Return layout and row groups that are left where only ``rows`` may match, and what that leaves out.
+    """Return the layout and the row groups that remain if only ``rows`` may match, and what is skipped.
 
-    The chunks ``first`` stay what they are, as they are here.
+    The chunks ``first``, which are downloaded already, are unchanged.
     """
     planned = dict(layout.pages)
     skipped = SkippedPages()
@@ -369,7 +369,7 @@ def narrow(
         found = layout.index[group]() if rows[group] and group in layout.index else {}
         if found:
             held = layout.pages[group].chunks if group in layout.pages else {}
-            # A stretch may reach over rows that were ruled out before: the filter's pages are not here for them.
+            # A range may include rows that were excluded before, for which the filter's pages were not downloaded.
             wanted = tuple(stretch for start, stop in rows[group] for stretch in layout.within(group, start, stop))
             chunks = group_pages(layout, group, wanted, found).chunks
             planned[group] = GroupPages(
@@ -385,14 +385,14 @@ def narrow(
         skipped = SkippedPages(skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
         if group in layout.index:
-            # That much less is read because the index says where the pages lie.
+            # This is saved because the index states the positions of the pages.
             index_gains.learn(0, before - left)
     kept = tuple(group for group in groups if rows[group])
     return dataclasses.replace(layout, pages=planned), kept, skipped
 
 
 def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
-    """Return how many pages of a row group are read, of the chunks whose pages are ``found``."""
+    """Return how many pages of a row group are read, in the chunks whose pages are ``found``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
     return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())
 
@@ -410,10 +410,10 @@ class IndexedColumn(NamedTuple):
 def matching_rows(
     predicate: Expression, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]
 ) -> Rows:
-    """Return the stretches of rows of a row group, counted in it, that may hold a row for which ``predicate`` is true.
+    """Return the ranges of rows, counted within a row group, that may have a row for which ``predicate`` is true.
 
-    ``columns`` are those of the predicate's Parquet columns that have an index; of the others the bounds of the whole
-    row group count.
+    ``columns`` are the predicate's Parquet columns with an index; for others the bounds of the whole row group are
+    used.
     """
     may_match = compile_skipping(predicate)
     statistics = _Stretch(bounds, group, columns)
@@ -431,9 +431,9 @@ def matching_rows(
 
 
 class _Stretch:
-    """``predicates.skipping.Statistics`` of the rows around ``row`` that lie in one page of each column.
+    """``predicates.skipping.Statistics`` of the rows around ``row`` that are in one page of each column.
 
-    Null counts are those of the page or row group, which hold more rows: only "none" and "all" count.
+    Null counts are those of the page or row group, which have more rows: only "none" and "all" are used.
     """
 
     def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:

@@ -1,4 +1,4 @@
-"""Deletion vectors of a read: one request for all that lie close together in one file."""
+"""Deletion vectors of a read: one request for those that are close together in one file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 
-# Vectors are small against the latency of a request: gaps between them are read along, up to this many bytes in all.
+# Vectors are small compared with the latency of a request, so the gaps between them are downloaded too, up to this many
+# bytes in total.
 _GAP = 4 * 1024 * 1024
 
 
 class Vectors:
-    """Fetches and decodes deletion vectors: those of the files that are noted when the first one is wanted together,
-    each of their bytes once.
+    """Downloads and decodes deletion vectors: those noted by the time the first one is needed together, each byte once.
 
     Bytes are dropped when the last vector in them was decoded. ``note`` may be called on any thread, ``get`` on the
     loop.
@@ -34,12 +34,12 @@ class Vectors:
         self._reader = reader
         self._cache = cache
         self._lock = threading.Lock()
-        # By the file that holds them: what is noted, and what was begun and is still wanted.
+        # By file: the noted vectors, and the downloads that have started and are still needed.
         self._noted: dict[str, list[ByteRange]] = {}
         self._spans: dict[str, list[_Span]] = {}
 
     def note(self, task: FileTask) -> None:
-        """Take note that the vectors of ``task`` will be wanted, so that they are fetched along with others."""
+        """Note that the vectors of ``task`` will be needed, so that they are downloaded together with others."""
         for ref in (task.without, task.only):
             if ref is not None and ref.descriptor.storage_type == "p":
                 wanted = _range(ref, task, self._table)
@@ -85,12 +85,12 @@ class Vectors:
             raise
 
     def _span(self, place: str, wanted: ByteRange) -> _Span:
-        """Return the bytes that hold ``wanted``: those begun already, or else those of all that is noted by now."""
+        """Return the download that contains ``wanted``: one that has started, or a new one for all noted vectors."""
         found = _covering(self._spans.get(place, ()), wanted)
         if found is None:
             noted = self._noted.pop(place, [])
             if wanted not in noted:
-                noted.append(wanted)  # of a task that is begun anew
+                noted.append(wanted)  # its task was started again
             made = [_Span(item) for item in coalesce(noted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
             for item in noted:
                 next(span for span in made if span.covers(item)).users += 1
@@ -108,7 +108,7 @@ class Vectors:
 
     async def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> pa.Buffer:
         url = ref.descriptor.path_or_inline_dv
-        # Before anything of its data file: without the vector no row of that is known to be wanted.
+        # Before its data file: only the vector shows which rows are needed.
         file = RemoteFile(
             self._reader,
             key=ref.key,

@@ -53,7 +53,7 @@ def works(session: SparkSession) -> bool:
         try:
             _check(session)
             _checked[session] = True
-        except Exception as error:  # whatever it is, reads work without push-down
+        except Exception as error:  # whatever the reason, reads work without push-down
             _checked[session] = False
             _LOG.warning(
                 "Spark reads shared tables without push-down, so 'where' and 'select' skip nothing; the arguments "
@@ -115,7 +115,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
         if session is None or not _is_classic(session):
             own = launch_gateway()  # type: ignore[no-untyped-call]
         jvm: Any = session.sparkContext._jvm if own is None and session is not None else own.jvm
-    except Exception as error:  # PySpark has no one class for it
+    except Exception as error:  # PySpark has several classes for it
         raise UsageError(
             f"The jar cannot be compiled here, because Java or Spark's jars are missing ({type(error).__name__}). "
             "Write it where Spark is installed, and give its path."
@@ -195,7 +195,7 @@ def _folder() -> str:
 def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
     if not name.isidentifier():
-        raise UsageError(f"The name '{name}' is none of a catalog. Use letters, digits and underscores.")
+        raise UsageError(f"'{name}' is not a name for a catalog. Use letters, digits and underscores.")
     named = profile_setting(session) if profile is None else profile
     given = credentials_of(SharingClient(named).rest.profile)
     if given is None:
@@ -207,7 +207,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
         raise UsageError("A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach.")
     if not works(session):
         raise UsageError(
-            "A catalog needs a session of PySpark 4.0 or newer in which push-down works, and this one is none; the log "
+            "A catalog needs a session of PySpark 4.0 or newer in which push-down works, and this one is not; the log "
             "says why. Load the tables one by one with load_as_spark."
         )
     session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
@@ -230,7 +230,7 @@ def _check(session: SparkSession) -> None:
         frame = reader.schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check")
     found = frame.where(self_check.CONDITION).selectExpr("id", "s.y").union(frame.selectExpr("count(*)", "0")).collect()
     if sorted(map(tuple, found)) != [(4, 0), (4, 4)]:
-        raise ValueError(f"A query of which the rows are known gives {found}.")
+        raise ValueError(f"A query with known rows returned {found}.")
 
 
 def register(session: SparkSession) -> None:

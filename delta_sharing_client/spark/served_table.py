@@ -127,8 +127,8 @@ def user_agent(operation: Operation, caller: str | None) -> str:
 
 
 def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
-    """Answer the catalog of ``PushDown.java`` with a schema: for the option ``tell``, the names below the option
-    ``namespace``, or the columns of ``table``, with the version in an additional last field.
+    """Return the answer for the catalog of ``PushDown.java`` as a schema: for the option ``tell``, the names below the
+    option ``namespace``, or the columns of ``table``, with the version in an additional last field.
 
     A schema that Spark infers costs a Python worker, and no job. Errors are returned in the schema too, because Spark
     would wrap an error of a Python worker.

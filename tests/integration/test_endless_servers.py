@@ -31,7 +31,7 @@ from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol import watch
-from delta_sharing_client.protocol.watch import Watch
+from delta_sharing_client.protocol.watch import RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
 from delta_sharing_client.run import loop
 
@@ -273,7 +273,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def read(watch: Watch, clock: Clock, count: int, seconds: float) -> None:
+def read(watch: RequestLimits, clock: Clock, count: int, seconds: float) -> None:
     def wait() -> int:
         clock.now += seconds
         return count
@@ -282,7 +282,7 @@ def read(watch: Watch, clock: Clock, count: int, seconds: float) -> None:
 
 
 def test_only_waiting_counts_as_slow(clock: Clock) -> None:
-    watch = Watch(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
+    watch = RequestLimits(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(100):
         read(watch, clock, 50, 0.1)
@@ -292,7 +292,7 @@ def test_only_waiting_counts_as_slow(clock: Clock) -> None:
 
 
 def test_the_throughput_is_taken_over_the_whole_window(clock: Clock) -> None:
-    watch = Watch(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
+    watch = RequestLimits(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(5):
         read(watch, clock, 6000, 59)
@@ -304,7 +304,7 @@ def test_the_throughput_is_taken_over_the_whole_window(clock: Clock) -> None:
 
 
 def test_a_first_byte_may_take_as_long_as_the_timeout_allows(clock: Clock) -> None:
-    watch = Watch(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
+    watch = RequestLimits(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
     read(watch, clock, 10, 59)
     read(watch, clock, 10, 59)
     with pytest.raises(Transient, match="the head of the response is not complete after 60 s"):
@@ -312,7 +312,7 @@ def test_a_first_byte_may_take_as_long_as_the_timeout_allows(clock: Clock) -> No
 
 
 def test_zero_and_none_are_no_limit(clock: Clock) -> None:
-    watch = Watch(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
+    watch = RequestLimits(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(1000):
         read(watch, clock, 1, 59)

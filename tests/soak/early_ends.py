@@ -35,7 +35,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.outputs.streams import hear_interrupts
+from delta_sharing_client.outputs.streams import end_on_interrupt
 from tests.soak import listing
 from tests.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back
 
@@ -498,7 +498,7 @@ def _write_tables(folder: Path, chance: random.Random) -> Path:
 
 def _warm_up(clients: dict[str, ds.SharingClient]) -> None:
     """Start what stays: Arrow's threads, imports, the connections for REST, what hears Ctrl-C for engines."""
-    hear_interrupts()
+    end_on_interrupt()
     for client in clients.values():
         client.list_shares()
     for table in ("few", "many"):

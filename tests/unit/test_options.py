@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import delta_sharing_client as ds
@@ -17,5 +20,40 @@ def test_a_choice_may_be_given_by_its_name() -> None:
 
 @pytest.mark.parametrize("name", ["access_mode", "file_id_hash", "variant_as"])
 def test_a_choice_that_does_not_exist_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"'directory' is not a valid \w+"):
+    with pytest.raises(ds.UsageError, match=rf"'{name}' must be one of '.*', found 'directory'\."):
         ds.ReadOptions(**{name: "directory"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        # Before, this one waited for ever.
+        ({"max_concurrent_requests": 0}, "'max_concurrent_requests' must be an integer of 1 or more, found 0."),
+        ({"max_bytes_in_flight": 1.5}, "'max_bytes_in_flight' must be an integer of 1 or more, found 1.5."),
+        ({"batch_rows": "1000"}, "'batch_rows' must be an integer of 1 or more, found '1000'."),
+        ({"max_attempts": 0}, "'max_attempts' must be an integer of 1 or more, found 0."),
+        ({"cache_bytes": -1}, "'cache_bytes' must be an integer of 0 or more, found -1."),
+        ({"connect_timeout": None}, "'connect_timeout' must be a number above 0, found None."),
+        ({"read_timeout": -1}, "'read_timeout' must be a number above 0, found -1."),
+        ({"total_timeout": "5"}, "'total_timeout' must be a number above 0, or None, found '5'."),
+        ({"max_retry_seconds": float("nan")}, "'max_retry_seconds' must be a number of 0 or more, found nan."),
+        ({"min_bytes_per_second": -3}, "'min_bytes_per_second' must be a number of 0 or more, found -3."),
+        ({"headers": "X-Key: secret"}, "'headers' must be a mapping of names to values, found str."),
+    ],
+)
+def test_a_value_out_of_range_is_refused_where_it_is_given(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ds.UsageError) as refused:
+        ds.ReadOptions(**options)
+
+    assert str(refused.value) == message
+
+
+def test_numbers_of_numpy_and_no_limits_are_taken() -> None:
+    options = ds.ReadOptions(max_attempts=np.int64(3), read_timeout=np.float64(2), total_timeout=None, cache_bytes=0)
+
+    assert options.max_attempts == 3
+
+
+def test_options_of_another_type_are_refused() -> None:
+    with pytest.raises(ds.UsageError, match=r"'options' must be ReadOptions\(\.\.\.\), found dict\."):
+        ds.SharingClient({}, options={"max_attempts": 1})  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_a_profile_that_does_not_tell_when_its_token_expires_is_said_to(
     serve_demo: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check"]) == 0
-    assert re.search(r"^tokenExpires +not told by the profile$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^tokenExpires +not stated in the profile$", capsys.readouterr().out, re.MULTILINE)
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tokenExpires"] is None
 

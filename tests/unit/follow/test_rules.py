@@ -227,7 +227,7 @@ class Outage:
 @pytest.mark.parametrize("error", [TransportError("down"), RequestError("down", status=503)])
 def test_outage_shorter_than_the_patience_is_outlasted_and_a_longer_one_is_not(error: DeltaSharingError) -> None:
     server = Outage(error, range(10, 250))
-    clock = VersionClock(server, 30, lambda: server.now, patience=300)
+    clock = VersionClock(server, 30, lambda: server.now, max_outage=300)
     assert clock.latest() == 5
     for now in range(1, 250):
         server.now = now
@@ -247,12 +247,12 @@ def test_outage_shorter_than_the_patience_is_outlasted_and_a_longer_one_is_not(e
 
 
 @pytest.mark.parametrize(
-    ("patience", "error"),
+    ("max_outage", "error"),
     [(0, TransportError("down")), (300, RequestError("no such table", status=404)), (300, AuthError("no"))],
 )
-def test_what_will_not_pass_or_is_not_waited_for_is_raised(patience: float, error: DeltaSharingError) -> None:
+def test_what_will_not_pass_or_is_not_waited_for_is_raised(max_outage: float, error: DeltaSharingError) -> None:
     server = Outage(error, range(10, 250))
-    clock = VersionClock(server, 30, lambda: server.now, patience=patience)
+    clock = VersionClock(server, 30, lambda: server.now, max_outage=max_outage)
     assert clock.latest() == 5
     server.now = 40
     with pytest.raises(type(error)):

@@ -456,7 +456,7 @@ def test_server_that_is_silent_for_a_while_is_waited_for(
     table.insert(rows_of([5]))
     with caplog.at_level(logging.WARNING):
         assert content(next(steps)) == [(5, "insert", 6)]
-    assert "The server does not answer" in caplog.text
+    assert "The server does not respond" in caplog.text
 
 
 # === What is asked ===

@@ -94,7 +94,7 @@ def test_bad_arguments_end_with_one_sentence(arguments: list[str], words: str) -
     result = RUNNER.invoke(app, arguments)
     assert result.exit_code == 2
     assert words in result.output
-    assert re.fullmatch(r"(building .*\n)?error: .*\n", result.output)
+    assert re.fullmatch(r"(building .*\n)?serve: .*\n", result.output)
 
 
 def test_a_port_in_use_is_refused_in_a_sentence(tables: Path) -> None:
@@ -133,5 +133,5 @@ def test_ctrl_c_while_the_tables_are_built_leaves_nothing_behind(
     monkeypatch.setattr("mock_server.demo.build", interrupted)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = RUNNER.invoke(app, ["--demo"])
-    assert (result.exit_code, result.output.splitlines()[-1]) == (130, "interrupted")
+    assert (result.exit_code, result.output.splitlines()[-1]) == (130, "serve: interrupted")
     assert list(tmp_path.iterdir()) == []

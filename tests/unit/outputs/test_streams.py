@@ -81,7 +81,7 @@ of_a_session.__module__ = "pyspark.core.context"
 @pytest.mark.parametrize("handler", [signal.default_int_handler, of_a_session])
 def test_ctrl_c_ends_what_the_main_thread_waits_for(handler: Any) -> None:
     signal.signal(signal.SIGINT, handler)
-    streams.hear_interrupts()
+    streams.end_on_interrupt()
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
         # A thread of an engine: Python has not started it, as far as it knows.
@@ -104,7 +104,7 @@ def _alien(call: Callable[[], Any]) -> Any:
 
 
 def test_ctrl_c_ends_the_beginning_of_a_read_too() -> None:
-    streams.hear_interrupts()
+    streams.end_on_interrupt()
     begins, over = threading.Event(), threading.Event()
 
     def begin() -> Rows:
@@ -128,7 +128,7 @@ def test_an_error_at_the_beginning_comes_as_it_is() -> None:
 
 
 def test_what_another_thread_of_the_program_reads_goes_on() -> None:
-    streams.hear_interrupts()
+    streams.end_on_interrupt()
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: list(RowStream(lambda: rows)))
@@ -143,7 +143,7 @@ def test_what_another_thread_of_the_program_reads_goes_on() -> None:
 
 
 def test_a_program_with_a_handler_of_its_own_decides_itself() -> None:
-    streams.hear_interrupts()
+    streams.end_on_interrupt()
     stream, heard = RowStream(lambda: Rows(9)), []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
     try:
@@ -160,13 +160,13 @@ def test_who_listens_already_keeps_listening() -> None:
     with mine, other:
         mine.setblocking(False)
         signal.set_wakeup_fd(mine.fileno())
-        streams.hear_interrupts()
+        streams.end_on_interrupt()
         assert signal.set_wakeup_fd(-1) == mine.fileno()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_process_hears_nothing_of_its_parents() -> None:
-    streams.hear_interrupts()
+def test_a_forked_process_gets_nothing_of_its_parents() -> None:
+    streams.end_on_interrupt()
     stream = RowStream(lambda: Rows(9))
     child = os.fork()
     if child == 0:

@@ -281,7 +281,7 @@ def test_explain_says_what_is_read_and_skipped_and_shows_no_url(make_table: Make
     assert "share.schema.t, version 3" in text
     assert "files to read: 1 of 2" in text
     assert "files skipped: 1, as partition values cannot match" in text
-    assert "read for the filter only: a" in text
+    assert "columns for the filter only: a" in text
     assert "columns from partition values: p" in text
     assert "limit: 5 rows" in text
     assert "rows in these files: 2" in text

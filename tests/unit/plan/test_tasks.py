@@ -199,9 +199,9 @@ def test_explain_of_little_says_little() -> None:
     assert explain(plan(task(1234), task(0, 5))).splitlines() == [
         "Scan of share.schema.t, version 7",
         "  columns from the files: a, b",
-        "  access: by URL",
         "  columns from partition values: p",
-        "  files to read: 2 of 2, 1.2 kB; by their types the columns take about 100% of it",
+        "  access: by URL",
+        "  files to read: 2 of 2, 1.2 kB; the columns take about 100% of that, judged by their types",
         "  rows in these files: 9",
     ]
 
@@ -215,12 +215,13 @@ def test_explain_of_much_says_it_all() -> None:
     )  # fmt: skip
     assert explain(found).splitlines() == [
         "Scan of share.schema.t, version 7",
-        "  columns from the files: b, a; read for the filter only: a",
+        "  columns from the files: b, a",
+        "  columns for the filter only: a",
         "  access: by URL",
         "  filter: a > 1",
         "  limit: 3 rows",
-        "  files to read: 2 of 8 or more listed (50 in the table), 2.0 GB; by their types the columns take about 100% "
-        "of it",
+        "  files to read: 2 of 8 or more listed (50 in the table), 2.0 GB; the columns take about 100% of that, "
+        "judged by their types",
         "  files skipped: 1, as partition values cannot match",
         "  files skipped: 2, as statistics rule out a match",
         "  files skipped: 3, as the files before hold enough rows for the limit",
@@ -258,7 +259,7 @@ def test_explain_counts_rows_where_those_of_every_file_are_known() -> None:
 
 def test_explain_of_no_file_counts_no_rows() -> None:
     text = explain(plan(request=ScanRequest(columns=(), filter=col("a") > 1)))
-    assert "columns from the files: a; read for the filter only: a" in text
+    assert "columns from the files: a\n  columns for the filter only: a\n" in text
     assert "files to read: 0 of 0, 0 bytes" in text
     assert "rows in" not in text
     assert "row groups" not in text

@@ -21,7 +21,7 @@ from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.watch import Interrupt, Watch
+from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
 from tests.unit.raw_server import SOON, Raw, pause
 
@@ -197,7 +197,7 @@ def test_a_request_of_its_own_is_not_redirected_and_not_read_at_once(monkeypatch
         sessions.exchange(
             "POST",
             "https://h/",
-            Watch(options, Deadline(None), "Asking", None),
+            RequestLimits(options, Deadline(None), "Asking", None),
             limit=9,
             headers={"X": "y"},
             data={"a": "b"},
@@ -211,7 +211,7 @@ def test_a_request_of_its_own_is_not_redirected_and_not_read_at_once(monkeypatch
 
 def source(data: bytes, sock: socket.socket | None = None, interrupt: Interrupt | None = None) -> sessions._Source:
     """What a response reads, without a connection."""
-    watch = Watch(ReadOptions(), Deadline(None), "Reading", None, interrupt)
+    watch = RequestLimits(ReadOptions(), Deadline(None), "Reading", None, interrupt)
     return sessions._Source(io.BytesIO(data), sock or object(), watch)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ import pytest
 from delta_sharing_client.errors import TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import watch
-from delta_sharing_client.protocol.watch import Interrupt, Watch
+from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.retry import Transient
 
 # In this folder a fixture stands for it.
@@ -113,7 +113,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def watching(clock: Clock, **options: Any) -> Any:
-    found = Watch(ReadOptions(read_timeout=20, **options), clock, "Listing", "s.d.t")  # type: ignore[arg-type]
+    found = RequestLimits(ReadOptions(read_timeout=20, **options), clock, "Listing", "s.d.t")  # type: ignore[arg-type]
     return found, lambda seconds, count=10: found.read(clock, clock.taking(seconds, count))  # type: ignore[arg-type]
 
 
