@@ -1,6 +1,6 @@
 """Measures later reads: each contender is one process that continues to run; the order is random.
 
-    python -m benchmarks.turns [--repeats N] [--line loopback|50ms|tls] [--tables LIST] [--output frame|arrow]
+    python -m benchmarks.turns [--repeats N] [--line loopback|tls|20ms|50ms|200ms] [--tables LIST] [--output KIND]
 
 The cases of ``python -m benchmarks`` measure first reads, each in a new process; this measures the reads after the
 first. ``plain`` lists the files, downloads each with one request of aiohttp, decodes them in two threads, and does
@@ -28,7 +28,11 @@ from typing import Any
 
 # Number of files, rows per file.
 TABLES = {"16x12MB": (16, 100_000), "64x1.2MB": (64, 10_000), "400x250kB": (400, 2_000)}
-LINES: dict[str, dict[str, Any]] = {"loopback": {}, "50ms": {"latency": 0.05}, "tls": {"tls": True}}
+LINES: dict[str, dict[str, Any]] = {
+    "loopback": {},
+    "tls": {"tls": True},
+    **{f"{each}ms": {"latency": each / 1000} for each in (20, 50, 200)},
+}
 CONTENDERS = ("ours", "plain", "polars")
 Read = Callable[[dict[str, str], str, bool], int]
 

@@ -2,14 +2,16 @@
 
 ::
 
-    DeltaSharingError ├── UsageError (ValueError)       the caller: a bad argument, option, name, filter or column ├──
-    ProfileError                  the recipient: the profile file is missing, malformed or expired ├── AuthError
-    the recipient or the provider: credentials were refused ├── RequestError                  the provider: the server
-    responded with an error status │   └── NotFoundError             ... because the share, schema, table or version
-    does not exist ├── TransportError                the network: no complete response arrived within the retry limits
-    ├── ProtocolError                 the server: its response violates the Delta Sharing protocol ├──
-    UnsupportedFeatureError       us: the table needs a feature that this client does not support └── DataError
-    the data: bytes, checksums, lengths or types are wrong
+    DeltaSharingError
+    ├── UsageError (ValueError)       the caller: a bad argument, option, name, filter or column
+    ├── ProfileError                  the recipient: the profile file is missing, malformed or expired
+    ├── AuthError                     the recipient or the provider: credentials were refused
+    ├── RequestError                  the provider: the server responded with an error status
+    │   └── NotFoundError             ... because the share, schema, table or version does not exist
+    ├── TransportError                the network: no complete response arrived within the retry limits
+    ├── ProtocolError                 the server: its response violates the Delta Sharing protocol
+    ├── UnsupportedFeatureError       us: the table needs a feature that this client does not support
+    └── DataError                     the data: bytes, checksums, lengths or types are wrong
         └── SchemaChangeError         ... a schema changed in a way that one read cannot span
 
     IncompleteReadWarning (UserWarning)   a read may not return the whole table

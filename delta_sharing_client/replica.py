@@ -68,7 +68,7 @@ from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.read.file import together
+from delta_sharing_client.read.file import gather
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.progress import progress_bar
@@ -460,7 +460,7 @@ class Copies:
             vectors = Vectors(self._context.table, self._context.reader(self._report))
             for task in tasks:
                 vectors.note(task)
-            return await together(
+            return await gather(
                 [vectors.get(task.without, task, number) for number, task in enumerate(tasks) if task.without]
             )
 
@@ -481,7 +481,7 @@ class Copies:
                     digests[number] = await self._copy(file, target, parts)
                 self._report.add(files=1)
 
-        await together([copy_next() for _ in range(min(self._most, len(missing)))])
+        await gather([copy_next() for _ in range(min(self._most, len(missing)))])
         return digests
 
     async def _copy(self, file: RemoteFile, target: Path, parts: asyncio.Semaphore) -> str:

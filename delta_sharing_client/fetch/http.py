@@ -39,7 +39,7 @@ from delta_sharing_client.redact import MASK, printable, scrub
 from delta_sharing_client.retry import Deadline
 
 # The proxy arguments of a request, and its headers for the proxy.
-_Way = tuple[dict[str, Any], dict[str, str]]
+_ProxyArguments = tuple[dict[str, Any], dict[str, str]]
 
 _DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
@@ -53,19 +53,19 @@ _REASON_BYTES = 4096
 _REASON_SHOWN = 300
 # It may be a part of a signature.
 _LONG_WORD = re.compile(r"[\w+/=%-]{40,}")
-# ``_Patience`` enforces the limits, because each of aiohttp's costs several timers per request.
+# ``_RequestTimer`` enforces the limits, because each of aiohttp's costs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
 # Names of units are case-insensitive (RFC 9110, 14.1).
 _CONTENT_RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII | re.IGNORECASE)
 
 
-class _Patience:
+class _RequestTimer:
     """Ends a request that waits too long for one thing: to connect, for the headers, for the next bytes.
 
     One timer is enough for all of them: when it fires, it checks the current wait and continues.
     """
 
-    __slots__ = ("_deadline", "_due", "_loop", "_timeout", "_timer", "is_connecting", "is_receiving")
+    __slots__ = ("_deadline", "_due", "_handle", "_loop", "_timeout", "is_connecting", "is_receiving")
 
     def __init__(self, timeout: asyncio.Timeout, deadline: Deadline) -> None:
         self.is_connecting, self.is_receiving = True, False
@@ -73,15 +73,15 @@ class _Patience:
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         self._due = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._handle: asyncio.TimerHandle | None = None
 
-    def begin(self, seconds: float) -> None:
+    def restart(self, seconds: float) -> None:
         """Start a new wait with this limit."""
         self._due = self._loop.time() + self._deadline.within(seconds)
-        if self._timer is None or self._due < self._timer.when():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(self._due, self._look)
+        if self._handle is None or self._due < self._handle.when():
+            if self._handle is not None:
+                self._handle.cancel()
+            self._handle = self._loop.call_at(self._due, self._check)
 
     async def __aenter__(self) -> None:
         assert self._timeout is not None
@@ -89,30 +89,30 @@ class _Patience:
 
     async def __aexit__(self, *exc: Any) -> None:
         # The connection keeps the request's context, and so does the timer; neither must keep the task.
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.cancel()
         timeout, self._timeout = self._timeout, None
         assert timeout is not None
         await timeout.__aexit__(*exc)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._due > self._loop.time():
-            self._timer = self._loop.call_at(self._due, self._look)
+            self._handle = self._loop.call_at(self._due, self._check)
         elif self._timeout is not None:
-            self._timer = None
+            self._handle = None
             self._timeout.reschedule(self._loop.time())
 
 
 class _HttpBody:
-    def __init__(self, answer: aiohttp.ClientResponse, span: Span, http: Http, patience: _Patience) -> None:
+    def __init__(self, answer: aiohttp.ClientResponse, span: Span, http: Http, timer: _RequestTimer) -> None:
         etag = answer.headers.get("ETag", "")
         self.span = span
         self.version = Version(
             etag if etag.startswith('"') else "", answer.headers.get("Last-Modified", ""), span.total
         )
         self._content = answer.content
-        self._patience = patience
+        self._timer = timer
         self._seconds = http.options.read_timeout
         self._throughput = Throughput(http.options, _DOING, http.table)
 
@@ -122,7 +122,7 @@ class _HttpBody:
             return data
         began = time.monotonic()
         # aiohttp's own limit does not cover endless trailers, which are not part of the body.
-        self._patience.begin(self._seconds)
+        self._timer.restart(self._seconds)
         data = await self._content.readany()
         self._throughput.note(len(data), time.monotonic() - began)
         return data
@@ -137,7 +137,7 @@ class Http:
     table: str
     network: Network = dataclasses.field(init=False)
     # Finding the proxy reads the whole environment, so it is done once per host.
-    _proxies: dict[str, _Way] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _proxies: dict[str, _ProxyArguments] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.of(self.options))
@@ -154,11 +154,11 @@ class Http:
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=request.file_id)
             deadline.check(_DOING, self.table)
             # It alone refers to the timeout, and that to the task: an error's frames must not.
-            patience = _Patience(asyncio.timeout(None), deadline)
+            timer = _RequestTimer(asyncio.timeout(None), deadline)
             try:
-                location = await self._exchange(request, take, patience)
+                location = await self._exchange(request, take, timer)
             except LIBRARY_ERRORS as error:
-                failure = translated(error, _DOING, self.table, url=url, receiving=patience.is_receiving)
+                failure = translated(error, _DOING, self.table, url=url, receiving=timer.is_receiving)
             else:
                 if location is None:
                     return
@@ -170,50 +170,50 @@ class Http:
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
 
     async def _exchange(
-        self, request: DataRequest, take: Callable[[Body], Awaitable[None]], patience: _Patience
+        self, request: DataRequest, take: Callable[[Body], Awaitable[None]], timer: _RequestTimer
     ) -> str | None:
         """Have ``take`` read the response; return the target of a redirect instead, if it is one."""
-        _current.set((patience, 2 * self.options.read_timeout))
+        _current.set((timer, 2 * self.options.read_timeout))
         try:
-            async with patience:
-                patience.begin(self.options.connect_timeout)
+            async with timer:
+                timer.restart(self.options.connect_timeout)
                 answer = await self.send(request.url, _headers(request.wanted, request.version))
                 try:
                     location = answer.headers.get("Location")
                     if answer.status in REDIRECTS and location is not None:
                         return location
-                    patience.is_receiving = True
+                    timer.is_receiving = True
                     if answer.status not in (200, 206):
                         raise Refused(answer.status, answer.headers.get("Retry-After"), await _reason(answer))
-                    await take(_HttpBody(answer, _span(answer, request.wanted), self, patience))
+                    await take(_HttpBody(answer, _span(answer, request.wanted), self, timer))
                     return None
                 finally:
                     # Read to its end, it has returned its connection; otherwise this drops the connection.
                     answer.close()
         except TimeoutError:
-            if patience.is_connecting:
+            if timer.is_connecting:
                 raise aiohttp.ConnectionTimeoutError from None
             raise
 
     async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
         """Return the response to one request, with its headers."""
-        way, login = self._proxy(url)
+        arguments, login = self._proxy(url)
         return await _session().get(
             yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
             headers=headers | login,
             allow_redirects=False,
             timeout=_NO_LIMIT,
             ssl=self.network.tls() if url[:6].lower() == "https:" else True,
-            **way,
+            **arguments,
         )
 
-    def _proxy(self, url: str) -> _Way:
+    def _proxy(self, url: str) -> _ProxyArguments:
         """Return the proxy arguments for ``url``, and the headers for the proxy."""
         scheme, _, rest = url.partition("://")
         origin = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
         found = self._proxies.get(origin)
         if found is None:
-            found = self._proxies[origin] = _by_way_of(self.network.proxy_for(url), scheme.lower())
+            found = self._proxies[origin] = _proxy_arguments(self.network.proxy_for(url), scheme.lower())
         return found
 
 
@@ -228,7 +228,7 @@ def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file
         raise ProtocolError(f"Expected an https URL of a data file, found {problem}.", table=table, file_id=file_id)
 
 
-def _by_way_of(proxy: str | None, scheme: str) -> _Way:
+def _proxy_arguments(proxy: str | None, scheme: str) -> _ProxyArguments:
     if proxy is None:
         return {}, {}
     parts = urlsplit(proxy)
@@ -310,8 +310,8 @@ def _user_agent() -> str:
 
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-# For the request being sent: its ``_Patience``, and the seconds for its headers.
-_current: contextvars.ContextVar[tuple[_Patience, float]] = contextvars.ContextVar("current")
+# For the request being sent: its ``_RequestTimer``, and the seconds for its headers.
+_current: contextvars.ContextVar[tuple[_RequestTimer, float]] = contextvars.ContextVar("current")
 
 
 class _Response(aiohttp.ClientResponse):
@@ -321,9 +321,9 @@ class _Response(aiohttp.ClientResponse):
         protocol = connection.protocol
         if protocol is None or protocol.should_close:
             raise aiohttp.ServerDisconnectedError
-        patience, seconds = _current.get()
-        patience.is_connecting = False
-        patience.begin(seconds)
+        timer, seconds = _current.get()
+        timer.is_connecting = False
+        timer.restart(seconds)
         return await super().start(connection)
 
 
@@ -333,7 +333,7 @@ def _session() -> aiohttp.ClientSession:
     found = _sessions.get(running)
     if found is None:
         found = _sessions[running] = aiohttp.ClientSession(
-            # ``flight.Flight`` limits the number of requests.
+            # ``source.RequestLimiter`` limits the number of requests.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=_socket),
             response_class=_Response,
             auto_decompress=False,

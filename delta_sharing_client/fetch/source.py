@@ -145,12 +145,12 @@ class Reader:
     http: FileStore
     urls: UrlSource | None
     report: ScanReport
-    flight: Flight = dataclasses.field(init=False)
+    limiter: RequestLimiter = dataclasses.field(init=False)
     deadline: Deadline = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         # The read starts when this object is created.
-        object.__setattr__(self, "flight", Flight(self.http.options.max_concurrent_requests))
+        object.__setattr__(self, "limiter", RequestLimiter(self.http.options.max_concurrent_requests))
         object.__setattr__(self, "deadline", Deadline(self.http.options.total_timeout))
 
 
@@ -321,14 +321,14 @@ class _Transfer:
     async def asked(self, url: str) -> Refused | None:
         """Send one request for the missing bytes, in its turn."""
         reader = self.file.reader
-        async with reader.flight(self.file.order) as seat:
+        async with reader.limiter(self.file.order) as slot:
             reader.report.add(requests=1)
             request = DataRequest(url, self.missing(), self.file.file_id, reader.deadline, self.file.version)
             try:
                 await reader.http.get(request, self.take)
             except Refused as refused:
                 if refused.status in _TOO_MANY:
-                    seat.refused()
+                    slot.refused()
                 return refused
         return None
 
@@ -420,14 +420,14 @@ class _TailTransfer(_Transfer):
         await self.receive(body, skip=start - body.span.start)
 
 
-# === The number of requests in flight ===
+# === The number of concurrent requests ===
 
 
 Order = tuple[int, ...]
 """Where something stands among the rows of the read: file number first."""
 
 
-class Flight:
+class RequestLimiter:
     """At most ``most`` requests at a time, lowest order first; for one event loop.
 
     The number is halved when the server refuses requests (429, 503), and grows by one after each successful round.
@@ -437,69 +437,69 @@ class Flight:
         self._most = max(1, most)
         self.limit = self._most
         """How many requests may be in flight now."""
-        self._flying = 0
-        self._well = 0
+        self._active = 0
+        self._succeeded = 0
         self._generation = 0
         self._waiting: list[tuple[Order, int, asyncio.Future[None]]] = []
         self._tie = itertools.count()
 
-    def __call__(self, order: Order) -> Seat:
-        """Return a slot for a request: ``async with flight(order) as seat``."""
-        return Seat(self, order)
+    def __call__(self, order: Order) -> RequestSlot:
+        """Return a slot for a request: ``async with limiter(order) as slot``."""
+        return RequestSlot(self, order)
 
     def _serve(self) -> None:
-        while self._waiting and (self._flying < self.limit or self._waiting[0][2].done()):
+        while self._waiting and (self._active < self.limit or self._waiting[0][2].done()):
             *_, future = heapq.heappop(self._waiting)
             if not future.done():
-                self._flying += 1
+                self._active += 1
                 future.set_result(None)
 
 
-class Seat:
+class RequestSlot:
     """The slot of one request."""
 
-    __slots__ = ("_flight", "_generation", "_order")
+    __slots__ = ("_generation", "_limiter", "_order")
 
-    def __init__(self, flight: Flight, order: Order) -> None:
-        self._flight = flight
+    def __init__(self, limiter: RequestLimiter, order: Order) -> None:
+        self._limiter = limiter
         self._order = order
         self._generation = -1
 
     def refused(self) -> None:
         """Record that the server refused the request because there are too many."""
-        flight = self._flight
+        limiter = self._limiter
         # Concurrent requests are refused together, and count as one refusal.
-        if self._generation == flight._generation:
-            flight._generation += 1
-            flight.limit, flight._well = max(1, min(flight.limit, flight._flying) // 2), 0
+        if self._generation == limiter._generation:
+            limiter._generation += 1
+            limiter.limit, limiter._succeeded = max(1, min(limiter.limit, limiter._active) // 2), 0
         self._generation = -1
 
-    async def __aenter__(self) -> Seat:
-        flight = self._flight
-        if flight._flying >= flight.limit or flight._waiting:
+    async def __aenter__(self) -> RequestSlot:
+        limiter = self._limiter
+        if limiter._active >= limiter.limit or limiter._waiting:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(flight._waiting, (self._order, next(flight._tie), future))
-            flight._serve()
+            heapq.heappush(limiter._waiting, (self._order, next(limiter._tie), future))
+            limiter._serve()
             try:
                 await future
             except asyncio.CancelledError:
                 if future.done() and not future.cancelled():
-                    self._leave()
+                    self._free()
                 raise
         else:
-            flight._flying += 1
-        self._generation = flight._generation
+            limiter._active += 1
+        self._generation = limiter._generation
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        flight = self._flight
+        limiter = self._limiter
         # The success of a request from before a refusal says nothing about the lower limit.
-        if kind is None and flight.limit < flight._most and self._generation == flight._generation:
-            flight._well += 1
-            if flight._well >= flight.limit:
-                flight.limit, flight._well = flight.limit + 1, 0
-        self._leave()
+        if kind is None and limiter.limit < limiter._most and self._generation == limiter._generation:
+            limiter._succeeded += 1
+            if limiter._succeeded >= limiter.limit:
+                limiter.limit, limiter._succeeded = limiter.limit + 1, 0
+        self._free()
 
-    def _leave(self) -> None:
-        self._flight._flying -= 1
-        self._flight._serve()
+    def _free(self) -> None:
+        self._limiter._active -= 1
+        self._limiter._serve()

@@ -41,6 +41,8 @@ _CONVERSION_THREADS = 2
 # Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
 _FEW_ROWS = 8192
 _TOGETHER = 65_536
+# Bytes of a column above which its memory comes from the system.
+_LARGE = 16 * 1024 * 1024
 
 
 def to_pandas(
@@ -253,14 +255,24 @@ class _Filled(FrameColumn):
     """Writes rows into memory for the expected number of rows, and extends it if there are more."""
 
     def __init__(self, rows: int, dtype: npt.DTypeLike) -> None:
-        self._values: npt.NDArray[Any] = np.empty(rows, dtype)
+        self._values: npt.NDArray[Any] = _empty(rows, dtype)
         self._length = 0
 
     def _resize(self, rows: int) -> None:
         kept = min(rows, self._length)
-        values = np.empty(rows, self._values.dtype)
+        values = _empty(rows, self._values.dtype)
         values[:kept] = self._values[:kept]
         self._values = values
+
+
+def _empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array of unset values. Arrow keeps the memory of earlier reads, which the system need not clear again;
+    NumPy has large arrays in huge pages, which the system clears faster."""
+    wanted = np.dtype(dtype)
+    size = rows * wanted.itemsize
+    if wanted.hasobject or not 0 < size <= _LARGE:
+        return np.empty(rows, wanted)
+    return np.frombuffer(pa.allocate_buffer(size), wanted)
 
 
 class _Placed(_Filled):

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError
@@ -240,7 +241,7 @@ class _FileRead:
         if refs == (None, None):
             return
         get = self._s.vectors.get
-        found = iter(await together([get(ref, self._task, self._number) for ref in refs if ref is not None]))
+        found = iter(await gather([get(ref, self._task, self._number) for ref in refs if ref is not None]))
         without, only = (None if ref is None else next(found) for ref in refs)
         self._selection = Selection(without, only)
 
@@ -260,7 +261,7 @@ class _FileRead:
         grant = await self._s.budget.acquire((self._number, 0), size + self._s.ratio.expected(size))
         try:
             if self._task.has_vector:
-                _, blocks = await together([self._select(), self._fetch([ByteRange(0, size)])])
+                _, blocks = await gather([self._select(), self._fetch([ByteRange(0, size)])])
             else:
                 blocks = await self._fetch([ByteRange(0, size)])
             data = blocks[0].data if blocks else pa.py_buffer(b"")
@@ -296,7 +297,7 @@ class _FileRead:
     # === Footer first, then the needed parts of the row groups ===
 
     async def _read_parts(self, rows: Sink, needs_file: bool) -> None:
-        _, tail = await together([self._select(), self._footer()])
+        _, tail = await gather([self._select(), self._footer()])
         footer = parse_footer(tail, self._file.size)
         self._selection.check(footer.metadata.num_rows)
         if not needs_file:
@@ -528,7 +529,7 @@ class _FileRead:
         """Return one block per range, from the cache or the network."""
         if len(ranges) == 1:
             return [await self._block(ranges[0])]
-        return await together([self._block(item) for item in ranges])
+        return await gather([self._block(item) for item in ranges])
 
     async def _fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
         """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
@@ -552,14 +553,14 @@ class _FileRead:
         file, cache = self._file, self._s.cache
         if cache is not None and (held := await self._cached(cache, item)) is not None:
             return held
-        buffer = pa.allocate_buffer(item.length)
+        buffer = _memory(item.length)
         view = memoryview(buffer).cast("B")
         with self._s.report.stage("fetch"):
             parts = split(item, self._s.part)
             if len(parts) == 1:
                 await file.fetch(item, view)
             else:
-                await together(
+                await gather(
                     [file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts]
                 )
         block = Block(item.start, buffer)
@@ -607,6 +608,12 @@ class _FileRead:
             return next(rest, None)
 
 
+def _memory(length: int) -> pa.Buffer:
+    """Return unset memory. For a small file Arrow's own is slower: a call of Arrow lets other threads run, and the loop
+    waits until they have paused."""
+    return pa.py_buffer(np.empty(length, np.uint8)) if length <= _SMALL else pa.allocate_buffer(length)
+
+
 def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> _Decoded:
     """Return all of ``found`` if that is no more, and otherwise the first of it."""
     batches: list[pa.RecordBatch] = []
@@ -621,7 +628,7 @@ def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> 
     return _Decoded(batches, size, None)
 
 
-async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def gather(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:

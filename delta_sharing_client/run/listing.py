@@ -40,7 +40,7 @@ class Listing:
         """What ended the listing before its end, if anything has."""
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news = asyncio.Event()
-        self._ring: Callable[[], None] | None = None
+        self._wake: Callable[[], None] | None = None
         self.files = len(tasks)
         """How many files were listed so far."""
         self.bytes = sum(task.size for task in tasks if task.size > 0)
@@ -63,16 +63,16 @@ class Listing:
             return
         loop, stream, self._is_started = asyncio.get_running_loop(), self._stream, True
 
-        def ring() -> None:
+        def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._news.set)
 
-        self._ring = ring
+        self._wake = wake
         threading.Thread(
             target=self._follow, args=(stream, note, report), name="delta-sharing-listing", daemon=True
         ).start()
 
-    async def settled(self, seconds: float) -> None:
+    async def wait_for_size(self, seconds: float) -> None:
         """Wait until the number of files is known to be small or large, but not longer than ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -102,7 +102,7 @@ class Listing:
         self._make_room_if_low()
         return taken
 
-    def hurry(self) -> None:
+    def widen(self) -> None:
         """Allow the listing to go further ahead, because the first rows have arrived."""
         if self._most == _MANY:
             self._most = _AHEAD if self._limit is None else _AHEAD_OF_LIMIT
@@ -136,7 +136,7 @@ class Listing:
 
     def _follow(self, stream: ScanStream, note: Callable[[FileTask], None], report: ScanReport) -> None:
         began, paused = time.perf_counter(), 0.0
-        assert self._ring is not None
+        assert self._wake is not None
         try:
             with contextlib.closing(stream):
                 for task in stream.files:
@@ -151,7 +151,7 @@ class Listing:
             report.add(files_skipped=stream.skipped().files)
             report.spend("plan", time.perf_counter() - began - paused)
             self._is_over = True
-            self._ring()
+            self._wake()
 
     def _add(self, task: FileTask, note: Callable[[FileTask], None]) -> None:
         if task.has_vector:
@@ -161,8 +161,8 @@ class Listing:
         self._listed.append(task)
         # The waiter has cleared the event and checked once more since.
         if not self._news.is_set():
-            assert self._ring is not None
-            self._ring()
+            assert self._wake is not None
+            self._wake()
 
     def _wait_for_room(self) -> float:
         """Wait until half of the files are taken; return the seconds that took."""

@@ -27,7 +27,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
-from delta_sharing_client.read.file import together
+from delta_sharing_client.read.file import gather
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, execute
 
@@ -128,7 +128,7 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
     Large files are split at their row groups, which needs their footers; no part is empty. A plan with a limit is one
     part, because only one part can count to it. ``plan_id`` identifies the plan in any process.
     """
-    context = _travelling(plan.context, plan_id)
+    context = _sendable(plan.context, plan_id)
     if plan.limit is not None:
         return [Partition(context, plan.tasks, plan.limit, plan.bytes)] if plan.tasks and plan.limit else []
     return [
@@ -139,15 +139,15 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
 
 def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> list[Partition]:
     """Return ``tasks`` in at most ``count`` parts, and no more than ``MOST_PARTS``; files are not split."""
-    travelling = _travelling(context, None)
+    sendable = _sendable(context, None)
     found = []
     for share in equal_shares([chunk.cost for chunk in tasks.chunks], min(count, MOST_PARTS)):
         part = PackedTasks(tuple(tasks.chunks[number] for number in share))
-        found.append(Partition(travelling, part, size=part.bytes))
+        found.append(Partition(sendable, part, size=part.bytes))
     return found
 
 
-def _travelling(context: ScanContext, plan_id: str | None) -> ScanContext:
+def _sendable(context: ScanContext, plan_id: str | None) -> ScanContext:
     urls = None if context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, context.urls)
     # Progress is shown here, and a callback may not be picklable.
     options = dataclasses.replace(context.options, progress=False)
@@ -231,7 +231,7 @@ async def _group_sizes(
             return [], None
         return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
 
-    return dict(zip(tasks, await together([sizes(task) for task in tasks.values()]), strict=True))
+    return dict(zip(tasks, await gather([sizes(task) for task in tasks.values()]), strict=True))
 
 
 class SharedUrls:

@@ -29,13 +29,13 @@ Draw = Callable[[State, threading.Event], None]
 """Draws until the event is set."""
 
 # Seconds: shorter reads show nothing; the interval of updates; how long a reason for waiting is shown.
-_PATIENCE = 2.0
-_EVERY = 0.2
-_TOLD = 2.0
+_DELAY = 2.0
+_UPDATE_SECONDS = 0.2
+_REASON_SECONDS = 2.0
 # A rate over fewer seconds says nothing.
 _LEAST_SECONDS = 0.1
 # Seconds between two lines in a log.
-_EVERY_LINE = 10.0
+_LINE_SECONDS = 10.0
 
 
 def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanwhile]:
@@ -45,9 +45,9 @@ def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanw
     error is a terminal or the program is a notebook; a function is called with a ``Progress`` instead.
     """
     if callable(wanted):
-        return [lambda: Bar(title, report, draw=functools.partial(_told_to, wanted), patience=0.0).close]
-    if wanted or (wanted is None and _someone_watches()):
-        return [lambda: Bar(title, report, patience=0.0 if wanted else _PATIENCE).close]
+        return [lambda: Bar(title, report, draw=functools.partial(_on_callback, wanted), delay=0.0).close]
+    if wanted or (wanted is None and _is_watched()):
+        return [lambda: Bar(title, report, delay=0.0 if wanted else _DELAY).close]
     return []
 
 
@@ -63,22 +63,20 @@ def progress_bar(title: str, wanted: Wanted, report: ScanReport) -> Iterator[Non
 
 
 class Bar:
-    """Draws ``report.progress`` on its own thread, after ``patience`` seconds and until it is closed.
+    """Draws ``report.progress`` on its own thread, after ``delay`` seconds and until it is closed.
 
     Closing it removes the bar. Reasons for retries are shown as well (``ScanReport.on_wait``).
     """
 
-    def __init__(
-        self, title: str, report: ScanReport, *, draw: Draw | None = None, patience: float = _PATIENCE
-    ) -> None:
+    def __init__(self, title: str, report: ScanReport, *, draw: Draw | None = None, delay: float = _DELAY) -> None:
         self._title = printable(title)
         self._report = report
-        self._patience = patience
+        self._delay = delay
         self._draw = draw
-        self._reason, self._told = "", 0.0
+        self._reason, self._reason_time = "", 0.0
         self._closed = threading.Event()
         # A callback of the user is still called.
-        self._heard = report.on_wait
+        self._own_callback = report.on_wait
         report.on_wait = self._waiting
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
@@ -86,22 +84,22 @@ class Bar:
     def close(self) -> None:
         """End it, from any thread, and remove the bar."""
         self._closed.set()
-        self._report.on_wait = self._heard
+        self._report.on_wait = self._own_callback
         self._thread.join(1.0)
 
     def _waiting(self, reason: str) -> None:
-        self._reason, self._told = printable(reason), time.monotonic()
-        if self._heard is not None:
-            self._heard(reason)
+        self._reason, self._reason_time = printable(reason), time.monotonic()
+        if self._own_callback is not None:
+            self._own_callback(reason)
 
     def _state(self) -> tuple[str, Progress | None]:
-        reason = self._reason if time.monotonic() - self._told < _TOLD + _pause(self._reason) else ""
+        reason = self._reason if time.monotonic() - self._reason_time < _REASON_SECONDS + _pause(self._reason) else ""
         return f"{self._title}: {reason}" if reason else self._title, self._report.progress
 
     def _run(self) -> None:
         try:
-            if not self._closed.wait(self._patience):
-                draw = self._draw or _way_to_draw()
+            if not self._closed.wait(self._delay):
+                draw = self._draw or _choose_drawing()
                 draw(self._state, self._closed)
         except Exception:
             # A problem with the display must not fail the read.
@@ -128,7 +126,7 @@ def on_a_bar(state: State, closed: threading.Event, console: Console | None = No
             if progress is not None:
                 bar.update(task, completed=progress.bytes_fetched, total=progress.bytes_expected)
             bar.refresh()
-            if closed.wait(_EVERY):
+            if closed.wait(_UPDATE_SECONDS):
                 return
 
 
@@ -157,7 +155,7 @@ def on_one_line(state: State, closed: threading.Event, out: TextIO | None = None
         longest = max(longest, len(line))
         stream.write(f"\r{line:<{longest}}")
         stream.flush()
-        if closed.wait(_EVERY):
+        if closed.wait(_UPDATE_SECONDS):
             stream.write(f"\r{'':<{longest}}\r")
             stream.flush()
             return
@@ -167,16 +165,16 @@ def on_lines(state: State, closed: threading.Event) -> None:
     """Write a line on standard error from time to time, and one at the end: for a log."""
     began, is_over = time.monotonic(), False
     while not is_over:
-        is_over = closed.wait(_EVERY_LINE)
+        is_over = closed.wait(_LINE_SECONDS)
         sys.stderr.write(one_line(*state(), time.monotonic() - began) + "\n")
         sys.stderr.flush()
 
 
-def _told_to(call: Callable[[Progress], object], state: State, closed: threading.Event) -> None:
+def _on_callback(call: Callable[[Progress], object], state: State, closed: threading.Event) -> None:
     """Call a function: a few times per second, and once at the end."""
     is_over = False
     while not is_over:
-        is_over = closed.wait(_EVERY)
+        is_over = closed.wait(_UPDATE_SECONDS)
         if (progress := state()[1]) is not None:
             call(progress)
 
@@ -194,14 +192,14 @@ def one_line(title: str, progress: Progress | None, seconds: float) -> str:
     return f"{found}, {rate / 1e6:,.1f} MB/s{left}"
 
 
-def _way_to_draw() -> Draw:
+def _choose_drawing() -> Draw:
     if _in_notebook():
         # Without ipywidgets rich warns and draws nothing.
         return on_one_line if importlib.util.find_spec("ipywidgets") is None else on_a_bar
     return on_a_bar if _is_terminal() else on_lines
 
 
-def _someone_watches() -> bool:
+def _is_watched() -> bool:
     # A notebook's kernel has no terminal, but can draw.
     return _in_notebook() or _is_terminal()
 

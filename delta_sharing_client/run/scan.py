@@ -34,7 +34,7 @@ _PART = 16 * _MB
 _SMALL_PART = 4 * _MB
 _FEW_FILES = 4
 # Seconds to wait for the listing to show whether a table has few files.
-_PATIENCE = 0.05
+_LISTING_SECONDS = 0.05
 # The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
 _MOST_AHEAD = 8
 # Items that the consumer has not taken. Few have many bytes (``Budget``), but rows of constant files are in no budget.
@@ -218,7 +218,7 @@ class ScanRun:
         vectors = Vectors(context.table, reader, cache)
         self._listing.start(vectors.note, report)
         # A table with few files is read differently, and a listing is usually fast.
-        await self._listing.settled(_PATIENCE)
+        await self._listing.wait_for_size(_LISTING_SECONDS)
         files = self._listing.files if self._listing.is_whole else 1 << 30
         shape = Shape(context)
         listing = self._listing
@@ -297,7 +297,7 @@ class ScanRun:
         self._untaken += 1
         if self._left is not None:
             item = item._replace(batches=self._within_limit(item.batches))
-        self._listing.hurry()
+        self._listing.widen()
         if item.ends:
             self._files_ahead = min(2 * self._files_ahead, 2 * self._most)
         # Together with what else this step of the loop finishes: each time, the consumer's thread is woken.

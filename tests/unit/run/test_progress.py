@@ -73,7 +73,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Make standard error a terminal, from here on: pytest puts its own there for each test; return what it shows."""
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(module, "_EVERY", 0.02)
+    monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.02)
     return out
 
 
@@ -92,9 +92,9 @@ def test_a_quick_read_shows_nothing_of_its_own_accord(table: Table, monkeypatch:
 
 def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal(monkeypatch)
-    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    monkeypatch.setattr(module, "_DELAY", 0.1)
     seen: list[Progress] = []
-    monkeypatch.setattr(module, "on_a_bar", lambda state, closed: module._told_to(seen.append, state, closed))
+    monkeypatch.setattr(module, "on_a_bar", lambda state, closed: module._on_callback(seen.append, state, closed))
     table.storage.faults["part-0.parquet"] = [slow]
     plan, report = table.plan(options=fast_options()), ScanReport()
     batches = watched(report, execute(plan, report), title="reading t", wanted=None)
@@ -125,7 +125,7 @@ def drawing() -> list[threading.Thread]:
 def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(module, "_DELAY", 0.0)
     read(table, wanted)
     assert out.getvalue() == ""
 
@@ -133,7 +133,7 @@ def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPa
 def test_in_a_log_lines_are_written_where_they_are_wanted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(module, "_EVERY_LINE", 0.05)
+    monkeypatch.setattr(module, "_LINE_SECONDS", 0.05)
     table.storage.faults["part-0.parquet"] = [slow]
     read(table, True)
     *first, last = out.getvalue().splitlines()
@@ -143,7 +143,7 @@ def test_in_a_log_lines_are_written_where_they_are_wanted(table: Table, monkeypa
 
 
 def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_EVERY", 0.01)
+    monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.01)
     for part in range(4):
         table.storage.faults[f"part-{part}.parquet"] = [slow]
     seen: list[Progress] = []
@@ -197,7 +197,7 @@ def test_the_bar_ends_when_the_read_is_given_up(table: Table, monkeypatch: pytes
 
 
 def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_EVERY", 0.01)
+    monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.01)
     plan, report = table.plan(), ScanReport()
     seen: list[Progress] = []
     with progress_bar("copying it", seen.append, report):
@@ -212,7 +212,7 @@ def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: p
 def test_it_says_why_nothing_moves(table: Table, monkeypatch: pytest.MonkeyPatch, on_terminal: bool) -> None:
     drawn = terminal(monkeypatch)
     if not on_terminal:
-        monkeypatch.setattr(module, "_way_to_draw", lambda: on_one_line)
+        monkeypatch.setattr(module, "_choose_drawing", lambda: on_one_line)
     monkeypatch.setattr(module, "on_a_bar", lambda state, closed: on_a_bar(state, closed, wide(drawn)))
     table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "2"})]
     read(table, True, max_concurrent_requests=1)
@@ -226,7 +226,7 @@ def wide(out: Terminal) -> Console:
 def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
     heard: list[str] = []
     report = ScanReport(on_wait=heard.append)
-    bar = Bar("t", report, draw=lambda state, closed: None, patience=0.0)
+    bar = Bar("t", report, draw=lambda state, closed: None, delay=0.0)
     report.tell("busy")
     bar.close()
     report.tell("later")
@@ -236,7 +236,7 @@ def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
 def test_what_a_server_says_does_not_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = terminal(monkeypatch)
     report = ScanReport()
-    bar = Bar("t\x1b[2J", report, patience=0.0)
+    bar = Bar("t\x1b[2J", report, delay=0.0)
     report.tell("gone\x1b[31m\u202e. Trying again in 2 s.")
     while "gone" not in drawn.getvalue():
         time.sleep(0.01)
@@ -248,10 +248,10 @@ def test_what_a_server_says_does_not_drive_the_terminal(monkeypatch: pytest.Monk
 def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
     monkeypatch.setitem(sys.modules, "IPython", notebook)
-    assert module._someone_watches()
+    assert module._is_watched()
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else found(name))
-    assert module._way_to_draw() is on_one_line
+    assert module._choose_drawing() is on_one_line
     out, closed = io.StringIO(), threading.Event()
     closed.set()
     on_one_line(lambda: ("t", Progress(0, 2, 0, 8_000_000, 0, 1_500_000, 4_000_000)), closed, out)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from delta_sharing_client.fetch.source import Flight
+from delta_sharing_client.fetch.source import RequestLimiter
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -21,10 +21,10 @@ async def settle() -> None:
 
 def test_no_more_fly_than_may_and_the_lowest_order_goes_first() -> None:
     async def work() -> None:
-        flight, began, go = Flight(2), [], asyncio.Event()
+        limiter, began, go = RequestLimiter(2), [], asyncio.Event()
 
         async def request(order: tuple[int, int]) -> None:
-            async with flight(order):
+            async with limiter(order):
                 began.append(order)
                 await go.wait()
 
@@ -40,10 +40,10 @@ def test_no_more_fly_than_may_and_the_lowest_order_goes_first() -> None:
 
 def test_one_that_is_cancelled_while_it_waits_or_flies_gives_its_place_back() -> None:
     async def work() -> None:
-        flight, began, go = Flight(1), [], asyncio.Event()
+        limiter, began, go = RequestLimiter(1), [], asyncio.Event()
 
         async def request(name: int) -> None:
-            async with flight((name, 0)):
+            async with limiter((name, 0)):
                 began.append(name)
                 await go.wait()
 
@@ -62,13 +62,13 @@ def test_one_that_is_cancelled_while_it_waits_or_flies_gives_its_place_back() ->
 
 def test_one_that_is_cancelled_as_its_turn_comes_gives_its_place_back() -> None:
     async def work() -> None:
-        flight, began = Flight(1), []
+        limiter, began = RequestLimiter(1), []
 
         async def request(name: int) -> None:
-            async with flight((name, 0)):
+            async with limiter((name, 0)):
                 began.append(name)
 
-        first = flight((0, 0))
+        first = limiter((0, 0))
         await first.__aenter__()
         tasks = [asyncio.create_task(request(name)) for name in (1, 2)]
         await settle()
@@ -82,38 +82,38 @@ def test_one_that_is_cancelled_as_its_turn_comes_gives_its_place_back() -> None:
     run(work())
 
 
-def test_requests_that_are_refused_together_halve_the_flight_once() -> None:
+def test_requests_that_are_refused_together_halve_the_limit_once() -> None:
     async def work() -> None:
-        flight = Flight(16)
+        limiter = RequestLimiter(16)
 
         async def refused(order: int) -> None:
-            async with flight((order, 0)) as seat:
+            async with limiter((order, 0)) as slot:
                 await asyncio.sleep(0)
-                seat.refused()
+                slot.refused()
 
         await asyncio.gather(*(refused(order) for order in range(16)))
-        assert flight.limit == 8
+        assert limiter.limit == 8
         await refused(0)
-        assert flight.limit == 1  # one flew, and was one too many
+        assert limiter.limit == 1  # one was sent, and was one too many
         await refused(0)
-        assert flight.limit == 1
+        assert limiter.limit == 1
 
     run(work())
 
 
 def test_each_round_that_goes_well_lets_one_more_fly() -> None:
     async def work() -> None:
-        flight = Flight(4)
-        seats = [flight((number, 0)) for number in range(4)]
-        for seat in seats:
-            await seat.__aenter__()
-        seats[0].refused()
-        for seat in seats:
-            await seat.__aexit__(RuntimeError, RuntimeError(), None)
+        limiter = RequestLimiter(4)
+        slots = [limiter((number, 0)) for number in range(4)]
+        for slot in slots:
+            await slot.__aenter__()
+        slots[0].refused()
+        for slot in slots:
+            await slot.__aexit__(RuntimeError, RuntimeError(), None)
         limits = []
         for _ in range(2 + 3 + 10):
-            async with flight((0, 0)):
-                limits.append(flight.limit)
+            async with limiter((0, 0)):
+                limits.append(limiter.limit)
         assert limits == [2, 2, 3, 3, 3, *10 * [4]]
 
     run(work())
@@ -121,19 +121,19 @@ def test_each_round_that_goes_well_lets_one_more_fly() -> None:
 
 def test_more_wait_than_fly_after_a_refusal_until_there_is_room() -> None:
     async def work() -> None:
-        flight, flying, most = Flight(8), 0, []
+        limiter, active, most = RequestLimiter(8), 0, []
         go = asyncio.Event()
 
         async def request(order: int) -> None:
-            nonlocal flying
-            async with flight((order, 0)) as seat:
-                flying += 1
-                most.append(flying)
+            nonlocal active
+            async with limiter((order, 0)) as slot:
+                active += 1
+                most.append(active)
                 await go.wait()
                 if order == 0:
-                    seat.refused()
+                    slot.refused()
                 await asyncio.sleep(0)
-                flying -= 1
+                active -= 1
 
         tasks = [asyncio.create_task(request(order)) for order in range(40)]
         await settle()
@@ -143,6 +143,6 @@ def test_more_wait_than_fly_after_a_refusal_until_there_is_room() -> None:
         await asyncio.gather(*tasks)
         assert len(most) == 32
         # As many as fly after the refusal, and one more after each round of so many.
-        assert all(flying <= 4 + number // 4 for number, flying in enumerate(most))
+        assert all(active <= 4 + number // 4 for number, active in enumerate(most))
 
     run(work())
