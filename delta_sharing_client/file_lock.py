@@ -55,11 +55,13 @@ class FileLock:
         if not try_lock(descriptor):
             os.close(descriptor)
             raise UsageError(self._taken)
-        self._descriptor = descriptor
+        self._descriptor, self._process = descriptor, os.getpid()
         return self
 
     def __exit__(self, *exc: object) -> None:
         try:
-            _unlock(self._descriptor)
+            # A forked child that leaves the block has the same open file, and does not end the lock of its parent.
+            if self._process == os.getpid():
+                _unlock(self._descriptor)
         finally:
             os.close(self._descriptor)

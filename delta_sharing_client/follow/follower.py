@@ -261,6 +261,7 @@ class Follower:
         if start.in_snapshot:
             window = self._snapshot_at(start.version, end.response_format)
             self._check_place(window, start)
+            self._check_place(window, end)
             yield Selected(window, tuple(self._selected(window.versions[0], start.position, end.position)))
             current = start.at(Position(start.version + 1), in_snapshot=False)
         last = end.version if end.place != BASE else end.version - 1

@@ -7,7 +7,7 @@ offset is complete, its keys have a fixed order, and equal positions have equal 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from delta_sharing_client.follow.request import Words
 from delta_sharing_client.options import ResponseFormat
 
 SOURCE_VERSION = 1
+_Version = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,10 +41,10 @@ class Offset(_Stored, frozen=True, kw_only=True, rename="camel"):
     """
 
     table_id: str
-    version: int = msgspec.field(name="tableVersion")
-    place: int = msgspec.field(name="index")
+    version: _Version = msgspec.field(name="tableVersion")
+    place: Annotated[int, msgspec.Meta(ge=BASE)] = msgspec.field(name="index")
     in_snapshot: bool = msgspec.field(name="isStartingVersion")
-    first_version: int
+    first_version: _Version
     from_snapshot: bool
     change_feed: bool
     response_format: ResponseFormat
@@ -89,7 +90,7 @@ def parse_offset(value: object, words: Words) -> AnyOffset:
         return BEGINNING
     try:
         return msgspec.convert(value, Offset)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise UsageError(
             f"The offset in the {words.place} was not written by this package ({error}), for example by the JVM "
             f"connector; {words.anew}."

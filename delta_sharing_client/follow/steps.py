@@ -225,7 +225,8 @@ def follow(
             "A table is followed by URL alone, and 'access_mode' is 'dir': leave that out, or read the table's changes "
             "with changes()."
         )
-    return Follow(rest, request, options, Path(os.path.abspath(cursor)), trigger == AVAILABLE_NOW)
+    # Every name of a file leads to the same lock.
+    return Follow(rest, request, options, Path(os.path.realpath(cursor)), trigger == AVAILABLE_NOW)
 
 
 @dataclasses.dataclass(eq=False, repr=False)

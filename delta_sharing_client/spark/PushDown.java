@@ -352,6 +352,8 @@ class Python {
 class SharedTable implements Table, SupportsRead {
   static final int KEPT_PLANS = 8;
   static final long KEPT_BYTES = 64L << 20;
+  static final String[] ADDING = {"readChangeFeed", "readChangeData", "rowLineage"};
+  static final String[] FOUND_BY = {"path", "versionasof", "timestampasof", "loadedversion"};
 
   final StructType schema;
   final Map options;
@@ -378,9 +380,29 @@ class SharedTable implements Table, SupportsRead {
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    HashMap all = new HashMap(options);
-    all.putAll(given.asCaseSensitiveMap());
-    return new SharedScanBuilder(this, new CaseInsensitiveStringMap(all));
+    return new SharedScanBuilder(this, with(given));
+  }
+
+  /**
+   * Return the options of this table with those of a query. A catalog finds a table before it knows the options of the
+   * query, so these cannot say any more which table and version that is, and which columns it has.
+   */
+  CaseInsensitiveStringMap with(CaseInsensitiveStringMap given) {
+    CaseInsensitiveStringMap own = new CaseInsensitiveStringMap(options);
+    for (int i = 0; i < ADDING.length; i++) {
+      if (given.getBoolean(ADDING[i], false) && !own.getBoolean(ADDING[i], false)) {
+        throw new IllegalArgumentException("Option '" + ADDING[i] + "' adds columns, and the columns of a table of a "
+            + "catalog are known before the option is: use format(\"deltaSharing\") with it and the path of the table.");
+      }
+    }
+    HashMap all = new HashMap(own); // in lower case, as are those given
+    all.putAll(given);
+    for (int i = 0; i < FOUND_BY.length; i++) {
+      if (own.containsKey(FOUND_BY[i])) {
+        all.put(FOUND_BY[i], own.get(FOUND_BY[i]));
+      }
+    }
+    return new CaseInsensitiveStringMap(all);
   }
 
   /** Return a scan of the Python source, which is its alone: Spark keeps what a source was asked on the source. */
@@ -418,10 +440,9 @@ class PlainTable extends SharedTable {
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    HashMap all = new HashMap(options);
-    all.putAll(given.asCaseSensitiveMap());
+    CaseInsensitiveStringMap all = with(given);
     SupportsRead table = (SupportsRead) Python.source().getTable(schema, new Transform[0], all);
-    return table.newScanBuilder(new CaseInsensitiveStringMap(all));
+    return table.newScanBuilder(all);
   }
 }
 

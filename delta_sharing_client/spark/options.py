@@ -282,7 +282,7 @@ def credentials_of(profile: Profile) -> dict[str, str | None] | None:
 
 _Name = Union[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]]
 _Names = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
-_AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
+_AMOUNT = re.compile(r"(\d{1,19})\s*([a-z]*)")
 _BYTES = {"": 1, "b": 1}
 _BYTES |= {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
 _SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
@@ -332,7 +332,7 @@ def _parse_starting_version(name: str, value: str) -> Start:
 def _parse_amount(name: str, value: str, units: Mapping[str, int], least: int, expected: str) -> int:
     match = _AMOUNT.fullmatch(value.strip().lower())
     found = int(match[1]) * units[match[2]] if match and match[2] in units else -1
-    if found < least:
+    if not least <= found < 2**63:
         raise _invalid(name, value, expected)
     return found
 
@@ -599,7 +599,7 @@ def _profile_fields(inline: Mapping[str, str]) -> dict[str, object]:
         raise UsageError("Options 'type' and 'shareCredentialsType' differ; set only one of them.")
     kind = next(iter(kinds), None)
     number = inline.get("shareCredentialsVersion", "1" if kind in (None, "bearer_token") else "2")
-    fields["shareCredentialsVersion"] = int(number) if number.isdigit() else number
+    fields["shareCredentialsVersion"] = int(number) if re.fullmatch(r"\d{1,9}", number) else number
     if kind is not None or fields["shareCredentialsVersion"] == 2:
         fields["type"] = kind or "bearer_token"
     if "expirationTime" in inline:

@@ -78,6 +78,20 @@ def test_time_travel(spark: Any, shared: Any) -> None:
         assert tuple(counted) == (number, number)
 
 
+def test_options_of_a_query_change_neither_version_nor_columns(spark: Any, shared: Any) -> None:
+    name, zone = "shared.demo.shop.orders", "Asia/Tokyo"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert spark.read.option("timestampAsOf", "2020-09-13 21:29:00").table(name).count() == 4
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    # Rows of the feed without the column that says which of them are deleted would look like the table's.
+    feed = spark.read.option("readChangeFeed", "true").option("startingVersion", "0").table(name)
+    with pytest.raises(Exception, match="Option 'readChangeFeed' adds columns"):
+        feed.collect()
+
+
 @pytest.mark.parametrize(
     ("sql", "sentence"),
     [

@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import ProfileError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.spark.options import SETTINGS, ChangeColumns, OnChange, SparkOptions, names, of_settings
 
@@ -130,6 +130,13 @@ def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], ki
     assert TOKEN not in repr(options)
 
 
+@pytest.mark.parametrize("version", ["²", "9" * 5000, "1.0", "-1"])
+def test_a_version_of_a_profile_that_is_no_number_is_refused(version: str) -> None:
+    given = {"path": "a.b.c", "endpoint": "https://e", "bearerToken": TOKEN}
+    with pytest.raises(ProfileError, match="expected 1 or 2"):
+        SparkOptions.parse({**given, "shareCredentialsVersion": version})
+
+
 def test_two_types_of_a_profile_are_refused() -> None:
     given = {"path": "a.b.c", "endpoint": "https://e", "bearerToken": TOKEN, "type": "basic"}
     with pytest.raises(UsageError, match="'type' and 'shareCredentialsType' differ"):
@@ -147,6 +154,9 @@ def test_two_types_of_a_profile_are_refused() -> None:
         ("maxBytesPerTrigger", "2mg", "must be a size configuration such as '10g'"),
         ("maxBytesPerTrigger", "1.5g", "must be a size configuration such as '10g'"),
         ("maxBytesPerTrigger", "-5b", "must be a size configuration such as '10g'"),
+        ("maxBytesPerTrigger", "8192p", "must be a size configuration such as '10g'"),
+        ("maxPartitionBytes", "9" * 5000, "must be a size configuration such as '10g'"),
+        ("readTimeout", "1" + "0" * 400, "must be a number of seconds such as '30s'"),
         ("ignoreDeletes", "1", "must be 'true' or 'false'"),
         ("ignoreChanges", "yes", "must be 'true' or 'false'"),
         ("skipChangeCommits", "", "must be 'true' or 'false'"),

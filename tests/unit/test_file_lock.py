@@ -49,3 +49,17 @@ def test_a_process_forked_off_meanwhile_does_not_hold_it(tmp_path: Path) -> None
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_a_process_forked_off_that_leaves_the_block_does_not_end_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with FileLock(path, "Taken.") as held:
+        child = os.fork()
+        if child == 0:
+            held.__exit__()
+            os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(UsageError, match=r"Taken\."), FileLock(path, "Taken."):
+            pass

@@ -74,6 +74,9 @@ def test_name_and_endpoint_are_compared_as_servers_compare_them(cursor: CursorFi
         ({"committed": None}, "its field 'committed' is missing or of another type"),
         ({"begun": BEGINNING.to_json()}, "its step ends where a table begins"),
         ({"committed": {**END.to_json(), "tableVersion": "7"}}, "was not written by this package"),
+        ({"committed": {**END.to_json(), "tableVersion": -1}}, "was not written by this package"),
+        ({"committed": {**END.to_json(), "index": -2}}, "was not written by this package"),
+        ({"committed": {**END.to_json(), "changeFeed": "\ud800"}}, "was not written by this package"),
         ({"committed": {**END.to_json(), "sourceVersion": 9}}, "'sourceVersion' 9"),
     ],
 )

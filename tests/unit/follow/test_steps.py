@@ -252,6 +252,17 @@ def test_part_of_a_snapshot_comes_again_after_the_table_moved_on(
     ]
 
 
+def test_part_of_a_snapshot_with_other_files_does_not_come_again(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    next(iter(shared(lake).follow(cursor, max_files=2)))
+    state = json.loads(cursor.read_text())
+    state["begun"]["lastFile"] = "another"
+    cursor.write_text(json.dumps(state))
+    with pytest.raises(ds.DataError, match="has the file 'another' at place 1 of version 5, but the server now has"):
+        next(iter(shared(lake).follow(cursor, max_files=2)))
+
+
 def test_next_step_is_not_handed_out_before_the_last_one_is_committed(
     lake: Any, table: TableWriter, cursor: pathlib.Path
 ) -> None:
@@ -468,6 +479,10 @@ def test_cursor_is_of_one_table_and_one_loop(lake: Any, table: TableWriter, curs
     changes = next(steps)
     with pytest.raises(ds.UsageError, match=r"The cursor '.*' is in use"):
         next(iter(shared(lake).follow(cursor)))
+    link = cursor.with_name("link")
+    link.symlink_to(cursor)
+    with pytest.raises(ds.UsageError, match=r"The cursor '.*' is in use"):
+        next(iter(shared(lake).follow(link)))
     changes.commit()
     steps.close()  # type: ignore[attr-defined]
     with pytest.raises(ds.UsageError, match=r"belongs to the table 'share\.schema\.t' of 'http.*', not to 'share\.sc"):
