@@ -155,6 +155,7 @@ class Renderer:
         self.format = response_format
         self._access = access
         self._root = table_root
+        self._is_s3 = isinstance(grant, S3Grant)
         self._sign = {use: grant.signer(use) for use in Use}
         self._sign_add = grant.signer(Use.ADD)
         self._quirks = quirks
@@ -277,7 +278,7 @@ class Renderer:
         return sign(local), self._hash(local.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _local(self, path: str) -> str:
-        if is_s3(path):
+        if self._is_s3 and is_s3(path):
             return path
         resolved = paths.resolve(self._root, path)
         try:

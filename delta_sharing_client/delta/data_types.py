@@ -19,6 +19,7 @@ from delta_sharing_client.lazy import lazy
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
 COLLATIONS_KEY = "__COLLATIONS"
+TYPE_CHANGES_KEY = "delta.typeChanges"
 
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 _SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
@@ -109,6 +110,18 @@ class StructField:
             own = collations.get(self.name, collations.get(self.physical_name))
             return _unless_binary(own) if isinstance(own, str) else None
         return None
+
+    @property
+    def type_changes(self) -> list[tuple[str, str]]:
+        """The types before and after each change of the column's type, or of a type below it, as spelled in the schema
+        (Delta log protocol, "Type Change Metadata"); malformed ones are not included."""
+        changes = self.metadata.get(TYPE_CHANGES_KEY)
+        pairs = [
+            (change.get("fromType"), change.get("toType"))
+            for change in (changes if isinstance(changes, (list, tuple)) else ())
+            if isinstance(change, Mapping)
+        ]
+        return [(old, new) for old, new in pairs if isinstance(old, str) and isinstance(new, str)]
 
 
 @dataclass(frozen=True, slots=True)

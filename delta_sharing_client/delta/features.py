@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappingMode, mapping_mode
+from delta_sharing_client.delta.data_types import TYPE_CHANGES_KEY
+from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.delta.widening import check_type_changes
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 
 MAX_READER_VERSION = 3
@@ -134,11 +137,12 @@ def check_readable(
 ) -> None:
     """Refuse a table that this client cannot read correctly (Delta log protocol, "Table Features").
 
-    ``metadata`` adds the check that the protocol allows column mapping. ``table`` is for the error. ``from_log``: the
-    files come from the table's log and not from a server's list.
+    ``metadata`` adds the checks that the protocol allows column mapping, and that types were only widened. ``table`` is
+    for the error. ``from_log``: the files come from the table's log and not from a server's list.
 
-    Raises ``UnsupportedFeatureError`` if the reader version is newer than 3 or a reader feature is not supported (the
-    error names it), ``ProtocolError`` if the protocol action contradicts itself or the table's column mapping.
+    Raises ``UnsupportedFeatureError`` if the reader version is newer than 3 or a reader feature or a change of a type
+    is not supported (the error names it), ``ProtocolError`` if the protocol action contradicts itself or the table's
+    column mapping, or the schema is malformed.
     """
     version = protocol.min_reader_version
     if version < 0:
@@ -167,6 +171,12 @@ def check_readable(
             "not have the feature 'columnMapping', so the names in the data files are unknown.",
             table=table,
         )
+    if metadata is not None and TYPE_CHANGES_KEY in metadata.schema_string and _widens(protocol):
+        try:
+            check_type_changes(parse_schema(metadata.schema_string))
+        except (ProtocolError, UnsupportedFeatureError) as error:
+            error.table = table
+            raise
 
 
 def allows_mapping(protocol: Protocol) -> bool:
@@ -177,6 +187,10 @@ def allows_mapping(protocol: Protocol) -> bool:
     """
     is_listed = "columnmapping" in map(str.lower, protocol.reader_features or ())
     return protocol.min_reader_version == 2 or is_listed or has_writer_feature(protocol, "columnMapping")
+
+
+def _widens(protocol: Protocol) -> bool:
+    return any(name.lower() in ("typewidening", "typewidening-preview") for name in protocol.reader_features or ())
 
 
 def reader_features(operation: Operation) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
     if depth > MAX_NESTING:
         raise ProtocolError(_too_deep())
     if isinstance(node, str):
-        return _primitive(node, path)
+        return simple_type(node, path)
     if not isinstance(node, dict) or not isinstance(kind := node.get("type"), str):
         raise ProtocolError(f"{_where(path)} must have a type, a name or an object with a type, found {_shape(node)}.")
     if kind == "struct":
@@ -143,10 +143,14 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
         value = _type(node.get("valueType"), (*path, "value"), depth + 1)
         return MapType(key, value, _flag(node, "valueContainsNull", path))
     # The protocol spells a nested variant {"type": "variant"}.
-    return _primitive(kind, path)
+    return simple_type(kind, path)
 
 
-def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
+def simple_type(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
+    """Return the type that a schema spells ``name``, of the column ``path``.
+
+    Raises ``UnsupportedFeatureError`` for an unknown type, ``ProtocolError`` for an impossible decimal.
+    """
     if is_primitive(name):
         return PrimitiveType(name)
     if (alias := _ALIASES.get(name)) is not None:

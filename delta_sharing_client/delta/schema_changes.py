@@ -15,14 +15,13 @@ from delta_sharing_client.delta.data_types import (
     ArrayType,
     ColumnPath,
     DataType,
-    DecimalType,
     MapType,
-    PrimitiveType,
     StructField,
     StructType,
 )
 from delta_sharing_client.delta.schema import type_to_jsonable
 from delta_sharing_client.delta.snapshot import table_schema
+from delta_sharing_client.delta.widening import holds
 
 
 class Kind(enum.Enum):
@@ -116,31 +115,6 @@ def _of_types(old: DataType, new: DataType, path: ColumnPath, mapped: bool) -> I
         yield from _of_types(old.value, new.value, (*path, "value"), mapped)
     elif old != new:
         yield Difference(Kind.WIDENED if holds(new, old) else Kind.RETYPED, path, _shown(old), _shown(new))
-
-
-_INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-_WIDENINGS = {
-    "byte": ("short", "integer", "long", "double"),
-    "short": ("integer", "long", "double"),
-    "integer": ("long", "double"),
-    "float": ("double",),
-    "date": ("timestamp_ntz",),
-}
-
-
-def holds(new: DataType, old: DataType) -> bool:
-    """Return whether a column of type ``new`` can represent every value of ``old`` (protocol, "Supported Type
-    Changes").
-    """
-    if isinstance(new, DecimalType):
-        if isinstance(old, DecimalType):
-            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
-        digits = _INTEGER_DIGITS.get(old.base) if isinstance(old, PrimitiveType) else None
-        # The specification assumes 20 digits for any long.
-        return digits is not None and new.precision - new.scale >= digits
-    if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
-        return False
-    return new.base == old.base or new.base in _WIDENINGS.get(old.base, ())
 
 
 def _shown(data_type: DataType) -> str:

@@ -40,7 +40,6 @@ class Converters(NamedTuple):
     floating: bool = False
 
 
-_TYPE_CHANGES_KEY = "delta.typeChanges"
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _TRUNCATED_TEXT = 32  # UTF-16 units; writers truncate text at this length, and the maximum may lack the mark for it
 _DOUBLE_DIGITS = 15  # decimals with more digits may change in a double
@@ -108,10 +107,7 @@ def _widened(raw: msgspec.Raw, farther: Callable[[float, float], float]) -> floa
 
 
 def _was_float(leaf: StructField) -> bool:
-    changes = leaf.metadata.get(_TYPE_CHANGES_KEY)
-    if not isinstance(changes, (list, tuple)):
-        return False
-    return any(isinstance(change, dict) and change.get("fromType") == "float" for change in changes)
+    return any(old == "float" for old, _ in leaf.type_changes)
 
 
 def _decimal(raw: msgspec.Raw) -> Decimal | None:

@@ -467,6 +467,51 @@ def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str,
         assert message in refusal(table, wire)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "nested"),
+    [("string", "integer", False), ("long", "integer", False), ("double", "float", True), ("quaternion", "long", True)],
+)
+@pytest.mark.parametrize("feature", ["typeWidening", "typeWidening-preview"])
+def test_change_of_a_type_that_is_no_widening_is_refused(
+    table: HandMadeTable, feature: str, old: str, new: str, nested: bool
+) -> None:
+    change = {"delta.typeChanges": [{"fromType": "byte", "toType": "short"}, {"fromType": old, "toType": new}]}
+    changed = field("a", new) | {"metadata": change}
+    columns = [field("s", {"type": "array", "elementType": json.loads(schema(changed))})] if nested else [changed]
+    table.create(schema(field("x", "long"), *columns), features=[feature])
+    table.commit(table.file(pa.table({"x": [1]})))
+    assert f"{old} to {new}" in refusal(table, "delta") or "quaternion" in refusal(table, "delta")
+
+
+def test_change_of_a_type_without_the_feature_means_nothing(table: HandMadeTable) -> None:
+    left = field("a", "long") | {"metadata": {"delta.typeChanges": [{"fromType": "string", "toType": "long"}]}}
+    table.create(schema(left))
+    table.commit(table.file(pa.table({"a": [1]})))
+    for wire in FORMATS:
+        assert rows(table, wire) == [{"a": 1}]
+
+
+def test_file_without_a_size_in_the_log_is_refused_with_its_line(table: HandMadeTable) -> None:
+    table.create(LONGS)
+    added = table.file(pa.table({"a": [1]}))
+    del added["add"]["size"]
+    table.commit(added)
+    for wire in FORMATS:
+        assert "Line 2 of '00000000000000000001.json' must have the 'size' of the file" in refusal(table, wire)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/part.parquet", "s3a://bucket/part.parquet", "abfss://a@b/part.parquet"])
+def test_local_table_with_a_file_elsewhere_is_refused_instead_of_a_file_that_is_gone(
+    table: HandMadeTable, path: str
+) -> None:
+    table.create(LONGS)
+    added = table.file(pa.table({"a": [1]}))
+    added["add"]["path"] = path
+    table.commit(added)
+    for wire in FORMATS:
+        assert "A local table may only refer to local files" in refusal(table, wire)
+
+
 # === Columns of types that we do not know ===
 
 

@@ -70,6 +70,8 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
                     f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not "
                     "known."
                 )
+            if file.size is not None and file.size < 0:
+                raise ProtocolError(f"Line {number} of '{source}' must have the 'size' of the file in bytes.")
             yield file
         else:
             yield from others

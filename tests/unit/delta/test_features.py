@@ -79,6 +79,19 @@ def test_column_mapping_without_the_protocol_s_leave_is_refused(protocol: Protoc
         check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
 
 
+@pytest.mark.parametrize(("old", "is_read"), [("integer", True), ("decimal(5,0)", False), ("string", False)])
+def test_types_that_were_not_widened_are_refused_with_the_table(old: str, is_read: bool) -> None:
+    changes = f'[{{"fromType":"{old}","toType":"long"}},{{"fromType":1}},"?"]'
+    column = f'{{"name":"a","type":"long","nullable":true,"metadata":{{"delta.typeChanges":{changes}}}}}'
+    metadata = Metadata(id="t", schema_string=f'{{"type":"struct","fields":[{column}]}}')
+    if is_read:
+        check_readable(_features("TYPEWIDENING"), metadata, operation=Operation.CHANGES, table="x")
+        return
+    with pytest.raises(UnsupportedFeatureError, match=r"'a' was changed from .* to long.*table x") as refused:
+        check_readable(_features("typeWidening"), metadata, operation=Operation.CHANGES, table="x")
+    assert refused.value.feature == f"type change from {old} to long"
+
+
 def test_the_capabilities_name_every_supported_reader_feature_and_no_other() -> None:
     named = reader_features(Operation.SNAPSHOT)
     assert {"deletionvectors", "columnmapping", "timestampntz", "typewidening", "varianttype"} <= set(named)

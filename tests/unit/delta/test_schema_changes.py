@@ -9,7 +9,8 @@ import pytest
 
 from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.delta.schema_changes import Kind, first_difference, holds
+from delta_sharing_client.delta.schema_changes import Kind, first_difference
+from delta_sharing_client.delta.widening import holds
 
 
 def column(name: str, kind: Any = "long", nullable: bool = True, physical: str | None = None) -> dict[str, Any]:

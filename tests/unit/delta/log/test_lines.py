@@ -70,6 +70,8 @@ def test_unknown_actions_and_empty_lines_are_skipped() -> None:
         b'{"add":{"path":"p","size":99999999999999999999}}',
         b'{"add":{"path":"p","modificationTime":1e400}}',
         b'{"add":{"path":"p","partitionValues":[1]}}',
+        b'{"add":{"path":"p","size":-1}}',
+        b'{"add":{"path":"p"}}',
         b'{"add":{"path":"p","deletionVector":{"storageType":"x","pathOrInlineDv":"","sizeInBytes":1,"cardinality":1}}}',
         b'{"add":{"path":"p","deletionVector":{"storageType":"i","pathOrInlineDv":"","sizeInBytes":-1,"cardinality":1}}}',
         b'{"protocol":{"minReaderVersion":"1"}}',
@@ -88,10 +90,10 @@ def test_a_malformed_line_is_refused_by_file_and_number(line: bytes) -> None:
 
 
 LIKE_FILES = st.fixed_dictionaries(
-    {"path": st.text(max_size=5)},
+    {"path": st.text(max_size=5), "size": st.integers(-2, 20) | st.none() | st.text(max_size=3)},
     optional={
         name: st.none() | st.integers(-5, 5) | st.text(max_size=3) | st.booleans() | st.just({})
-        for name in ("size", "partitionValues", "modificationTime", "dataChange", "stats", "add", "deletionVector")
+        for name in ("partitionValues", "modificationTime", "dataChange", "stats", "add", "deletionVector")
     },
 ).map(lambda fields: json.dumps(fields).encode())
 
