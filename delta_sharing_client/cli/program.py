@@ -408,8 +408,6 @@ def _usage_message(error: Exception) -> str | None:
         sys.stderr.write(f"{formatter()}\n")
         return ""
     message = _PYDANTIC.sub(r"expected \1", " ".join(str(formatter()).split()).rstrip("."))
-    if not message:
-        return ""
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
     return f"{message}; see: {path} --help"
