@@ -409,8 +409,6 @@ def _usage_message(error: Exception) -> str | None:
         return ""
     message = " ".join(str(formatter()).replace("Value error, ", "").split()).rstrip(".")
     message = _PYDANTIC.sub(r"expected \1", message)
-    if not message:
-        return ""
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
     return f"{message}{'' if message.endswith('?') else '.'} See: {path} --help"

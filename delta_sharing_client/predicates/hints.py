@@ -161,8 +161,6 @@ class _Weakening:
         return _SENT[kind].limits(op, column, value, has_one_value)
 
     def _in(self, column: Column, values: list[Value]) -> Expression | None:
-        if not values:
-            return None
         if len(values) <= MAX_IN_VALUES:
             return known_of_any(self._comparison(Op.EQ, column, value) for value in values)
         # NaN is the greatest number.

@@ -559,8 +559,6 @@ def membership(column: Operand, values: Iterable[object]) -> Expression:
 def _operand(value: object) -> Operand:
     if isinstance(value, ColumnBuilder):
         return value.operand
-    if isinstance(value, (Column, Literal, Call)):
-        return value
     return Literal(normalise(value))
 
 

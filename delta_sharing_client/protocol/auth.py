@@ -90,13 +90,13 @@ class SharingAuth(abc.ABC):
         """After a 401 for the header ``refused``: whether a repeated request would send another header."""
         return False
 
+    @abc.abstractmethod
     def secrets(self) -> list[str]:
         """Return the texts that must never be shown, in every spelling that is sent."""
-        return []
 
+    @abc.abstractmethod
     def hint(self) -> str:
         """Return what the user should do about a 401."""
-        return f"{_ASK_FOR_NEW[0].upper()}{_ASK_FOR_NEW[1:]}."
 
 
 class BearerAuth(SharingAuth):
@@ -340,8 +340,7 @@ def _grants(given: Credentials) -> list[tuple[dict[str, str], _Form]]:
     if given.assertion is not None:
         kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
         return [({}, form | client | {"client_assertion_type": kind, "client_assertion": given.assertion.reveal()})]
-    if given.client_secret is None:
-        raise ProfileError("The client of the profile has neither a secret nor an assertion.")
+    assert given.client_secret is not None, "a profile has a secret or an assertion"
     ways = [] if given.secret_in_body else [({"Authorization": header}, form) for header in _basic_headers(given)]
     # RFC 6749, 2.3.1: every server must accept the header, and may accept the body. Some accept only the body.
     if given.secret_in_body is not False:

@@ -121,7 +121,7 @@ def shut(sock: Any) -> None:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if isinstance(plain, socket.socket):
             socket.socket.shutdown(plain, socket.SHUT_RDWR)
-        elif plain is not None:
+        else:
             plain.shutdown(socket.SHUT_RDWR)
 
 

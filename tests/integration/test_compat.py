@@ -73,6 +73,7 @@ def test_commit_timestamp_counts_as_in_that_package(profile_file: str) -> None:
     assert stamps.dt.year.unique().tolist() == millis.astype("datetime64[ms]").dt.year.unique().tolist()
     table = delta_sharing.load_table_changes_as_arrow(url, 1, 2)
     assert table.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+    assert delta_sharing.load_table_changes_as_arrow(url, 1, 2, columns=["status"]).column_names == ["status"]
 
 
 def test_errors_are_those_that_scripts_catch(profile_file: str) -> None:

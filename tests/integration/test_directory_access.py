@@ -146,6 +146,69 @@ def test_time_travel_by_timestamp_is_that_of_the_server(local: Any, writer: Tabl
             table.scan(timestamp=moment).to_arrow()
 
 
+def test_changes_by_timestamp_are_those_of_the_server(local: Any, writer: TableWriter) -> None:
+    _, table = local
+    base = datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
+    for number in range(3):
+        writer.insert(writer.file(rows_of([number])))
+    for version in range(4):
+        moment = (base + datetime.timedelta(hours=version)).timestamp()
+        os.utime(writer.path / "_delta_log" / f"{version:020}.json", (moment, moment))
+    by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
+
+    def rows(options: ds.ReadOptions, **limits: Any) -> list[str] | str:
+        try:
+            found = table.changes(options=options, **limits).to_arrow().to_pylist()
+        except ds.DeltaSharingError as error:
+            return f"refused: {isinstance(error, (ds.UsageError, ds.RequestError))}"
+        return sorted(f"{row['id']} in {row['_commit_version']} at {row['_commit_timestamp']}" for row in found)
+
+    seen = []
+    moments = [base + datetime.timedelta(minutes=minutes) for minutes in (-30, 0, 90, 180, 240)]
+    for start in moments:
+        found = rows(table.options, starting_timestamp=start)
+        assert found == rows(by_url, starting_timestamp=start)
+        seen.append(found)
+        for end in moments:
+            limits = {"starting_timestamp": start, "ending_timestamp": end}
+            assert rows(table.options, **limits) == rows(by_url, **limits)
+    assert [found if isinstance(found, str) else len(found) for found in seen] == [3, 3, 2, 1, "refused: True"]
+    for limits in ({"starting_version": 4}, {"starting_version": 3, "ending_version": 2}):
+        assert rows(table.options, **limits) == rows(by_url, **limits) == "refused: True"
+
+
+def test_a_removed_file_has_the_partition_values_of_its_addition(tmp_path: pathlib.Path) -> None:
+    writer = TableWriter(tmp_path / "parted", SCHEMA, partition_by=["text"], properties=FEED)
+    file = writer.file([{"id": 1, "text": "a"}])
+    writer.insert(file)
+    writer.commit(protocol={"minReaderVersion": 1, "minWriterVersion": 4}, remove=[file])
+    commit = writer.path / "_delta_log" / f"{2:020}.json"
+
+    def leave_out(path: str) -> None:
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        for remove in [line["remove"] for line in lines if "remove" in line]:
+            # The log makes these optional.
+            remove.pop("partitionValues", None)
+            remove.pop("size", None)
+            remove["path"] = path
+        commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    with (
+        mock_server.running(tables={"s.d.t": writer.path}, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        table = client.table("s.d.t")
+        leave_out(file.path)
+        found = table.changes(starting_version=1).to_arrow().to_pylist()
+        assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+            ("insert", 1, "a"),
+            ("delete", 1, "a"),
+        ]
+        leave_out("text=a/another.parquet")
+        with pytest.raises(ds.DataError, match="version 2 removes has no partition values"):
+            table.changes(starting_version=1).to_arrow()
+
+
 def test_an_option_chooses_the_way_and_explain_tells_it(local: Any, writer: TableWriter) -> None:
     _, table = local
     writer.insert(writer.file(rows_of([1])))

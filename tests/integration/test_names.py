@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import delta_sharing_client as ds
+import mock_server
 
 
 @pytest.fixture
@@ -53,6 +55,11 @@ def test_the_nearest_name_is_told(
     with pytest.raises(ds.NotFoundError) as raised:
         use(client.table(name))
     assert raised.value.message.count(advice) == 1
+
+
+def test_a_profile_with_which_nothing_is_shared_is_told(tmp_path: pathlib.Path) -> None:
+    with mock_server.running(tables={}) as server, pytest.raises(ds.NotFoundError, match="Nothing is shared with this"):
+        ds.SharingClient(server.profile).table("a.b.c").version()
 
 
 @pytest.mark.parametrize(

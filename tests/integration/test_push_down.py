@@ -206,7 +206,10 @@ def test_a_dataset_behaves_as_those_of_pyarrow(table: ds.SharedTable) -> None:
     assert isinstance(dataset, pads.Dataset)
     assert dataset.to_table(columns={"double": pc.field("id") * 2}).column("double").to_pylist()[:3] == [0, 2, 4]
     assert {batch.num_rows for batch in dataset.to_batches(batch_size=30)} == {30, 10}
-    assert dataset.filter(pc.field("id") > 97).count_rows() == 2
+    few = dataset.filter(pc.field("id") > 96)
+    assert few.count_rows() == 3
+    assert few.filter(pc.field("id") < 99).to_table()["id"].to_pylist() == [97, 98]
+    assert few.to_table(filter=pc.field("id") != 98)["id"].to_pylist() == [97, 99]
     assert dataset.count_rows(pc.field("id") > 97) == 2
     assert dataset.head(5, columns=["id"], filter=pc.field("id") > 50)["id"].to_pylist() == [51, 52, 53, 54, 55]
     assert pickle.loads(pickle.dumps(dataset)).count_rows() == 100

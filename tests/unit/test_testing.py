@@ -17,6 +17,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import testing
 from delta_sharing_client.errors import UsageError
+from mock_server import demo
 from tests.versions import PYARROW
 
 ROWS = pa.table(
@@ -60,6 +61,9 @@ def test_views_of_polars_are_refused_where_pyarrow_does_not_take_them() -> None:
 
 
 def test_directories_and_sample_tables_are_shared_too(tmp_path: Path) -> None:
+    demo.build(tmp_path)
+    with testing.running({"s.d.t": tmp_path / "shop" / "products", "s.d.u": ROWS}) as server:
+        assert len(ds.load_as_pandas(f"{server.profile_path}#s.d.t")) == 200
     with testing.running() as server:
         assert "demo.shop.orders" in {str(table) for table in ds.SharingClient(server.profile).list_all_tables()}
     with testing.running({"s.d.t": pd.DataFrame({"x": [1]}), "s.d.u": pd.DataFrame({"x": [2]})}) as server:

@@ -370,8 +370,6 @@ def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str])
         _partition_column(array, f"{path}.{name}" in instants)
         for name, array in zip(names, parsed.flatten(), strict=True)
     ]
-    if not columns:
-        return [{} for _ in range(len(parsed))]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 

@@ -321,8 +321,6 @@ def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
 
 
 def _decimal_writer(precision: int, scale: int) -> Callable[[bytes], bytes]:
-    if not 0 <= scale <= 38:
-        raise DataError(f"A shredded decimal must have a scale from 0 to 38, found {scale}.")
     kind = next(kind for kind, (_, digits) in DECIMALS.items() if precision <= digits)
     width, _ = DECIMALS[kind]
 

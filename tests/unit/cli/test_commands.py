@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import typer.main
 
+import mock_server
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.output import type_text
 from delta_sharing_client.cli.program import names_of_schemas, names_of_shares, names_of_tables
 from delta_sharing_client.delta.schema import parse_schema
+from mock_server import demo
 
 
 def test_every_kind_of_type_is_one_line_of_text() -> None:
@@ -123,6 +125,12 @@ def test_two_words_may_stand_for_a_command(serve_demo: Any, capsys: pytest.Captu
     # A share may have the second word as its name.
     assert main([*profile, "tables", "credentials", "--json"]) == 3
     assert "No share fits 'credentials'" in capsys.readouterr().err
+
+
+def test_credentials_of_a_directory_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with mock_server.running(tables=demo.build(tmp_path), local_directories=True) as server:
+        assert main(["--profile", str(server.profile_path), "credentials", "demo.shop.orders", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["location"].startswith("file://")
 
 
 def test_names_of_tables_complete(serve_demo: Any) -> None:

@@ -38,6 +38,8 @@ def test_each_step_is_a_file_and_one_that_comes_again_replaces_it(folder: Path, 
     assert "has the changes of another cursor already" in capfd.readouterr().err
     assert main([*FOLLOW, "--to", "other", "--json", "--format", "csv"]) == 0
     told = json.loads(capfd.readouterr().out)
+    assert main([*FOLLOW[:-1], "new", "--to", "demo.share"]) == 2
+    assert "Cannot write into 'demo.share': File exists. Choose another directory." in capfd.readouterr().err
     assert (told["startVersion"], told["isSnapshot"], told["isRepeat"]) == (6, True, True)
 
 

@@ -4,9 +4,11 @@ import io
 import json
 import re
 
+import msgspec
 import pytest
 
 from delta_sharing_client.cli import output
+from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
 
 
 def test_piped_rows_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +30,17 @@ def test_data_cannot_send_control_sequences_or_markup_to_the_terminal(capsys: py
     assert "[red]name" in printed
     assert "\\x1b[2J[bold]x\\r\\n" in printed
     assert not set(printed) & {"\x1b", "\x07", "\r", "\x9b"}
+
+
+def test_keys_of_temporary_credentials_are_shown_only_where_that_is_asked_for() -> None:
+    keys = AwsCredentials("planted-id", "planted-key", "x")
+    given = TemporaryCredentials(location="s3://bucket/t", expiration_time=1, aws_temp_credentials=keys)
+    place = {"location": "s3://bucket/t", "expirationTime": 1}
+
+    shown, masked = output.storage_facts(given, show_secrets=True), output.storage_facts(given, show_secrets=False)
+
+    assert shown == place | msgspec.structs.asdict(keys)
+    assert masked == place | dict.fromkeys(("access_key_id", "secret_access_key", "session_token"), "***")
 
 
 def test_a_null_is_told_from_the_text_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

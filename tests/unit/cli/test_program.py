@@ -46,6 +46,11 @@ def test_a_change_feed_without_one_start_names_the_options(
     assert "--starting-version N or --starting-timestamp" in capsys.readouterr().err
 
 
+def test_a_copy_that_follows_the_latest_version_takes_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "a.b.c", "x", "--watch", "1", "--version", "3"]) == ExitCode.USAGE
+    assert "Leave out --version and --timestamp." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("arguments", "command"), [([], "  describe "), (["profile"], "  check ")])
 def test_no_command_shows_the_help_and_nothing_else(
     arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]

@@ -107,7 +107,10 @@ def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", list(FileFormat))
-def test_a_disk_without_room_is_told_in_a_sentence(tmp_path: Path, file_format: FileFormat) -> None:
+def test_a_disk_without_room_is_told_in_a_sentence(
+    tmp_path: Path, file_format: FileFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # halves of compiled modules would stay
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     rows = pa.RecordBatch.from_pydict({"id": range(10_000), "tags": [None] * 10_000, "at": [None] * 10_000}, SCHEMA)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))

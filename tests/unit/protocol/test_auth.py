@@ -271,6 +271,7 @@ def test_token_endpoint_that_is_busy_is_tried_again(server, oauth, wire):
     [
         (401, b'{"error": "invalid_client", "error_description": "planted-secret is wrong"}', "invalid_client"),
         (400, b"plain words", "plain words"),
+        (400, b'"words in JSON"', "words in JSON"),
         (403, b"", "403"),
         (404, b'{"access_token": "a"}', "404"),
         (300, b'{"access_token": "a"}', "300"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.fetch.source import Refused, Span
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.messages import (
     AwsCredentials,
     AzureUserDelegationSas,
@@ -74,11 +77,60 @@ def test_a_location_is_read_by_the_store_of_its_cloud(
     assert server.asked == [None]
 
 
-def test_credentials_of_another_cloud_are_a_breach_of_the_protocol() -> None:
-    _, read = place.place_of(Server(location="gs://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
+@pytest.mark.parametrize(
+    ("location", "given", "expected"),
+    [
+        ("gs://bucket/t", {"aws_temp_credentials": AWS}, "'gcpOauthToken' for a location in 'gs:'"),
+        ("s3://bucket/t", {"gcp_oauth_token": GCP}, "'awsTempCredentials' for a location in 's3:'"),
+        ("abfss://box@a.x/t", {"aws_temp_credentials": AWS}, "'azureUserDelegationSas' for a location in 'abfss:'"),
+    ],
+)
+def test_credentials_of_another_cloud_are_a_breach_of_the_protocol(
+    location: str, given: dict[str, Any], expected: str
+) -> None:
+    _, read = place.place_of(Server(location=location, **given), NAME, None, ReadOptions())
 
-    with pytest.raises(ProtocolError, match="'gcpOauthToken' for a location in 'gs:'"):
+    with pytest.raises(ProtocolError, match=expected):
         read.files("_delta_log")
+
+
+def test_a_file_of_this_machine_is_read_in_one_version_of_it(tmp_path: Path) -> None:
+    here = place.LocalPlace(tmp_path)
+    (tmp_path / "a").write_bytes(b"first")
+    (tmp_path / "folder").mkdir()
+    body = here.get("a", ByteRange(1, 3))
+    assert (b"".join(iter(body.read, b"")), body.span) == (b"ir", Span(1, 3, 5))
+    body.close()
+    (tmp_path / "a").write_bytes(b"the second")
+
+    for key, version, status in (("a", body.version, 412), ("b", None, 404), ("folder", None, 403)):
+        with pytest.raises(Refused) as refused:
+            here.get(key, None, version)
+        assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("said", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
+)
+def test_s3_is_asked_for_the_region_of_a_bucket(
+    said: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+    def head(url: str, **_: object) -> requests.Response:
+        assert url == "https://bucket.s3.amazonaws.com"
+        if said is None:
+            raise requests.ConnectionError
+        response = requests.Response()
+        response.headers.update(said)
+        return response
+
+    monkeypatch.setattr(place.requests, "head", head)
+    _, read = place.place_of(Server(location="s3://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
+    assert isinstance(read, place.ObjectPlace)
+
+    assert read._current().config["region"] == region
 
 
 def test_a_store_that_is_not_read_is_refused_by_its_name() -> None:
