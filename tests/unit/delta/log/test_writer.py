@@ -101,7 +101,7 @@ def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> 
     write_log(tmp_path, Snapshot.from_actions(3, [protocol, metadata], timestamp_ms=5_000))
     later = msgspec.structs.replace(metadata, description="later")
     commit = Commit(4, 6_000, metadata=later, adds=(AddFile("a", size=1),), removes=(RemoveFile("b"),))
-    append_commit(tmp_path, commit, protocol=protocol, metadata=later)
+    append_commit(str(tmp_path), commit, protocol=protocol, metadata=later)
     opened = DeltaLog.open(tmp_path)
     assert [found.timestamp_ms for found in opened.commits(3, 4)] == [5_000, 6_000]
     assert [len(opened.snapshot(version).files) for version in (3, 4)] == [0, 1]
@@ -246,6 +246,7 @@ def test_the_last_checkpoint_carries_a_checksum_that_holds(tmp_path: Path) -> No
     text = (log / "_last_checkpoint").read_text()
     hint = json.loads(text)
     assert (hint["version"], hint["size"], hint["numOfAddFiles"]) == (3, 3, 1)
+    assert hint["sizeInBytes"] == (log / f"{3:020}.checkpoint.parquet").stat().st_size
     assert hint["checksum"] == json_checksum(text)
 
 
