@@ -242,7 +242,7 @@ def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
 
 
 def test_the_last_checkpoint_carries_a_checksum_that_holds(tmp_path: Path) -> None:
-    log = write_log(tmp_path, Snapshot.from_actions(3, [Protocol(1), METADATA, AddFile("a", size=1)]))
+    log = write_log(str(tmp_path), Snapshot.from_actions(3, [Protocol(1), METADATA, AddFile("a", size=1)]))
     text = (log / "_last_checkpoint").read_text()
     hint = json.loads(text)
     assert (hint["version"], hint["size"], hint["numOfAddFiles"]) == (3, 3, 1)
@@ -319,7 +319,7 @@ def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path) -> None:
     commit = Commit(1, 5_000, None, None, adds=(AddFile("c", {}, 3),), removes=(RemoveFile("a", deletion_timestamp=7),))
     append_commit(tmp_path, commit, protocol=Protocol(1, 2), metadata=METADATA)
     before = DeltaLog.open(tmp_path).snapshot(want=Want.STATS | Want.TOMBSTONES)
-    writer.add_checkpoint(tmp_path, before)
+    writer.add_checkpoint(str(tmp_path), before)
     log = tmp_path / "_delta_log"
     for name in log.glob("*.json"):
         name.unlink()
