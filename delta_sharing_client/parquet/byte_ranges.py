@@ -159,7 +159,7 @@ class SparseFile(io.RawIOBase):
     def read_buffer(self, nbytes: int | None = -1) -> pa.Buffer:
         length = self._size - self._position if nbytes is None or nbytes < 0 else nbytes
         length = max(0, min(length, self._size - self._position))
-        data = self.slice(self._position, length) if length else pa.py_buffer(b"")
+        data = self.slice(self._position, length)
         self._position += length
         return data
 

@@ -94,7 +94,7 @@ def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) ->
     if not ends:
         raise ShortDictionary
     values = found[: ends[-1]]
-    body = pa.compress(values, CODECS[chunk.codec], asbytes=True) if chunk.codec else values
+    body = pa.compress(values, CODECS[chunk.codec]) if chunk.codec else values
     return page_header(DICTIONARY_PAGE, len(values), len(body), len(ends), header.encoding) + body, len(ends)
 
 

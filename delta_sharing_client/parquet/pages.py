@@ -180,7 +180,7 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
     return PageHeader(kind, compressed, uncompressed, body[_NUM_VALUES], body[encoding], rows), at
 
 
-def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> None:
+def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool = True) -> None:
     """Raise ``PageMismatch`` unless a page's header says what the index does; ``rows`` is ``None`` for a dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)

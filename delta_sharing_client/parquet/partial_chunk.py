@@ -106,7 +106,7 @@ class PartialChunk:
         page = read(self.dictionary.start, self.dictionary.length)
         if self.has_short_dictionary:
             return first_values(page, self.pages.starts[0] - self.chunk.start, self.chunk, self.shape.type_length)
-        check_page(page, None, has_dictionary=True)
+        check_page(page, None)
         return page, None
 
 

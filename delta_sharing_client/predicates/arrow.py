@@ -18,7 +18,7 @@ from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.kinds import NANOS, Kind, kind_of, to_arrow
+from delta_sharing_client.predicates.kinds import DATES, NANOS, NUMBERS, Kind, kind_of, to_arrow
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -149,10 +149,8 @@ def _on_values(operand: Operand, batch: pa.RecordBatch, test: Callable[[_Array],
         return test(_decoded(operand, batch))
     column = operand
     array = _column(column, batch)
-    if isinstance(array, pa.DictionaryArray):
-        if len(array.dictionary) <= len(array):
-            return test(_as_bound(array.dictionary, column)).take(array.indices)
-        array = array.dictionary_decode()
+    if isinstance(array, pa.DictionaryArray) and len(array.dictionary) <= len(array):
+        return test(_as_bound(array.dictionary, column)).take(array.indices)
     return test(_as_bound(array, column))
 
 
@@ -179,8 +177,7 @@ def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:
     if isinstance(operand, Call):
         return _computed(operand, batch)
     assert isinstance(operand, Column), "a constant is only allowed next to a column, or in a call"
-    array = _column(operand, batch)
-    return _as_bound(array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array, operand)
+    return _as_bound(_column(operand, batch), operand)
 
 
 def _is_null(array: _Array) -> _Array:
@@ -261,14 +258,16 @@ def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
     kinds = {kind_of(a.type), kind_of(b.type)}
     if Kind.FLOATING in kinds:
         return _compare_doubles(op, _as_double(a), _as_double(b))
-    if Kind.DECIMAL in kinds or (a.type != b.type and kinds == {Kind.INTEGER}):
-        a, b = _as_decimals(a, b)
-    elif Kind.DATE in kinds and len(kinds) == 2:
-        a, b = _as_nanoseconds(a), _as_nanoseconds(b)
-    elif kinds == {Kind.BOOLEAN}:
+    if Kind.BOOLEAN in kinds:
         a, b = a.cast(pa.int8()), b.cast(pa.int8())
     elif a.type != b.type:
-        a, b = (_as_nanoseconds(a), _as_nanoseconds(b)) if pa.types.is_timestamp(a.type) else (a, b.cast(a.type))
+        # Of one kind, or two kinds of exact numbers, or dates and timestamps.
+        if kinds & NUMBERS:
+            a, b = _as_decimals(a, b)
+        elif kinds & DATES:
+            a, b = _as_nanoseconds(a), _as_nanoseconds(b)
+        else:
+            b = b.cast(a.type)
     return KERNELS[op](a, b)
 
 

@@ -141,7 +141,7 @@ class _Binder:
         if isinstance(left, Literal):
             if isinstance(right, Literal):
                 return Literal(_constant(Comparison(op, left, right)))
-            return _solved(_compare(op.flipped, right, left.value))
+            return self._comparison(op.flipped, right, left)
         if isinstance(right, Literal):
             return _solved(_compare(op, left, right.value))
         _check_comparable(left, right)
@@ -175,12 +175,11 @@ class _Binder:
         for item in values:
             if item.value is None:
                 continue
-            equal = _compare(Op.EQ, column, item.value)
-            if isinstance(equal, Comparison) and equal.op is Op.EQ and isinstance(equal.right, Literal):
-                operand = equal.left
-                single[equal.right] = None
-            else:
-                ranges.append(equal)
+            match _compare(Op.EQ, column, item.value):
+                case Comparison(op=Op.EQ, left=operand, right=Literal() as value):
+                    single[value] = None
+                case other:
+                    ranges.append(other)
         if single:
             ranges.insert(0, _solved(In(operand, (*single, *nulls))))
         elif nulls:

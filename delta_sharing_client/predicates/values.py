@@ -205,10 +205,7 @@ def is_number(value: object) -> TypeGuard[int | float | decimal.Decimal]:
 
 def as_double(value: int | float | decimal.Decimal) -> float:
     """Return the nearest double, infinite beyond the largest one."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+    return float(decimal.Decimal(value))  # unlike an integer, a decimal may be too large
 
 
 def as_float(value: float) -> float:
@@ -298,7 +295,8 @@ _DATETIME64_NS = {
 
 def _from_numpy(value: np.generic) -> Value:
     if isinstance(value, np.timedelta64):
-        if not np.isnat(value) and (micros := value.astype("timedelta64[us]")) == value:
+        # NaT does not equal itself.
+        if (micros := value.astype("timedelta64[us]")) == value:
             return _interval_of(int(micros.astype(np.int64)))
     elif isinstance(value, np.datetime64):
         if np.isnat(value):

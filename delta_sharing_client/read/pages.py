@@ -198,7 +198,7 @@ def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
             start, stop = layout.cuts[group]
             for page in range(bisect.bisect_right(found.rows, start) - 1, bisect.bisect_left(found.rows, stop)):
                 rows = found.rows[page + 1] - found.rows[page]
-                check_page(read(found.starts[page], found.size(page)), rows, has_dictionary=True)
+                check_page(read(found.starts[page], found.size(page)), rows)
 
 
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:

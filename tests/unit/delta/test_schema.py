@@ -177,6 +177,8 @@ def test_an_unknown_type_leaves_out_its_column_alone(name: str) -> None:
     assert [item.path for item in found.all_left_out] == [("alone",), ("outer", "inner")]
     assert "'outer.inner'" in found.all_left_out[1].reason
     assert found.all_left_out[1].feature == name
+    if name:
+        assert found.all_left_out[0].feature == name
 
 
 @pytest.mark.parametrize("name", ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)"])

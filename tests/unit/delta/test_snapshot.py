@@ -188,7 +188,7 @@ def test_actions_that_reconcile_with_each_other_are_noticed(twice: list[Action])
 
 @pytest.mark.parametrize(("missing", "left"), [("protocol", HEAD[1:]), ("metaData", HEAD[:1])])
 def test_a_table_without_protocol_or_metadata_is_refused(missing: str, left: list[Action]) -> None:
-    with pytest.raises(ProtocolError, match=missing) as caught:
+    with pytest.raises(ProtocolError, match=f"must have a '{missing}' action") as caught:
         Snapshot.from_actions(3, left, table="t")
     assert (caught.value.table, caught.value.version) == ("t", 3)
 

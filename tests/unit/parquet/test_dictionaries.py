@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import struct
@@ -161,7 +162,7 @@ def test_a_dictionary_in_part_costs_its_share() -> None:
     assert part.dictionary.length == int((column.pages.starts[0] - column.chunk.start) / 100 * 1.1) + 1024
 
 
-@pytest.mark.parametrize("limit", [1000, 2000])
+@pytest.mark.parametrize("limit", [1000, 2000, 6000])
 def test_texts_behind_the_dictionary_do_not_count(limit: int) -> None:
     """The dictionary has the values of the pages before the writer stopped using it: these decide on the share."""
     column = Column(pa.array([f"{row:09}" for row in range(1000)]), dictionary_pagesize_limit=limit)
@@ -171,10 +172,22 @@ def test_texts_behind_the_dictionary_do_not_count(limit: int) -> None:
     whole = column.pages.starts[0] - column.chunk.start
     expected = int(whole * 100 / column.pages.rows[encoded] * 1.1) + 1024
     assert share == (expected if expected < whole else None)
+    assert (share is not None) is (limit == 6000)
     # A footer that does not state it: all pages may be of the dictionary.
     unsaid = dictionaries.beginning(column.chunk._replace(encoding_stats=None), column.pages, (0,))
     expected = int(whole * 100 / column.pages.rows[-1] * 1.1) + 1024
     assert unsaid == (expected if expected < whole else None)
+
+
+def test_what_takes_more_room_than_the_writer_s_is_read_whole() -> None:
+    """As if the writer had compressed better than a part of its dictionary is compressed again."""
+    column = Column(pa.array(range(10_000), pa.int64()), compression="SNAPPY")
+    part = column.part(100)
+    assert part is not None
+    assert part.has_short_dictionary
+    smaller = dataclasses.replace(part, chunk=part.chunk._replace(length=part.size // 2))
+    with pytest.raises(ShortDictionary):
+        column.read(smaller)
 
 
 def test_what_saves_little_or_takes_long_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,6 +265,11 @@ def test_bounds_of_a_wrong_type_skip_nothing():
     assert _may_match(bind(parse_filter("i64 > 10"), ONE), Known({("i64",): _bounds("1", "2", 0, 5)}))
 
 
+def test_bounds_of_encoded_floats_are_those_of_floats():
+    bound = bind(parse_filter("f <= 0.7F"), pa.schema({"f": pa.dictionary(pa.int8(), pa.float32())}))
+    assert _may_match(bound, Known({("f",): _bounds(0.7, 0.7, 0, 10)}))
+
+
 def test_negated_like_uses_a_constant_column():
     bound = bind(parse_filter("text NOT LIKE 'a%'"), ONE)
     assert not _may_match(bound, Known({("text",): _bounds("abc", "abc", 0, 5)}))
@@ -275,6 +280,11 @@ def test_compiled_test_is_reusable_and_constant_predicates_are_allowed():
     test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
     assert [test(Known({("i64",): _bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
     assert _may_match(Literal(True), Known({}))
+
+
+def test_conditions_that_bounds_say_nothing_of_keep_every_file():
+    for text in ("f64 = f32 AND text <=> text", "f64 = f32 OR i64 > 10", "f64 = f32 AND f32 < f64 AND i64 > 5"):
+        assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
 # === Every small case ===

@@ -130,6 +130,14 @@ def test_a_classic_checkpoint_gives_every_field_of_its_files(builder: LogBuilder
     assert [item.stats for item in kept.files] == [None, None]
 
 
+def test_a_checkpoint_may_lack_the_column_of_removed_files(builder: LogBuilder) -> None:
+    checkpoint = _classic(builder, 1)
+    _write(checkpoint, [*HEAD, add("a")])
+    pq.write_table(pq.read_table(checkpoint).drop_columns(["remove"]), checkpoint)
+    found = DeltaLog.open(builder.root).snapshot(want=Want.TOMBSTONES)
+    assert ([item.path for item in found.files], found.tombstones) == (["a"], ())
+
+
 def test_a_version_older_than_the_oldest_checkpoint_is_refused_with_the_nearest(builder: LogBuilder) -> None:
     _write(_classic(builder, 5), HEAD)
     builder.commit(4).commit(5).commit(6)

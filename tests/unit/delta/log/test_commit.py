@@ -151,6 +151,19 @@ def test_a_time_since_the_feature_was_enabled_only_finds_versions_since_then(
     assert log.commit_timestamp(2) == START
 
 
+def test_files_touched_later_hide_no_version_that_carries_its_own_time(tmp_path: Path) -> None:
+    properties = {
+        "delta.enableInCommitTimestamps": "true",
+        "delta.inCommitTimestampEnablementVersion": "3",
+        "delta.inCommitTimestampEnablementTimestamp": str(START),
+    }
+    builder = LogBuilder(tmp_path / "table")
+    builder.commit(0, PROTOCOL, metadata(), mtime_ms=START + 5 * MINUTE)
+    builder.commit(1, mtime_ms=START + 6 * MINUTE).commit(2, mtime_ms=START + 7 * MINUTE)
+    builder.commit(3, _info(START), TIMED, metadata(configuration=properties))
+    assert DeltaLog.open(builder.root).version_at(START + MINUTE) == 3
+
+
 def test_a_commit_without_the_time_it_must_carry_is_refused(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     properties = {"delta.enableInCommitTimestamps": "true"}

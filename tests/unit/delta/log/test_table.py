@@ -134,7 +134,7 @@ def test_a_log_without_protocol_or_metadata_is_refused_by_name(
     builder: LogBuilder, actions: list[dict[str, object]], missing: str
 ) -> None:
     builder.commit(0, *actions)
-    with pytest.raises(ProtocolError, match=missing):
+    with pytest.raises(ProtocolError, match=f"must have a '{missing}' action"):
         DeltaLog.open(builder.root).snapshot()
 
 

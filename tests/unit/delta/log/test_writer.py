@@ -101,7 +101,7 @@ def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> 
     write_log(tmp_path, Snapshot.from_actions(3, [protocol, metadata], timestamp_ms=5_000))
     later = msgspec.structs.replace(metadata, description="later")
     commit = Commit(4, 6_000, metadata=later, adds=(AddFile("a", size=1),), removes=(RemoveFile("b"),))
-    append_commit(tmp_path, commit, protocol=protocol, metadata=later)
+    append_commit(str(tmp_path), commit, protocol=protocol, metadata=later)
     opened = DeltaLog.open(tmp_path)
     assert [found.timestamp_ms for found in opened.commits(3, 4)] == [5_000, 6_000]
     assert [len(opened.snapshot(version).files) for version in (3, 4)] == [0, 1]
@@ -242,10 +242,11 @@ def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
 
 
 def test_the_last_checkpoint_carries_a_checksum_that_holds(tmp_path: Path) -> None:
-    log = write_log(tmp_path, Snapshot.from_actions(3, [Protocol(1), METADATA, AddFile("a", size=1)]))
+    log = write_log(str(tmp_path), Snapshot.from_actions(3, [Protocol(1), METADATA, AddFile("a", size=1)]))
     text = (log / "_last_checkpoint").read_text()
     hint = json.loads(text)
     assert (hint["version"], hint["size"], hint["numOfAddFiles"]) == (3, 3, 1)
+    assert hint["sizeInBytes"] == (log / f"{3:020}.checkpoint.parquet").stat().st_size
     assert hint["checksum"] == json_checksum(text)
 
 
@@ -318,7 +319,7 @@ def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path) -> None:
     commit = Commit(1, 5_000, None, None, adds=(AddFile("c", {}, 3),), removes=(RemoveFile("a", deletion_timestamp=7),))
     append_commit(tmp_path, commit, protocol=Protocol(1, 2), metadata=METADATA)
     before = DeltaLog.open(tmp_path).snapshot(want=Want.STATS | Want.TOMBSTONES)
-    writer.add_checkpoint(tmp_path, before)
+    writer.add_checkpoint(str(tmp_path), before)
     log = tmp_path / "_delta_log"
     for name in log.glob("*.json"):
         name.unlink()
