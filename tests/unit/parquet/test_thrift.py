@@ -254,7 +254,7 @@ def test_millions_of_fields_are_skipped_without_memory(around: bytes) -> None:
     "other", [b"\x15\x02", b"\x11", b"\x18\x01a", b"\x1c\x00"], ids=["number", "bool", "binary", "struct"]
 )
 def test_what_is_no_list_where_one_must_be_is_damage(other: bytes) -> None:
-    with pytest.raises(ValueError, match="no list"):
+    with pytest.raises(ValueError, match="not a list"):
         read_struct(other + b"\x00", 0, lists={1: list_of(number)})
 
 
