@@ -128,7 +128,7 @@ def test_a_number_that_is_one_is_not_said_to_be_another():
     counted = Loosened("Reading")
     for number, text in enumerate((b'{"file":{"id":5,"size":7}}', b'\n{ "file" : { "id" : 5 , "size" : 7 } } '), 1):
         assert decode(text, Line, counted).file.size == 7
-        assert dict(counted.counts) == {"'id' is no text": number}
+        assert dict(counted.counts) == {"'id' is not text": number}
 
 
 @pytest.mark.parametrize("raw", [b'{"file":{"id":{"a":1}}}', b'{"file":{"id":[1]}}', b'{"file":[]}', b'{"file":"x"}'])
@@ -154,7 +154,7 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
             assert json.loads(answer.head.metadata.schema_string)["type"] == "struct"
     (said,) = caplog.messages
     assert "'size' is not an integer (2 times)" in said
-    assert "'id' is no text (2 times)" in said
+    assert "'id' is not text (2 times)" in said
     assert re.search(r"'partitionColumns' is null[,.]", said)
 
 
@@ -167,7 +167,7 @@ def test_a_null_that_was_not_expected_is_called_so():
 def test_a_loose_answer_about_a_share_is_said_too(server, rest, wire, caplog):
     server.on("GET", "/shares/b", wire.as_json({"share": {"name": "b", "id": 5}}))
     assert rest.get_share("b").id == "5"
-    assert "'id' is no text" in caplog.text
+    assert "'id' is not text" in caplog.text
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "b", "id": 5}]}))
     assert rest.list_shares()[0].id == "5"
     assert "Listing the shares: the response deviates" in caplog.text
