@@ -509,7 +509,7 @@ class CursorFile:
 
     def _broken(self, reason: str) -> DeltaSharingError:
         return UsageError(
-            f"The file '{self.path}' is no cursor of this package: {reason}. If it was one, {self.words.anew}; the "
+            f"The file '{self.path}' is not a cursor of this package: {reason}. If it was one, {self.words.anew}; the "
             "table is then read from its snapshot, or from 'starting_version'."
         )
 
