@@ -314,7 +314,7 @@ class _Transfer:
                 continue
             self.check_status(refused)
             return Transient(
-                self.file.error(TransportError, f"the storage answered with {refused}"),
+                self.file.error(TransportError, f"the storage responded with {refused}"),
                 retry_after(refused.retry_after),
             )
 
@@ -391,7 +391,7 @@ class _Transfer:
             guess = "" if refused.reason else "; it may have expired"
             raise self.file.error(TransportError, f"the storage refused its URL ({refused}){guess}")
         if status not in RETRIED_STATUSES:
-            raise self.file.error(TransportError, f"the storage answered with {refused}")
+            raise self.file.error(TransportError, f"the storage responded with {refused}")
 
 
 class _TailTransfer(_Transfer):

@@ -128,7 +128,7 @@ class _Read:
         elif news is None:
             self._has_ended = True
         elif isinstance(news, asyncio.CancelledError):
-            raise self.refusal("it was closed; begin a new one")
+            raise self.refusal("it was closed; start a new one")
         else:
             if isinstance(news, DeltaSharingError) and not isinstance(news, UsageError):
                 news.query_id = news.query_id or self.context.query_id
@@ -250,12 +250,12 @@ class Batches(Iterator[pa.RecordBatch]):
         if self._read.is_over:
             raise StopIteration
         if self._process != os.getpid():
-            raise self._read.refusal("it was begun by another process; begin it anew in this one")
+            raise self._read.refusal("it was started by another process; start it again in this one")
         if not self._taking.acquire(False):
             raise self._read.refusal("another thread is taking a batch; take them one after the other")
         try:
             if self._closed:
-                raise self._read.refusal("it was closed; begin a new one")
+                raise self._read.refusal("it was closed; start a new one")
             while (batch := self._read.next_batch()) is None:
                 if self._read.is_over:
                     raise StopIteration
@@ -276,7 +276,7 @@ class Batches(Iterator[pa.RecordBatch]):
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=loop.LISTEN_SECONDS)
             if self._closed:
-                raise self._read.refusal("it was closed; begin a new one")
+                raise self._read.refusal("it was closed; start a new one")
 
     def __enter__(self) -> Batches:
         return self
@@ -391,7 +391,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
 
 def check_rows(rows: int | None) -> None:
-    """Raise ``UsageError`` if ``rows`` is no number of rows of a batch."""
+    """Raise ``UsageError`` if ``rows`` is not an integer of 1 or more."""
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
         raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
 
@@ -404,10 +404,9 @@ def execute(
     Downloads, decoding and the listing of a stream run ahead, within the limits of the plan's options. The first error
     is raised; one at the end of the listing comes after rows, and before the end of them.
 
-    ``report`` takes the counts of this read. Not ``eager`` is for a consumer that may stop: what is read ahead of it
-    begins small, and grows with what it takes. ``rows`` are those of every batch but the last; by default as the files
-    have them. Raises ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with table
-    and file id.
+    ``report`` takes the counts of this read. Without ``eager``, for a consumer that may stop, read-ahead starts small
+    and grows as rows are taken. ``rows`` are those of every batch but the last; by default as the files have them.
+    Raises ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with table and file id.
     """
     return Batches(plan, ScanReport() if report is None else report, eager=eager, rows=rows)
 

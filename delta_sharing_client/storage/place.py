@@ -193,7 +193,7 @@ class ObjectPlace:
 
     def _transient(self, error: Exception) -> Transient:
         status = _status(error)
-        reason = "it did not respond" if status is None else f"it answered with HTTP status {status}"
+        reason = "it did not respond" if status is None else f"it responded with HTTP status {status}"
         return Transient(TransportError(f"Reading from the table's storage failed: {reason}.", table=str(self._table)))
 
     def _current(self, rejected: object = None) -> Any:

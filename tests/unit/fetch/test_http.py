@@ -118,7 +118,7 @@ SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
         ),
         (
             b"HTTP/1.1 409 Conflict\r\nx-ms-error-code: PublicAccessNotPermitted\r\n\r\n{}",
-            "answered with HTTP status 409, PublicAccessNotPermitted.",
+            "responded with HTTP status 409, PublicAccessNotPermitted.",
         ),
         (
             b"HTTP/1.1 400 Bad\r\n\r\n<Error><Code>A</Code><Message>not %s</Message>"
@@ -126,7 +126,7 @@ SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
             "refused its URL (HTTP status 400, A: not ***).",
         ),
         (b"HTTP/1.1 410 Gone\r\n\r\n", "refused its URL (HTTP status 410); it may have expired."),
-        (b"HTTP/1.1 418 No\r\nContent-Length: 99\r\n\r\n<Error><Code>cut", "answered with HTTP status 418."),
+        (b"HTTP/1.1 418 No\r\nContent-Length: 99\r\n\r\n<Error><Code>cut", "responded with HTTP status 418."),
     ],
 )
 def test_the_reason_of_a_storage_is_shown(raw: Raw, fetch: Fetch, answer: bytes, shown: str) -> None:

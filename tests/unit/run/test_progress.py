@@ -216,7 +216,7 @@ def test_it_says_why_nothing_moves(table: Table, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "on_a_bar", lambda state, closed: on_a_bar(state, closed, wide(drawn)))
     table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "2"})]
     read(table, True, max_concurrent_requests=1)
-    assert "the storage answered with HTTP status 503. Trying again in 2 s." in drawn.getvalue()
+    assert "the storage responded with HTTP status 503. Trying again in 2 s." in drawn.getvalue()
 
 
 def wide(out: Terminal) -> Console:
