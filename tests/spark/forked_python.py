@@ -7,14 +7,17 @@ environment and end, and when it is ended, so is that one.
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 _LENGTH = 8
 _SECONDS_TO_END = 5
+_REPORTS = {"handle_worker_exception", "send_accumulator_updates"}
 _MODULES = (
     "delta_sharing_client.spark.datasource",
     "pyspark.daemon",
@@ -47,6 +50,7 @@ def serve(path: str) -> None:
     del sys.path[0]  # this folder
     for name in _MODULES:
         importlib.import_module(name)
+    _save_what_is_measured()
     gc.collect()
     gc.freeze()  # PySpark collects garbage after each task, which would look at all of these modules
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
@@ -61,6 +65,21 @@ def serve(path: str) -> None:
                 _watch(line)
                 return
             line.close()
+
+
+def _save_what_is_measured() -> None:
+    """Let what measures coverage save before a worker reports its end to Spark, which may kill it at once."""
+    coverage = sys.modules.get("coverage")
+    running = coverage and coverage.Coverage.current()
+    if running:
+        for module in [module for name, module in sys.modules.items() if name.startswith("pyspark.")]:
+            for name in _REPORTS & vars(module).keys():
+                setattr(module, name, functools.partial(_report, running.save, getattr(module, name)))
+
+
+def _report(save: Callable[[], None], report: Callable[..., None], *arguments: object) -> None:
+    save()
+    report(*arguments)
 
 
 def _watch(line: socket.socket) -> None:
