@@ -84,6 +84,12 @@ SAID = {
     "s.str.len_chars() > 2": "length(s) > 2",
     "d.dt.year() == 2024": "year(d) = 2024",
     "~(x > 1.0)": "NOT (x > 1.0E0)",
+    "(a + 1).is_null()": "(a + 1) IS NULL",
+    "(a + 1).is_not_null()": "(a + 1) IS NOT NULL",
+    "(a + 1).is_in([2])": "(a + 1) IN (2)",
+    "(a + 1).is_between(1, b)": "(a + 1) >= 1 AND (a + 1) <= b",
+    "(a + 1).eq_missing(2)": "(a + 1) <=> 2",
+    "s.str.to_lowercase().str.ends_with('b')": "lower(s) LIKE '%b'",
 }
 
 UNSAID = {

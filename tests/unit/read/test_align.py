@@ -628,3 +628,11 @@ def test_instants_of_the_julian_calendar_are_the_same_dates() -> None:
     table = fields_of(pa.schema([("d", pa.date32()), ("n", pa.int64())]))
     assert files.leaf((table["d"],)) == (-1, pa.date32())
     assert files.leaf((table["n"],)) == (1, pa.int64())
+
+
+def test_a_list_at_any_depth_gives_a_row_any_number_of_values() -> None:
+    below = pa.struct({"s": pa.struct({"l": pa.list_(pa.int8())})})
+    types = {"point": POINT, "below": below, "map": pa.map_(pa.string(), pa.int8()), "list": pa.large_list(pa.int8())}
+    files = aligner(pa.schema(types))
+    assert [files.has_lists([top]) for top in range(4)] == [False, True, True, True]
+    assert files.has_lists([0, 1])
