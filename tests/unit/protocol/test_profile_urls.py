@@ -99,7 +99,7 @@ def test_redirects_are_followed_and_judged(start: Any) -> None:
     assert "planted" not in str(caught.value)
     with pytest.raises(ProfileError, match="redirects more than 5 times"):
         Profile.load(f"{base}/around")
-    assert server.asked[-1] == "/around"
+    assert server.asked.count("/around") == 6
     # Its status is none of a redirect.
     assert Profile.load(f"{base}/there").endpoint == "https://h/api"
     assert server.asked[-1] == "/there"
