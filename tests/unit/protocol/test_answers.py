@@ -134,7 +134,7 @@ def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
         ([HEADS[DELTA][0]] * 2, ProtocolError, "line 2 of the response is malformed: the second line must hold metaD"),
         ([HEADS[DELTA][0], delta()], ProtocolError, "line 2 .* the second line must hold metaData"),
         ([HEADS[DELTA][0], {**HEADS[DELTA][1], **delta()}], ProtocolError, "found metaData, file"),
-        ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata"),
+        ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata in"),
         ([HEADS[PARQUET][0], HEADS[DELTA][1]], ProtocolError, "Expected id and schemaString"),
         ([HEADS[PARQUET][0], {"metaData": {"id": "t"}}], ProtocolError, "Expected id and schemaString"),
         ([HEADS[PARQUET][0], {"metaData": {"schemaString": "{}"}}], ProtocolError, "Expected id and schemaString"),
