@@ -398,6 +398,14 @@ def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage,
     assert "up to version 6 and those from 7 on" in str(caught.value)
 
 
+@pytest.mark.parametrize("column", ["_CHANGE_TYPE", ("_Commit_Version",)])
+def test_what_happened_alone_is_named_in_any_case(storage: Storage, column: Any) -> None:
+    before, after, _ = BREAKING["dropped"]
+    wanted = ChangesRequest(starting_version=0, columns=[column])
+    plan = plan_changes(table_state(before), [VersionedMetadata(7, after)], wanted, fast_options())
+    assert len(plan.output_schema.names) == 1
+
+
 def test_a_change_back_is_not_a_change(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "long")))
     feed.actions.append(VersionedMetadata(7, described(("id", "long"))))
