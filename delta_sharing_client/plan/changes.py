@@ -286,10 +286,10 @@ def _same_vector(add: AddFile, remove: RemoveFile) -> bool:
     return one == other
 
 
-def _identities(file: SharedFile) -> list[str]:
+def _identities(file: SharedFile) -> list[tuple[str | None, str | None]]:
     """Return the server's file id, and the path without the signature."""
-    path = "path:" + without_query(file.action.path)
-    return [path] if file.file_id is None else ["id:" + file.file_id, path]
+    path = (None, without_query(file.action.path))
+    return [path] if file.file_id is None else [(file.file_id, None), path]
 
 
 def _check_view(files: list[SharedFile], table: str) -> None:

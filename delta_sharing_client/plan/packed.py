@@ -159,7 +159,7 @@ def _chunk(tasks: list[FileTask], cost: int, spool: _Spool) -> Chunk:
     has_vectors = any(map(_without_of, tasks)) or any(map(_only_of, tasks))
     rows = [task.live_records for task in tasks] if has_vectors else list(map(_records_of, tasks))
     return Chunk(
-        packed=spool.store(pa.compress(plain, _CODEC, asbytes=True)),
+        packed=spool.store(pa.compress(plain, _CODEC)),
         length=len(plain),
         files=len(tasks),
         bytes=sum(size for size in map(_size_of, tasks) if size > 0),

@@ -104,7 +104,7 @@ class FilePlanner:
         and ``only`` are as in ``FileTask``.
         """
         action = file.action
-        if self._left is not None and self.is_full:
+        if self.is_full:
             self._skip("by_limit", action)
             self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
             return None

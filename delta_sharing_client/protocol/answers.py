@@ -337,7 +337,7 @@ class Answer:
     def _check_one(self, line: Line) -> None:
         found = [name for name in _KEYS if getattr(line, name) is not None]
         if len(found) != 1:
-            keys = ", ".join(_KEYS[name] for name in found) or "none of them"
+            keys = ", ".join(_KEYS[name] for name in found)
             raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
 
     def _other(self, line: Line) -> list[TableAction]:

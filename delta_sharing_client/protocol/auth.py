@@ -408,8 +408,8 @@ def _seconds(expires_in: object) -> float:
 def _life_of_jwt(text: str, now: float) -> float:
     """Return the lifetime of a token in seconds, by its claim ``exp``; only the server checks its signature."""
     try:
-        part = text.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        # Padding beyond what is missing is ignored.
+        claims = json.loads(base64.urlsafe_b64decode(text.split(".")[1] + "==="))
     except (IndexError, ValueError, RecursionError):
         return _LIFE_IF_UNKNOWN
     ends = claims.get("exp") if isinstance(claims, Mapping) else None

@@ -236,14 +236,13 @@ class _Files:
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
         self._hashes, self._second_hashes = array.array("q"), array.array("q")
-        self._before = Fingerprints()
-        self._again: ListedFiles | None = None
+        # What the page lists again, and what was returned before.
+        self._again: tuple[ListedFiles, Fingerprints] | None = None
 
     def begin_again(self) -> None:
-        # If two files had one id, both would be skipped.
-        self._again = ListedFiles(self._table, self._version)
-        self._before = Fingerprints()
-        self._before.add(self._hashes, self._second_hashes)
+        before = Fingerprints()
+        before.add(self._hashes, self._second_hashes)
+        self._again = ListedFiles(self._table, self._version), before
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
         """Return those of ``actions`` that were not returned yet."""
@@ -252,9 +251,11 @@ class _Files:
         if not all(names):
             names = [file.file_id or without_query(file.action.path) for file in files]
         if self._again is not None:
-            self._again.new(actions)
+            listed, before = self._again
+            # If two files had one id, both would be skipped.
+            listed.new(actions)
             # A file that is skipped by mistake would be missing, so both hashes are compared.
-            new = self._before.get(hashes(names)) != second_hashes(names)
+            new = before.get(hashes(names)) != second_hashes(names)
             actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
         self._hashes.extend(hashes(names))
         self._second_hashes.extend(second_hashes(names))

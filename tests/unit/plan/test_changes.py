@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -351,6 +352,14 @@ def test_columns_and_filter_are_those_of_the_schema_at_the_end(storage: Storage)
     assert plan.output_schema.names == ["name", "_change_type"]
 
 
+def test_the_schema_at_the_end_is_that_of_the_last_version_in_any_order(storage: Storage) -> None:
+    schemas = [described(*((name, "long") for name in "abcd"[:count])) for count in (1, 2, 3, 4)]
+    for order in itertools.permutations(range(1, 4)):
+        feed = Feed(storage, schemas[0])
+        feed.actions += [VersionedMetadata(version, schemas[version]) for version in order]
+        assert feed.plan(["d"]).output_schema.names == ["d"]
+
+
 BREAKING = {
     "dropped": (described(("id", "long"), ("x", "long")), described(("id", "long")), "'x' was dropped"),
     "narrowed": (described(("x", "long")), described(("x", "integer")), "from long to integer"),
@@ -387,6 +396,14 @@ def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage,
         feed.plan()
     assert caught.value.version == 7
     assert "up to version 6 and those from 7 on" in str(caught.value)
+
+
+@pytest.mark.parametrize("column", ["_CHANGE_TYPE", ("_Commit_Version",)])
+def test_what_happened_alone_is_named_in_any_case(storage: Storage, column: Any) -> None:
+    before, after, _ = BREAKING["dropped"]
+    wanted = ChangesRequest(starting_version=0, columns=[column])
+    plan = plan_changes(table_state(before), [VersionedMetadata(7, after)], wanted, fast_options())
+    assert len(plan.output_schema.names) == 1
 
 
 def test_a_change_back_is_not_a_change(storage: Storage) -> None:
@@ -577,3 +594,13 @@ def test_a_tombstone_without_partition_values_has_those_of_its_file(storage: Sto
     assert feed.rows(filter=col("p") == "x") == [(2, "delete", 5)]
     assert feed.rows(filter=col("p") == "y") == []
     assert feed.rows(filter=(col("p") == "x") & (col("id") > 1)) == [(2, "delete", 5)]
+    assert feed.plan(filter=col("p") == "y").skipped.by_partition == 1
+
+
+def test_a_removed_file_without_partition_values_is_read(storage: Storage) -> None:
+    schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
+    feed = Feed(storage, metadata(schema, ["p"]))
+    feed.remove(5, "a", [1, 2])
+    assert feed.read(["p", "id"]).to_pydict() == {"p": [None, None], "id": [1, 2]}
+    assert feed.rows(filter=col("p").is_null()) == [(1, "delete", 5), (2, "delete", 5)]
+    assert feed.rows(filter=col("p") == "x") == []

@@ -125,11 +125,11 @@ def test_the_temporary_file_ends_with_the_plan(monkeypatch: pytest.MonkeyPatch) 
     assert [one.key for one in pickle.loads(sent)] == ["1", "2"]
 
 
-def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(io.BytesIO):
-        def write(self, data: object) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize("step", ["write", "flush"])
+def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(packed, "TemporaryFile", Full)
+    monkeypatch.setattr(packed, "TemporaryFile", type("Full", (io.BytesIO,), {step: fail}))
     with pytest.raises(UsageError, match=r"No space left on device\. Make space, or set TMPDIR"):
         pack_tasks([task(1)], lambda _: 1, 10)

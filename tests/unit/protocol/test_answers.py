@@ -30,7 +30,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.answers import Answer, AnswerRules
+from delta_sharing_client.protocol.answers import Answer, AnswerRules, unreadable
 from delta_sharing_client.protocol.body import Block
 from delta_sharing_client.protocol.lines import Subject
 from delta_sharing_client.protocol.loose import Loosened
@@ -134,7 +134,7 @@ def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
         ([HEADS[DELTA][0]] * 2, ProtocolError, "line 2 of the response is malformed: the second line must hold metaD"),
         ([HEADS[DELTA][0], delta()], ProtocolError, "line 2 .* the second line must hold metaData"),
         ([HEADS[DELTA][0], {**HEADS[DELTA][1], **delta()}], ProtocolError, "found metaData, file"),
-        ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata"),
+        ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata in"),
         ([HEADS[PARQUET][0], HEADS[DELTA][1]], ProtocolError, "Expected id and schemaString"),
         ([HEADS[PARQUET][0], {"metaData": {"id": "t"}}], ProtocolError, "Expected id and schemaString"),
         ([HEADS[PARQUET][0], {"metaData": {"schemaString": "{}"}}], ProtocolError, "Expected id and schemaString"),
@@ -233,6 +233,12 @@ def test_access_is_by_url(modes: list[str] | None, lists_files: bool, refused: s
     told = began(found, *head).head
     assert (told.table_size, told.num_files, told.location, told.auxiliary_locations) == (3, 2, "s3://b", ("s3://c",))
     assert told.access_modes == tuple(modes or ())
+
+
+def test_other_ways_of_access_are_named_in_order() -> None:
+    error = unreadable("Reading t", "t", ["volume", "model", "share"])
+    assert "shared as 'model', 'share', 'volume', not as files" in error.message
+    assert error.feature == "accessModes model, share, volume"
 
 
 def test_the_metadata_of_a_parquet_response_has_all_its_fields() -> None:

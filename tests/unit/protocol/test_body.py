@@ -93,6 +93,14 @@ def test_what_is_not_compressed_after_what_is_is_broken():
         list(body._inflated(iter([gzip.compress(b"a"), b'{"b": 1}']), False, "Asking", None))
 
 
+def test_what_is_compressed_may_look_like_text_in_between():
+    data = random.Random(1).randbytes(5000)
+    packed = gzip.compress(data)
+    at = packed.index(b"{", 20)
+
+    assert b"".join(body._inflated(iter([packed[:at], packed[at:]]), False, "Asking", None)) == data
+
+
 def test_second_member_that_is_cut_off_is_noticed(server, rest, table, wire):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(20))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines[:12], framing="close")
@@ -133,11 +141,11 @@ def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_many_bytes_come_several_chunks_at_a_time_and_all_before_an_interruption(monkeypatch, is_cut):
-    monkeypatch.setattr(body, "_AT_ONCE", 5)
+    monkeypatch.setattr(body, "_AT_ONCE", 6)
     monkeypatch.setattr(body, "_BULK", 3)
 
     def chunks():
-        yield from (b"aa", b"b", b"c", b"dd", b"e", b"ffff", b"g")
+        yield from (b"aa", b"b", b"cc", b"d", b"e", b"f", b"gggg", b"h")
         if is_cut:
             raise Transient(TransportError("cut"))
 
@@ -145,7 +153,20 @@ def test_many_bytes_come_several_chunks_at_a_time_and_all_before_an_interruption
     with pytest.raises(Transient) if is_cut else contextlib.nullcontext():
         for chunk in body.in_bulk(chunks()):
             found.append(chunk)
-    assert found == [b"aa", b"b", b"c", b"dde", b"ffff", b"g"]
+    assert found == [b"aa", b"b", b"cc", b"def", b"gggg", b"h"]
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(5, False), (6, True)])
+def test_a_line_has_at_most_so_many_bytes_however_it_arrives(length, is_refused):
+    line = b"x" * length
+    for text in (line, line + b"\n", b"a\n" + line, b"a\nb\n" + line + b"\nc"):
+        for first in range(len(text) + 1):
+            for second in range(first, len(text) + 1):
+                chunks = [text[:first], text[first:second], text[second:]]
+                with pytest.raises(ProtocolError, match="longer than 5") if is_refused else contextlib.nullcontext():
+                    blocks = list(body.split_blocks(chunks, 5))
+                    assert b"\n".join(block.text for block in blocks) == text.removesuffix(b"\n")
+    assert list(body.split_blocks([])) == list(body.split_blocks([b""])) == []
 
 
 @pytest.mark.parametrize(("limit", "is_refused"), [(13, False), (12, True)])
@@ -176,6 +197,13 @@ def test_the_beginning_of_a_long_error_is_read():
     response = requests.Response()
     response.raw = urllib3.HTTPResponse(io.BytesIO(b"x" * 300), preload_content=False)
     assert body.start_of_body(response, 100, []) == b"x" * 100
+
+
+def test_of_the_secrets_that_may_begin_where_an_error_is_cut_the_longest_is_left_out():
+    for secrets in (["abX", "bY"], ["bY", "abX"]):
+        response = requests.Response()
+        response.raw = urllib3.HTTPResponse(io.BytesIO(b"no ab" + b"x" * 300), preload_content=False)
+        assert body.start_of_body(response, 5, secrets) == b"no "
 
 
 def test_only_a_message_that_is_too_long_is_cut():

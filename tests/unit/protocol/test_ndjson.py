@@ -297,6 +297,11 @@ def response_lines():
     return wire_lines.Lines(subject, Loosened("x"))
 
 
+def test_of_what_is_no_response_so_much_is_shown():
+    with pytest.raises(ProtocolError, match=f"text/x that begins with '{'x' * 60}';"):
+        list(response_lines().of(Block(b"x" * 100, complete=True), 0))
+
+
 def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
     first = b"{}\n" + file_line() + b"\n"
     for is_cut in (False, True):

@@ -137,6 +137,20 @@ def test_environment_without_a_profile_says_which_variable(monkeypatch):
             Profile.load(None)
 
 
+def test_an_unreadable_file_is_refused_with_its_own_reason(tmp_path, monkeypatch):
+    folder = tmp_path / "Protocol not known"
+    folder.mkdir()
+    with pytest.raises(ProfileError, match="cannot be read: Is a directory"):
+        Profile.load(folder)
+
+    def fail(*_):
+        raise OSError("not told")
+
+    monkeypatch.setattr(fsspec, "open", fail)
+    with pytest.raises(ProfileError, match="cannot be read: OSError"):
+        Profile.load("memory://my.share")
+
+
 def test_missing_and_unreadable_files_are_profile_errors(tmp_path):
     with pytest.raises(
         ProfileError, match=r"no profile file at 'gone\.share'; check the path \(relative ones start at"

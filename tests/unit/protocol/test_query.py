@@ -497,6 +497,18 @@ def test_databricks_refusal_of_the_delta_format_is_followed_by_a_parquet_query(s
     assert ids(query_table(rest, table)) == ["f"]
 
 
+@pytest.mark.parametrize("status", [400, 409])
+def test_the_refusal_of_the_delta_format_is_told_where_parquet_is_refused_too(server, rest, table, wire, status):
+    refusals = (wire.error(status, "UNSUPPORTED_OPERATION", "no delta"), wire.error(400, "X", "no parquet"))
+    server.on("POST", QUERY, *refusals)
+    server.on("GET", METADATA, *refusals)
+
+    for ask in (query_table, table_metadata):
+        with pytest.raises(RequestError, match="no delta"):
+            ask(rest, table)
+    assert len(server.seen) == 4
+
+
 def test_error_report_without_a_status_reads_well(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "broke"}}))
 
@@ -569,6 +581,15 @@ def test_each_answer_may_sign_the_path_of_a_file_in_another_way():
     for other, new in zip(others, (1, 2), strict=True):
         seen.begin_again()
         assert seen.take(other[: new + 1]) == other[new : new + 1]
+
+
+def test_a_file_with_an_id_is_known_by_it_beside_files_without_one():
+    bare = SharedFile(AddFile(path="https://x/b?1", size=1), "")
+    signed = [SharedFile(AddFile(path=f"https://x/{way}/a", size=1), "a") for way in range(2)]
+    seen = pages._Files("s.d.t", 7)
+    assert seen.take([signed[0], bare]) == [signed[0], bare]
+    seen.begin_again()
+    assert seen.take([signed[1], bare]) == []
 
 
 def test_changes_of_one_file_and_version_differ_by_their_vectors():
@@ -1194,7 +1215,8 @@ def test_a_field_that_a_server_does_not_know_is_left_out_once(server, rest, tabl
     query_table(rest, table, request, response_format=ResponseFormat.DELTA).close()
     whole = {"startingVersion": 7, "includeHistoricalProtocol": True}
     assert [seen.body for seen in server.seen] == [whole, {"startingVersion": 7}]
-    for status, message, count in ((400, text, 2), (400, "other", 1), (400, "idempotency_key", 1), (409, text, 1)):
+    others = ((400, text, 2), (400, "other", 1), (400, "", 1), (400, "idempotency_key", 1), (409, text, 1))
+    for status, message, count in others:
         server.seen.clear()
         server.on("POST", QUERY, wire.error(status, "X", message))
         with pytest.raises(RequestError):

@@ -517,9 +517,11 @@ def test_error_body_is_json_whatever_its_type_and_shown_as_text_otherwise(server
     for body, headers, shown in (
         (b'{"errorCode": "BAD", "message": "json text"}', {"Content-Type": "text/plain"}, r"\(400, BAD\): json text"),
         (b"plain  \n text", {}, r"\(400\): plain text"),
+        (b"caf\xe9 is closed", {}, r"\(400\): caf\ufffd is closed"),
         (b'{"message": ""}', {}, r"\(400\)\. \("),
         (b"", {}, r"\(400\)\."),
         (b'{"unlike": 1}', {}, r"\(400\): {\"unlike\": 1}"),
+        (b'{"errors": []}', {}, r"\(400\): {\"errors\": \[\]}"),
         (b"x" * 5000, {}, r"x{500} \.\.\."),
     ):
         server.on("GET", "/shares", wire.Reply(400, body, headers))
@@ -590,6 +592,15 @@ def test_an_error_that_is_wrapped_too_deep_is_not_searched(server, rest, wire):
     with pytest.raises(RequestError) as caught:
         rest.list_shares()
     assert caught.value.server_message.startswith('{"error": {')
+
+    for depth, told in ((3, "deep down"), (4, '{"error": {')):
+        error = {"message": "deep down"}
+        for _ in range(depth):
+            error = {"error": error}
+        server.on("GET", "/shares", wire.as_json(error, status=400))
+        with pytest.raises(RequestError) as caught:
+            rest.list_shares()
+        assert caught.value.server_message.startswith(told)
 
 
 def test_an_empty_error_code_is_none(server, rest, wire):

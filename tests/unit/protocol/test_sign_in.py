@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
 import threading
 import time
 import warnings
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 import jwt
 import pytest
@@ -186,6 +187,21 @@ def test_key_that_cannot_sign_is_named_by_its_algorithm_and_not_shown(server, ke
 def client(server, **fields):
     fields = {"clientId": "the-client", "tokenEndpoint": f"{server.endpoint}/token", **fields}
     return profile_of(server, type="oauth_client_credentials", **fields)
+
+
+class DecodingEndpoint(TokenEndpoint):
+    """Reads the header as RFC 6749, 2.3.1, has it."""
+
+    def check(self, form, header):
+        user, _, password = base64.b64decode(header.removeprefix("Basic ")).decode().partition(":")
+        assert (unquote_plus(user), unquote_plus(password)) == ("the client:1", "s&cret +")
+
+
+def test_client_id_and_secret_are_encoded_where_the_endpoint_decodes_them(server, wire):
+    endpoint = DecodingEndpoint(server, wire)
+    profile = Profile.load(client(server, clientId="the client:1", clientSecret="s&cret +"))
+    assert RestClient(profile, OPTIONS).list_shares() == []
+    assert [set(form) for form in endpoint.asked] == [{"grant_type"}] * 2
 
 
 def test_client_secret_goes_into_the_body_where_the_endpoint_wants_that_and_the_audience_along(server, wire):

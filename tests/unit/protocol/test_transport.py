@@ -30,7 +30,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.protocol.watch import shut
+from delta_sharing_client.protocol.watch import Interrupt, shut
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 STATUS = "/shares/s/schemas/d/tables/t/queries/q"
@@ -65,6 +65,21 @@ def test_every_response_is_closed(server, rest, wire, left_open, statuses):
             rest.list_shares()
     assert len(server.seen) == len(statuses)
     assert left_open() == []
+
+
+def test_a_response_that_breaks_off_or_is_none_is_closed(server, rest, table, wire, left_open):
+    whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(100)))
+    cut = wire.Reply(200, whole.body, whole.headers, "cut-length", 8000)
+    server.on("POST", QUERY, cut, cut, whole)
+    assert len(list(query_table(rest, table).actions)) == 100
+    assert (len(server.seen), left_open()) == (3, [])
+
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head()[:1], "{bad", *["{}"] * 10_000))
+    server.on("GET", METADATA, whole)
+    for ask in (query_table, table_metadata):
+        with pytest.raises(ds.ProtocolError):
+            ask(rest, table)
+    assert (len(server.seen), left_open()) == (5, [])
 
 
 def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
@@ -209,7 +224,7 @@ def test_a_copy_for_an_operation_has_its_own_deadline(profile):
     assert transport.deadline.within(100) == 100
     assert 0 < transport.operation().deadline.within(100) <= 5
     assert transport.deadline.within(100) == 100
-    assert pickle.loads(pickle.dumps(transport.operation())).deadline.within(100) == 100
+    assert pickle.loads(pickle.dumps(transport.operation(Interrupt()))).deadline.within(100) == 100
 
 
 def test_a_request_has_the_deadline_of_its_operation_or_one_of_its_own(server, profile, wire, monkeypatch):

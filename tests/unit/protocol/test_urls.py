@@ -147,13 +147,14 @@ def test_a_refusal_that_is_not_about_the_token_is_passed_on(server, rest, table,
 def test_without_history_the_latest_snapshot_serves_while_it_is_the_same(server, rest, table, signing, wire, refusal):
     no_history = wire.error(refusal, "X", "history is not shared")
     server.on("POST", QUERY, signing("a"), no_history, signing("a"), no_history, signing("a", version=8))
-    urls, files = read(rest, table)
+    urls, files = read(rest, table, QueryRequest(refresh_token="old"))
     key = url_key(files["a"])
 
     fresh = urls.url_for(key, rejected=files["a"].action.path)
     assert fresh == "https://x/a?1"
     with pytest.raises(DataError, match="table has changed: it is at version 8 now"):
         urls.url_for(key, rejected=fresh)
+    assert ["refreshToken" in seen.body for seen in server.seen] == [True, False, False, False, False]
 
 
 def test_version_that_was_asked_for_has_no_substitute(server, rest, table, signing, wire):

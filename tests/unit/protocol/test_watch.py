@@ -14,7 +14,7 @@ from delta_sharing_client.errors import TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import watch
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
-from delta_sharing_client.retry import Transient
+from delta_sharing_client.retry import Deadline, Transient
 
 # In this folder a fixture stands for it.
 SLEEP = Interrupt.sleep
@@ -162,3 +162,22 @@ def test_no_wait_is_longer_than_what_is_left_of_the_whole(clock: Clock) -> None:
     assert clock.timeouts == [10.0]
     with pytest.raises(TransportError, match="Listing took too long"):
         read(0)
+
+
+def test_what_applies_to_a_request_ends_with_it() -> None:
+    limits = RequestLimits(ReadOptions(), Deadline(None), "Asking", None)
+    with watch.sending(limits):
+        assert watch.under_way.watch is limits
+    assert watch.under_way.watch is None
+    with pytest.raises(CancelledError), watch.sending(limits):
+        raise CancelledError
+    assert watch.under_way.watch is None
+
+
+def test_an_endpoint_that_refuses_connections_is_not_asked_for_long() -> None:
+    refused, reset = (
+        watch.network_failure(kind(), "Asking", None) for kind in (ConnectionRefusedError, ConnectionError)
+    )
+    assert isinstance(refused, Transient)
+    assert isinstance(reset, Transient)
+    assert refused.patience < min(60, reset.patience)
