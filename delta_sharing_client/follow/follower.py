@@ -181,9 +181,12 @@ class Follower:
                 table=self._table.name,
                 version=latest,
             )
-        current = resolved
+        current, response_format = resolved, None
         while current.version <= latest:
             window = self._tail_at(current, latest)
+            if response_format not in (None, window.response_format):
+                break  # a batch is planned in one format, because the places of its two ends count files in it
+            response_format = window.response_format
             reached = self._advance(current, window, budget)
             found_files = any(True for selected in self._between(current, reached) if selected.files)
             if reached == current:

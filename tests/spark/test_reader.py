@@ -145,6 +145,24 @@ def test_breaking_change_is_seen_at_a_restart_whoever_tells_the_metadata(lake: A
         again.latestOffset(offset, again.getDefaultReadLimit())
 
 
+@limited
+def test_a_batch_from_the_middle_of_a_version_has_one_format_though_the_restart_asks_for_another(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(*(rows_of([number]) for number in range(3)))
+    table.insert(rows_of([3]))
+    first = stream_reader(lake, responseFormat="parquet", maxFilesPerTrigger="2", startingVersion="1")
+    offset = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
+    assert (offset["tableVersion"], offset["index"], offset["responseFormat"]) == (1, 1, "parquet")
+
+    again = stream_reader(lake, responseFormat="delta", maxVersionsPerRpc="1")
+    found = []
+    while (end := again.latestOffset(offset, datasource.ReadAllAvailable())) != offset:
+        found.append([row["id"] for row in rows(again, offset, end)])
+        offset = end
+    assert [len(batch) for batch in found] == [1, 1]
+    assert found[1] == [3]
+
+
 def test_schema_given_and_option_columns_must_agree(lake: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
     TableWriter(lake.root / "t", schema)
