@@ -219,6 +219,8 @@ def test_string_literals_are_those_of_spark(literal, value):
         ("a = CAST('1' AS ARRAY<INT>)", "not supported"),
         ("a = CAST('1' AS BINARY)", "not supported"),
         ("a LIKE 'x' ESCAPE 'yy'", "must be one character"),
+        ("a LIKE 'x' ESCAPE '%'", "must be one character other than % and _"),
+        ("a LIKE 'x' ESCAPE '_'", "must be one character other than % and _"),
         ("a = '\\UFFFFFFFF'", "beyond Unicode"),
         ("a = '\\U00110000'", "beyond Unicode"),
         ("a = '\\uD800'", "lone surrogate"),
