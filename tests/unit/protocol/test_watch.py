@@ -167,11 +167,11 @@ def test_no_wait_is_longer_than_what_is_left_of_the_whole(clock: Clock) -> None:
 def test_what_applies_to_a_request_ends_with_it() -> None:
     limits = RequestLimits(ReadOptions(), Deadline(None), "Asking", None)
     with watch.sending(limits):
-        assert watch.under_way.watch is limits
-    assert watch.under_way.watch is None
+        assert watch.under_way.limits is limits
+    assert watch.under_way.limits is None
     with pytest.raises(CancelledError), watch.sending(limits):
         raise CancelledError
-    assert watch.under_way.watch is None
+    assert watch.under_way.limits is None
 
 
 def test_an_endpoint_that_refuses_connections_is_not_asked_for_long() -> None:
@@ -180,4 +180,4 @@ def test_an_endpoint_that_refuses_connections_is_not_asked_for_long() -> None:
     )
     assert isinstance(refused, Transient)
     assert isinstance(reset, Transient)
-    assert refused.patience < min(60, reset.patience)
+    assert refused.max_seconds < min(60, reset.max_seconds)
