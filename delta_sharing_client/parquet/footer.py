@@ -211,7 +211,7 @@ def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None
         return None
     known, texts = _last[0], file.metadata.metadata
     size = len(known.beginning)
-    if size and texts == known.texts and footer.slice(0, size).equals(pa.py_buffer(known.beginning)):
+    if size and texts == known.texts and footer.slice(0, size).to_pybytes() == known.beginning:
         return known.schema
     schema = file.schema_arrow
     if not _is_plain(schema):

@@ -30,7 +30,8 @@ def open_reader(
     indices. ``pq.ParquetFile`` would also build a tree of names per file, which is not needed.
     """
     default, tight = pa.default_memory_pool(), decoding_pool()
-    much = source.size() >= _LARGE and default.bytes_allocated() + tight.bytes_allocated() >= _MUCH
+    # In this order: the size is a call during which other threads take the interpreter.
+    much = default.bytes_allocated() + tight.bytes_allocated() >= _MUCH and source.size() >= _LARGE
     reader = pq.ParquetReader(tight if much else default)
     reader.open(source, metadata=metadata, read_dictionary=read_dictionary or None, pre_buffer=False, **_settings())
     return reader

@@ -273,7 +273,9 @@ class _Columns:
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
                 file.apply(self._raw.column(place))
-        return self._raw.replace_schema_metadata(context.output_schema.metadata)
+        wanted = context.output_schema.metadata
+        # Each call of Arrow lets other threads take the interpreter.
+        return self._raw if self._raw.schema.metadata == wanted else self._raw.replace_schema_metadata(wanted)
 
     def _assemble(
         self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], schema: pa.Schema
