@@ -253,7 +253,7 @@ def _row_lineage(table: TableState) -> RowLineage:
     """
     # Only the property counts: a sharing server may omit the writer features, and each file must have its ids.
     properties = table.metadata.properties
-    if properties.get("delta.enableRowTracking", "false").lower() != "true":
+    if properties.get("delta.enableRowTracking", "").lower() != "true":
         raise UnsupportedFeatureError(
             "The table does not track rows, so it has no _row_id and _row_commit_version. The provider must enable it "
             "(ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and share the table in the delta "

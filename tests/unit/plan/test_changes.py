@@ -597,6 +597,21 @@ def test_a_tombstone_without_partition_values_has_those_of_its_file(storage: Sto
     assert feed.plan(filter=col("p") == "y").skipped.by_partition == 1
 
 
+@pytest.mark.parametrize("kind", [AddFile, RemoveFile, AddCdcFile])
+def test_a_change_is_not_skipped_if_its_partition_value_matches_and_its_statistics_do_not(
+    storage: Storage, kind: type
+) -> None:
+    schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
+    feed = Feed(storage, metadata(schema, ["p"]))
+    columns = {"id": [1, 2], "_change_type": ["insert", "delete"]} if kind is AddCdcFile else {"id": [1, 2]}
+    known = {} if kind is AddCdcFile else {"stats": '{"numRecords": 2, "minValues": {"id": 1}, "maxValues": {"id": 2}}'}
+    feed.file(kind, 5, "a", pa.table(columns), partition_values={"p": "x"}, **known)
+    wanted = (col("p") == "x") | (col("id") > 100)
+    assert [row[0] for row in feed.rows(filter=wanted)] == [1, 2]
+    found = feed.plan(filter=(col("p") == "y") | (col("id") > 100))
+    assert found.skipped.by_statistics == (0 if kind is AddCdcFile else 1)
+
+
 def test_a_removed_file_without_partition_values_is_read(storage: Storage) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
