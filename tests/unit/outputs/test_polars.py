@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import UsageError
@@ -112,6 +112,7 @@ FILTERS = st.recursive(
 
 @meets(matching=12, left_out=25)
 @given(FILTERS, st.lists(_row(), min_size=4, max_size=10))
+@example(A == 1, [{}])
 def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
     condition: pl.Expr, rows: list[dict[str, Any]]
 ) -> None:
