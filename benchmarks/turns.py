@@ -111,7 +111,8 @@ def _processor() -> float:
 
 
 def measure(line: str, tables: list[str], repeats: int, frame: bool) -> None:
-    """Print a line for each of ``tables``: median seconds and processor seconds of each contender, and the ratios."""
+    """Print a line for each of ``tables``: median seconds and processor seconds of each contender, and the
+    median ratios of a turn."""
     from benchmarks import data
     from mock_server import running
 
@@ -159,10 +160,15 @@ def _report(line: str, name: str, frame: bool, found: dict[str, list[list[float]
     seconds = {contender: statistics.median(answer[0] for answer in answers) for contender, answers in found.items()}
     used = {contender: statistics.median(answer[1] for answer in answers) for contender, answers in found.items()}
     told = ", ".join(f"{contender} {seconds[contender]:.3f} s ({used[contender]:.2f})" for contender in CONTENDERS)
-    to_plain, to_polars = seconds["ours"] / seconds["plain"], seconds["ours"] / seconds["polars"]
+    to_plain, to_polars = _ratio(found, "plain"), _ratio(found, "polars")
     kind = "frame" if frame else "Arrow"
     sys.stdout.write(f"{line} {name} to {kind}: {told}; {to_plain:.2f} x plain, {to_polars:.2f} x Polars\n")
     sys.stdout.flush()
+
+
+def _ratio(found: dict[str, list[list[float]]], other: str) -> float:
+    """Return the median of the ratios within each turn: the machine's speed changes from turn to turn."""
+    return statistics.median(mine[0] / theirs[0] for mine, theirs in zip(found["ours"], found[other], strict=True))
 
 
 def main() -> None:
