@@ -22,6 +22,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import loose, pages, sessions
 from delta_sharing_client.protocol import profile as profiles
 from delta_sharing_client.protocol import urls as protocol_urls
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
@@ -89,6 +90,20 @@ def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
     with pytest.raises(ds.TransportError, match=r"took longer than the .* seconds of 'total_timeout'"):
         transport.attempt(SHARES)
     assert server.seen == []
+
+
+def test_what_fails_after_the_deadline_is_laid_to_it_unless_the_server_answered(rest, monkeypatch):
+    transport = rest.operation()
+    monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
+    transport._complete(ds.RequestError("refused"), SHARES)
+    with pytest.raises(ds.TransportError, match="'total_timeout'"):
+        transport._complete(ds.TransportError("broken"), SHARES)
+
+
+def test_encodings_that_can_be_read_are_asked_for(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+    rest.list_shares()
+    assert server.seen[0].headers["accept-encoding"] == ACCEPTED_ENCODINGS
 
 
 def test_a_body_is_not_read_before_it_is_asked_for(server, rest, wire):
