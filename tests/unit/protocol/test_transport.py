@@ -163,6 +163,16 @@ def test_the_server_says_how_long_to_wait(server, rest, wire, sleeps, monkeypatc
     assert retry.retry_after("7") == 7
 
 
+def test_a_request_without_an_answer_is_in_the_log_with_the_id_of_its_query(server, rest, wire, caplog):
+    caplog.set_level("DEBUG", "delta_sharing_client")
+    server.on("GET", "/shares", wire.Reply(framing="reset"))
+    with pytest.raises(ds.TransportError) as caught:
+        rest.list_shares()
+    told = [text for text in caplog.messages if f"(query id {caught.value.query_id})" in text]
+    assert len(told) == len(server.seen)
+    assert all("was cut off" in text for text in told)
+
+
 def test_only_a_body_has_a_type(server, rest, wire, table):
     server.on("GET", "/shares", wire.as_json({}))
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
