@@ -340,3 +340,11 @@ def test_every_secret_of_a_login_is_masked(oauth, server, wire):
 
 def test_only_a_bearer_token_has_an_expiration_time(oauth):
     assert oauth().profile.expiration_time is None
+
+
+def test_the_header_of_a_token_request_is_a_secret(oauth, server, wire):
+    header = base64.b64encode(b"id:planted-secret").decode()
+    server.on("POST", "/token", wire.error(400, "X", f"refused {header}"))
+    with pytest.raises(AuthError, match="refused") as caught:
+        oauth().list_shares()
+    assert header not in str(caught.value)
