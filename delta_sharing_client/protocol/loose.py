@@ -108,9 +108,9 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
     if raw == b"null":
         return None
     kind = next(one for one in kinds if not isinstance(one, inspect.NoneType))
-    if isinstance(kind, inspect.StructType) and raw[:1] == b"{":
+    if isinstance(kind, inspect.StructType):
         return _struct(kind, raw, found)
-    if isinstance(kind, inspect.DictType) and raw[:1] == b"{":
+    if isinstance(kind, inspect.DictType):
         return {key: _read(kind.value_type, value, name, found) for key, value in _fields_of(raw).items()}
     if isinstance(kind, inspect.ListType):
         return [_read(kind.item_type, item, name, found) for item in _items_of(raw)]

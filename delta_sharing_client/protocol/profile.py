@@ -188,7 +188,7 @@ class Profile:
     credentials: Credentials
     version: int = 1
     # The file of the profile, and its state when it was read.
-    _origin: tuple[str, _Stamp] | None = dataclasses.field(default=None, repr=False, compare=False)
+    _origin: tuple[str, _Stamp | None] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def expiration_time(self) -> dt.datetime | None:
@@ -266,7 +266,7 @@ def _from_path(path: str, origin: str = "", options: ReadOptions | None = None) 
     full = os.path.abspath(os.path.expanduser(path))
     stamp = _stamp(full)  # before reading, so that a change in between is found later
     profile = _from_text(read_profile(path), _shown(path) + origin)
-    return profile if stamp is None else dataclasses.replace(profile, _origin=(full, stamp))
+    return dataclasses.replace(profile, _origin=(full, stamp))
 
 
 def _stamp(path: str) -> _Stamp | None:

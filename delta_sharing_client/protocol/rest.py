@@ -81,7 +81,7 @@ class RestClient(Transport):
         shares = [share.name for share in self.list_shares()]
         if not shares:
             return "Nothing is shared with this profile."
-        near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], 1, 0.0)
+        near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], cutoff=0.0)
         share = next(name for name in shares if name.lower() == near[0])
         names = [str(item.full_name) for item in self.list_all_tables(share)]
         return _nearest(str(table), names, "'list_all_tables()' lists what is shared.")

@@ -181,8 +181,8 @@ class _KnownUrls:
 
     def get(self, name: str) -> _Url | None:
         found = self._last.get(name)
-        if found is None and self._block_of:
-            block = self._block_of.get(hashes([name]))[0]
+        if found is None:
+            block = self._block_of.number(name)
             found = self._block(block - 1).get(name) if block else None
         return found if found is None or found.expires_ms else found._replace(expires_ms=self.least_expires_ms)
 

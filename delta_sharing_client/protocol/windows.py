@@ -105,7 +105,7 @@ def feed_windows(
     One query is needed for a view, whose changes have no versions; for an end timestamp, whose version the server does
     not state; for a single version; and if the server does not list the last version by itself.
     """
-    if answer.head.is_view or query.ending_timestamp is not None:
+    if query.ending_timestamp is not None:
         return None
     versions = {action.version for action in beginning if isinstance(action, SharedFile)}
     seen = sorted(version for version in versions if version is not None)

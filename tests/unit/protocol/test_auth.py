@@ -15,6 +15,7 @@ import pytest
 from delta_sharing_client.errors import AuthError, ProfileError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import auth
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -250,6 +251,14 @@ def test_refused_token_is_dropped_and_the_request_repeated_once(server, oauth, w
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
+def test_a_token_is_asked_for_in_a_form_that_can_be_read(server, oauth, wire):
+    server.on("POST", "/token", *grants(wire, "t1"))
+    server.on("GET", "/shares", wire.as_json({}))
+    oauth().list_shares()
+    (asked,) = tokens_asked(server)
+    assert (asked.headers["accept"], asked.headers["accept-encoding"]) == ("application/json", ACCEPTED_ENCODINGS)
+
+
 def test_token_that_stays_refused_is_an_error(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1"))
     server.on("GET", "/shares", wire.error(401, "X"))
@@ -331,3 +340,11 @@ def test_every_secret_of_a_login_is_masked(oauth, server, wire):
 
 def test_only_a_bearer_token_has_an_expiration_time(oauth):
     assert oauth().profile.expiration_time is None
+
+
+def test_the_header_of_a_token_request_is_a_secret(oauth, server, wire):
+    header = base64.b64encode(b"id:planted-secret").decode()
+    server.on("POST", "/token", wire.error(400, "X", f"refused {header}"))
+    with pytest.raises(AuthError, match="refused") as caught:
+        oauth().list_shares()
+    assert header not in str(caught.value)

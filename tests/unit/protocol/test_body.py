@@ -8,6 +8,7 @@ import io
 import json
 import random
 import zlib
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -86,6 +87,15 @@ def test_compressed_answer_that_ends_at_a_line_boundary_loses_no_rows(server, re
     server.on("POST", QUERY, half)
     with pytest.raises(TransportError, match="its compression has no end"):
         list(query_table(rest, table).actions)
+
+
+def test_a_body_whose_bytes_make_no_sense_is_asked_for_again():
+    def read1(_):
+        raise ValueError("no length of a chunk")
+
+    response = SimpleNamespace(raw=SimpleNamespace(read1=read1), headers={})
+    with pytest.raises(Transient, match="the response was cut off or is not HTTP"):
+        list(body.body_chunks(response, "Asking", None))
 
 
 def test_what_is_not_compressed_after_what_is_is_broken():

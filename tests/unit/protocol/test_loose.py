@@ -446,6 +446,23 @@ def test_what_may_be_true_or_false_is_refused(written):
         loose.Loosened("x").decode(f'{{"add":{{"path":"p","dataChange":{written}}}}}'.encode(), SingleAction)
 
 
+def test_a_text_that_says_true_stays_a_text():
+    counted = Loosened("Reading")
+    action = counted.decode(
+        b'{"add":{"path":"true","size":1,"partitionValues":{"p":"false","q":"1"}}}', SingleAction
+    ).add
+    assert (action.path, action.partition_values) == ("true", {"p": "false", "q": "1"})
+    assert not counted.counts
+
+
+def test_deviations_are_told_in_the_order_of_their_names(caplog):
+    counted = Loosened("Reading")
+    for what in "bca":
+        counted.note(what)
+    counted.tell()
+    assert "accepted: a, b, c." in caplog.text
+
+
 def test_a_null_where_one_may_stand_is_no_deviation():
     counted = Loosened("Reading")
     decode(b'{"file": {"id": "a", "size": "5", "version": null, "deltaSingleAction": null}}', Line, counted)

@@ -276,8 +276,10 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
     monkeypatch.setattr(wire_lines, "_decoded_at_once", None)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
-    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b'{"file":{"id":"a"}}\n{}', complete=True), 0)
-    assert [line.file and line.file.id for line in lines] == ["a", None]
+    lines = wire_lines.Lines(subject, Loosened("x"))
+    block = Block(b'{"file":{"id":"a"}}\n{}', complete=True)
+    assert lines.added(block) == []
+    assert [line.file and line.file.id for line in lines.of(block, 0)] == ["a", None]
 
 
 @pytest.mark.parametrize(("blank", "is_refused"), [(2, False), (3, True)])

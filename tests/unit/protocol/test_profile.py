@@ -15,6 +15,7 @@ import fsspec
 import pytest
 
 from delta_sharing_client.errors import ProfileError
+from delta_sharing_client.protocol import profile as profiles
 from delta_sharing_client.protocol.profile import (
     BasicLogin,
     BearerToken,
@@ -423,6 +424,14 @@ def test_profile_is_reread_when_its_file_changed(path):
     fresh = profile.reread()
     assert fresh.credentials.token.reveal() == "rotated-token"
     assert fresh.reread() is fresh
+
+
+def test_profile_of_a_file_that_came_between_the_look_at_it_and_its_reading_is_reread(path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(profiles, "_stamp", lambda path: None)
+        profile = Profile.load(path)
+        assert profile.reread() is profile
+    assert profile.reread() is not profile
 
 
 def test_profile_stays_as_it_was_while_its_file_is_no_use(path, tmp_path, caplog):

@@ -175,6 +175,7 @@ def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkey
         (json.dumps(PROFILE).encode("utf-16-le"), "is UTF-16 text"),
         (b"\n<!DOCTYPE html><html>planted</html>", "is an HTML page"),
         (b'{"shareCredentialsVersion": 1,', r"is not valid JSON \(line 1"),
+        (b'{"shareCredentialsVersion": 1, "endpoint": "\xff"}', "is not valid JSON;"),
     ],
 )
 def test_files_that_are_no_profiles_are_told_apart(tmp_path: Any, content: bytes, said: str) -> None:

@@ -82,9 +82,9 @@ def test_the_scheme_of_file_ids_is_asked_for_and_must_be_confirmed(server, profi
     assert len(list(query_table(rest, table, ChangesQuery(starting_version=7)).actions)) == 1
     assert [seen.headers["fileidhash"] for seen in server.seen] == [wanted.value] * 2
 
-    for headers in ({}, {"fileidhash": "crc"}, {"fileidhash": ""}):
+    for headers, shown in (({}, "none"), ({"fileidhash": "crc"}, "'crc'"), ({"fileidhash": ""}, "''")):
         server.on("POST", QUERY, wire.ndjson(*lines, headers=headers))
-        with pytest.raises(ProtocolError, match=f"file ids by the scheme '{wanted.value}'"):
+        with pytest.raises(ProtocolError, match=f"file ids by the scheme '{wanted.value}'.* is {shown},"):
             query_table(rest, table)
 
 

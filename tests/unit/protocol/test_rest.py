@@ -126,6 +126,7 @@ def test_all_tables_come_schema_by_schema_from_an_old_server(server, rest, wire,
     server.on("GET", "/shares/a/schemas/e/tables", wire.as_json({}))
 
     assert rest.list_all_tables("a") == [Table("t", "a", "d")]
+    assert [seen.path.rpartition("/")[2] for seen in server.seen] == ["all-tables", "schemas", "tables", "tables"]
 
 
 def test_only_a_server_without_the_endpoint_is_asked_for_each_schema(server, rest, wire):
@@ -384,6 +385,16 @@ def test_a_token_that_expires_later_is_sent(server, wire):
 
     assert RestClient(Profile.load({**fields, "expirationTime": "2221-11-12T00:12:29.0Z"})).list_shares() == []
     assert server.seen[0].headers["authorization"] == "Bearer planted"
+
+
+def test_a_refused_token_is_advised_about_with_its_expiration(server, wire):
+    fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "planted"}
+    server.on("GET", "/shares", wire.error(401, "X"))
+
+    with pytest.raises(AuthError, match=r"states 2221-11-12T00:12:29\+00:00 as expiration"):
+        RestClient(Profile.load({**fields, "expirationTime": "2221-11-12T00:12:29Z"})).list_shares()
+    with pytest.raises(AuthError, match="The token may have expired"):
+        RestClient(Profile.load(fields)).list_shares()
 
 
 def test_client_pickles_without_connections_and_works_again(server, rest, wire):

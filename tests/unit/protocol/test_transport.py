@@ -22,6 +22,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import loose, pages, sessions
 from delta_sharing_client.protocol import profile as profiles
 from delta_sharing_client.protocol import urls as protocol_urls
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
@@ -91,6 +92,20 @@ def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
     assert server.seen == []
 
 
+def test_what_fails_after_the_deadline_is_laid_to_it_unless_the_server_answered(rest, monkeypatch):
+    transport = rest.operation()
+    monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
+    transport._complete(ds.RequestError("refused"), SHARES)
+    with pytest.raises(ds.TransportError, match="'total_timeout'"):
+        transport._complete(ds.TransportError("broken"), SHARES)
+
+
+def test_encodings_that_can_be_read_are_asked_for(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+    rest.list_shares()
+    assert server.seen[0].headers["accept-encoding"] == ACCEPTED_ENCODINGS
+
+
 def test_a_body_is_not_read_before_it_is_asked_for(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"items": []}))
     with rest.operation().attempt(SHARES) as response:
@@ -146,6 +161,16 @@ def test_the_server_says_how_long_to_wait(server, rest, wire, sleeps, monkeypatc
     assert len(sleeps) == 1
     assert least <= sleeps[0] < 7 + 60 * bool(least)
     assert retry.retry_after("7") == 7
+
+
+def test_a_request_without_an_answer_is_in_the_log_with_the_id_of_its_query(server, rest, wire, caplog):
+    caplog.set_level("DEBUG", "delta_sharing_client")
+    server.on("GET", "/shares", wire.Reply(framing="reset"))
+    with pytest.raises(ds.TransportError) as caught:
+        rest.list_shares()
+    told = [text for text in caplog.messages if f"(query id {caught.value.query_id})" in text]
+    assert len(told) == len(server.seen)
+    assert all("was cut off" in text for text in told)
 
 
 def test_only_a_body_has_a_type(server, rest, wire, table):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pyarrow as pa
@@ -368,6 +369,30 @@ def test_a_window_has_all_its_actions_or_there_is_none(
     feed = windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])
     window = feed._list(1, 1, most)
     assert (None if window is None else len(window.actions)) == found
+
+
+def test_of_a_window_with_too_many_actions_no_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = SimpleNamespace(response_format=ResponseFormat.DELTA)
+    actions = iter(range(10))
+    answer = contextlib.nullcontext(SimpleNamespace(head=form, actions=actions))
+    monkeypatch.setattr(windows, "query_table", lambda *_, **__: answer)
+    nobody: Any = None
+    query, end = ChangesQuery(starting_version=0), cast("Any", form)
+    assert windows.FeedWindows(nobody, nobody, query, end, 5, [0])._list(1, 1, 2) is None
+    assert list(actions) == [3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("form", [ResponseFormat.DELTA, ResponseFormat.PARQUET])
+def test_a_window_is_asked_for_in_the_format_of_the_feed(
+    server: Any, rest: RestClient, table: Any, wire: Any, form: ResponseFormat
+) -> None:
+    head = wire.delta_head() if form is ResponseFormat.DELTA else wire.parquet_head()
+    server.on("GET", "/shares/s/schemas/d/tables/t/changes", wire.ndjson(*head))
+    end: Any = SimpleNamespace(response_format=form)
+    windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])._list(1, 1, None)
+    assert [seen.headers["delta-sharing-capabilities"].split(";")[0] for seen in server.seen] == [
+        f"responseformat={form.value}"
+    ]
 
 
 @pytest.mark.parametrize("begun", [False, True])
