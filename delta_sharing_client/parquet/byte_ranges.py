@@ -157,8 +157,8 @@ class SparseFile(io.RawIOBase):
     # === Methods for pyarrow.PythonFile ===
 
     def read_buffer(self, nbytes: int | None = -1) -> pa.Buffer:
-        length = self._size - self._position if nbytes is None or nbytes < 0 else nbytes
-        length = max(0, min(length, self._size - self._position))
+        left = max(0, self._size - self._position)
+        length = left if nbytes is None or nbytes < 0 else min(nbytes, left)
         data = self.slice(self._position, length)
         self._position += length
         return data

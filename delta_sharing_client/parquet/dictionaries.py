@@ -167,10 +167,8 @@ def _ends(values: bytes, physical: int, type_length: int) -> list[int]:
         width = type_length if physical == _FIXED_LENGTH else _WIDTHS[physical]
         return list(range(width, len(values) + 1, width))
     ends, at = [], 0
-    while at + _LENGTH <= len(values):
-        at += _LENGTH + int.from_bytes(values[at : at + _LENGTH], "little")
-        if at > len(values):
-            break
+    # A length that is cut leads beyond the end as well.
+    while (at := at + _LENGTH + int.from_bytes(values[at : at + _LENGTH], "little")) <= len(values):
         ends.append(at)
     return ends
 

@@ -249,8 +249,6 @@ def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> boo
     """Whether ``wanted`` is true for a type or one nested in it."""
     if isinstance(data_type, pa.BaseExtensionType):
         return wanted(data_type) or _holds(data_type.storage_type, wanted)
-    if pa.types.is_dictionary(data_type):
-        return wanted(data_type) or _holds(data_type.value_type, wanted)
     below = (data_type.field(index).type for index in range(data_type.num_fields))
     return wanted(data_type) or any(_holds(item, wanted) for item in below)
 

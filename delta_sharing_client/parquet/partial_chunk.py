@@ -83,7 +83,7 @@ class PartialChunk:
         """
         starts, rows = self.pages.starts, self.pages.rows
         dictionary, values = self._dictionary(read)
-        parts: dict[int, Any] = {-1: dictionary, **self.stubs}
+        parts: dict[int, Any] = dict(self.stubs)
         for page in self.kept:
             parts[page] = read(starts[page], self.pages.size(page))
             check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.dictionary is not None)
@@ -91,10 +91,11 @@ class PartialChunk:
                 largest = largest_index(parts[page], self.chunk.codec, self.shape.max_definition_level)
                 if largest >= values:
                     raise ShortDictionary
-        if sum(map(len, parts.values())) > self.chunk.length:
+        if len(dictionary) + sum(map(len, parts.values())) > self.chunk.length:
             raise ShortDictionary
         # Unused pages of an anonymous mapping take no memory.
         whole = mmap.mmap(-1, self.chunk.length)
+        whole.write(memoryview(dictionary))
         for page in sorted(parts):
             whole.write(memoryview(parts[page]))
         return pa.py_buffer(whole)

@@ -33,7 +33,7 @@ def open_reader(
     # In this order: the size is a call during which other threads take the interpreter.
     much = default.bytes_allocated() + tight.bytes_allocated() >= _MUCH and source.size() >= _LARGE
     reader = pq.ParquetReader(tight if much else default)
-    reader.open(source, metadata=metadata, read_dictionary=read_dictionary or None, pre_buffer=False, **_settings())
+    reader.open(source, metadata=metadata, read_dictionary=read_dictionary, pre_buffer=False, **_settings())
     return reader
 
 

@@ -17,11 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_sharing_client.parquet import dictionaries
+from delta_sharing_client.parquet import partial_chunk as partial_chunks
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.dictionaries import ShortDictionary, largest_index, longest_short_text
 from delta_sharing_client.parquet.footer import parse_footer
-from delta_sharing_client.parquet.pages import DICTIONARY_PAGE, PageHeader, PageMismatch, pages, walk_pages
+from delta_sharing_client.parquet.pages import (
+    DATA_PAGE_V2,
+    DICTIONARY_PAGE,
+    PageHeader,
+    PageMismatch,
+    page_header,
+    pages,
+    walk_pages,
+)
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, PartialChunk, partial_chunk
 from tests.effort import examples
 from tests.quota import meets, met
@@ -185,9 +194,39 @@ def test_what_takes_more_room_than_the_writer_s_is_read_whole() -> None:
     part = column.part(100)
     assert part is not None
     assert part.has_short_dictionary
-    smaller = dataclasses.replace(part, chunk=part.chunk._replace(length=part.size // 2))
+    whole = memoryview(column.data).cast("B")
+
+    def rebuilt(length: int) -> pa.Buffer:
+        shorter = dataclasses.replace(part, chunk=part.chunk._replace(length=length))
+        return shorter.rebuild(lambda start, size: pa.py_buffer(whole[start : start + size]))
+
+    needed = len(rebuilt(part.chunk.length).to_pybytes().rstrip(b"\0"))
+    needed = next(length for length in range(needed, needed + 20) if _fits(rebuilt, length))
+    assert rebuilt(needed).to_pybytes() == rebuilt(part.chunk.length).to_pybytes()[:needed]
     with pytest.raises(ShortDictionary):
-        column.read(smaller)
+        rebuilt(needed - 1)
+
+
+def _fits(rebuilt: Callable[[int], pa.Buffer], length: int) -> bool:
+    try:
+        return bool(rebuilt(length).size)
+    except ShortDictionary:
+        return False
+
+
+def test_the_first_values_include_the_largest_index_or_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    column = Column(pa.array(range(10_000), pa.int64()), compression="NONE")
+    part = column.part(100)
+    assert part is not None
+    assert part.dictionary is not None
+    first = pa.py_buffer(column.data[slice(*part.dictionary)])
+    whole = column.pages.starts[0] - column.chunk.start
+    _, count = dictionaries.first_values(first, whole, column.chunk, 0)
+    monkeypatch.setattr(partial_chunks, "largest_index", lambda *_: count - 1)
+    assert column.read(part)[:100].to_pylist() == list(range(100))
+    monkeypatch.setattr(partial_chunks, "largest_index", lambda *_: count)
+    with pytest.raises(ShortDictionary):
+        column.read(part)
 
 
 def test_what_saves_little_or_takes_long_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +241,24 @@ def test_what_saves_little_or_takes_long_is_not_cut(monkeypatch: pytest.MonkeyPa
             patch.setattr(dictionaries, name, beyond)
             assert dictionaries.beginning(column.chunk, column.pages, (0,)) is None
     assert dictionaries.beginning(column.chunk, column.pages, ()) is None
+
+
+@pytest.mark.parametrize("compression", ["LZ4", "BROTLI"])
+def test_a_dictionary_that_cannot_be_unpacked_in_part_is_read_whole(compression: str) -> None:
+    # An incompressible one, of which the first page needs little.
+    source = random.Random(5)
+    column = Column(pa.array([source.randrange(2**60) for _ in range(10_000)]), compression=compression)
+    assert dictionaries.beginning(column.chunk, column.pages, (0,)) is None
+    assert dictionaries.beginning(column.chunk._replace(codec=0), column.pages, (0,)) is not None
+
+
+def test_the_first_values_end_with_the_last_complete_one() -> None:
+    column = Column(pa.array(["a", "bcd", ""]), compression="NONE", data_page_version="1.0")
+    start, end = column.chunk.start, column.pages.starts[0]
+    whole = pa.py_buffer(column.data[start:end])
+    for cut, count in ((0, 3), (1, 2), (3, 2), (4, 2), (5, 1)):
+        _, found = dictionaries.first_values(whole.slice(0, whole.size - cut), end - start, column.chunk, 0)
+        assert found == count
 
 
 # === The largest index ===
@@ -231,6 +288,16 @@ def test_pages_without_values_or_indices_refer_to_nothing() -> None:
     assert largest_index(nulls.page(0), nulls.chunk.codec, 1) == -1
     plain = Column(pa.array(range(500), pa.int64()), use_dictionary=False)
     assert largest_index(plain.page(0), plain.chunk.codec, 0) == -1
+
+
+def test_a_page_of_version_2_is_compressed_unless_it_says_otherwise() -> None:
+    column = Column(pa.array([7, 8, 9] * 100, pa.int64()), compression="SNAPPY", data_page_version="2.0")
+    indices = bytes([3, 8 << 1, 5])
+    packed = pa.compress(indices, "snappy", asbytes=True)
+    for body, is_packed in ((packed, True), (indices, False)):
+        numbers = (8, 0, 8, 8, 0, 0)
+        head = page_header(DATA_PAGE_V2, len(indices), len(body), *numbers, is_packed=is_packed)
+        assert largest_index(pa.py_buffer(head + body), column.chunk.codec, 0) == 5
 
 
 @pytest.mark.parametrize(
@@ -285,6 +352,13 @@ def test_damaged_pages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # === Snappy ===
+
+
+@pytest.mark.parametrize("length", [1, 100, 127, 128, 300])
+def test_a_short_snappy_stream_is_complete_as_it_is(length: int) -> None:
+    data = random.Random(length).randbytes(length)
+    stream = pa.compress(data, "snappy", asbytes=True)
+    assert dictionaries._complete_snappy(stream) == (stream, length)
 
 
 @pytest.mark.parametrize("text", ["mixed", "random", "repeated", "one long literal"])

@@ -164,6 +164,11 @@ def test_an_offset_index_that_contradicts_itself_or_the_footer_is_not_used(
     assert found_pages(*locations) is None
 
 
+def test_an_offset_index_without_pages_is_not_used() -> None:
+    chunk = Chunk(CHUNK_START, 100, 200, 0, None, 0, 2, 0, True, None, None)
+    assert pages(struct_of({1: []}), chunk, 0) is None
+
+
 def test_an_offset_index_of_a_chunk_with_other_counts_is_not_used() -> None:
     assert found_pages((14, 40, 0), (54, 50, 20), rows=31) is None
 

@@ -22,6 +22,7 @@ from delta_sharing_client.parquet.partial_chunk import (
     check_page,
     partial_chunk,
 )
+from delta_sharing_client.parquet.thrift import read_struct
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import parquet_bytes
 from tests.versions import parquet_settings
@@ -173,6 +174,38 @@ def test_no_page_may_be_wanted() -> None:
     assert part is not None
     assert (part.kept, part.dictionary, part.size) == ((), None, 0)
     assert file.read(part).unique().to_pylist() == [0]
+
+
+@pytest.mark.parametrize("kind", sorted(COLUMNS))
+def test_a_stub_of_a_required_column_has_no_nulls(kind: str) -> None:
+    part = File(COLUMNS[kind], optional=False).part((0, 1))
+    assert part is not None
+    [stub] = part.stubs.values()
+    own = read_struct(memoryview(stub), 0)[0][8]
+    assert (own[1], own[2], own[3]) == (ROWS - STEP, 0, ROWS - STEP)  # values, nulls, rows
+
+
+def test_a_stub_of_one_number_has_no_block_of_differences() -> None:
+    found = pages_of((0, 1, 6), (1000, 40))
+    part = partial_chunk(chunk_of(found), found, [(1, 2)], ColumnShape(0))
+    assert part is not None
+    # The size of a block (128), of its miniblocks (1), the number of values (1), the first value.
+    assert part.stubs[0].endswith(bytes([0, 0, 0x80, 1, 1, 1, 0]))
+
+
+def test_a_chunk_without_a_dictionary_needs_none() -> None:
+    part = File(COLUMNS["int64"], optional=False, use_dictionary=False).part((0, 1))
+    assert part is not None
+    assert part.dictionary is None
+
+
+def test_a_page_of_indices_is_refused_in_a_chunk_whose_dictionary_is_left_out() -> None:
+    file = File(COLUMNS["int64"], optional=False, use_dictionary=True)
+    part = file.part((0, 1))
+    assert part is not None
+    assert part.dictionary is not None
+    with pytest.raises(PageMismatch):
+        file.read(dataclasses.replace(part, dictionary=None))
 
 
 def test_the_shortcut_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

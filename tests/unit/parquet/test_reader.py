@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.parquet import reader
@@ -81,6 +82,39 @@ def test_where_there_is_no_other_memory_the_default_will_do(monkeypatch: pytest.
         assert reader.decoding_pool().backend_name == pa.default_memory_pool().backend_name
     finally:
         reader._jemalloc.cache_clear()
+
+
+@needs_jemalloc
+@pytest.mark.parametrize(
+    ("size", "held", "backend"),
+    [(2_000, 10_000, "mimalloc"), (20_000, 10_000, "jemalloc"), (20_000, 1 << 60, "mimalloc")],
+    ids=["a small file", "a large file", "a large file while Arrow holds little"],
+)
+def test_only_a_large_file_is_decoded_into_other_memory(
+    monkeypatch: pytest.MonkeyPatch, size: int, held: int, backend: str
+) -> None:
+    monkeypatch.setattr(reader, "_LARGE", 10_000)
+    monkeypatch.setattr(reader, "_MUCH", held)
+    used: list[str] = []
+
+    class Recorded(pq.ParquetReader):
+        def __init__(self, memory_pool: pa.MemoryPool) -> None:
+            used.append(memory_pool.backend_name)
+
+    monkeypatch.setattr(reader.pq, "ParquetReader", Recorded)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": range(size // 8)}), sink, compression="NONE", use_dictionary=False)
+    ballast = pa.allocate_buffer(20_000)  # so that Arrow holds something
+    reader.open_reader(pa.BufferReader(sink.getvalue()))
+    assert (ballast.size, used) == (20_000, [backend])
+
+
+def test_columns_have_their_plain_types() -> None:
+    if not hasattr(pa, "uuid"):
+        pytest.skip("this pyarrow has no extension type for the UUID of Parquet")
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"u": pa.array([bytes(16)], pa.uuid())}), sink, store_schema=False)
+    assert reader.open_reader(pa.BufferReader(sink.getvalue())).schema_arrow.types == [pa.binary(16)]
 
 
 @needs_jemalloc
