@@ -456,7 +456,5 @@ class _Stretch:
         field, leaf, found = self._leaves[path]
         pages, values = self._columns[leaf]
         lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
-        if lower is not None and upper is not None and lower > upper:
-            lower = upper = without_nan = None
         rows = pages.rows[page + 1] - pages.rows[page]
         return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)
