@@ -392,6 +392,13 @@ def test_the_filters_columns_come_first_where_the_others_are_large(
     assert page_plan.filter_leaves(shape, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size) == ()
 
 
+def test_the_filters_columns_are_in_the_order_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_plan, "_LEAST", 0)
+    file = File(pa.table({f"c{n}": range(9) for n in range(9)}), whole=False, wanted=(col("c8") > 3) & (col("c1") < 7))
+    found = page_plan.filter_leaves(file.decoder.shape, file.layout, (0,), page_plan.Ratio(1, 1), file.data.size)
+    assert found == (1, 8)
+
+
 @pytest.mark.parametrize("is_indexed", [True, False])
 def test_what_the_filter_leaves_of_other_columns_is_counted(is_indexed: bool) -> None:
     file = indexed(col("b") > 3)
