@@ -170,6 +170,7 @@ def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch:
     many = pa.table({"t": [f"{row % 50:02}" * 50_000 for row in range(1000)]})
     assert File(many, compression="NONE", dictionary_pagesize_limit=10_000_000).rows(16_000_000, 10) == 10
     # Beside a list of texts, whose rows have any number of them, no text is measured.
+    monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
     both = pa.table({"t": texts, "l": [["y" * 1000] * 10] * ROWS})
     assert File(both).rows(8_400_000) == 2
 
@@ -270,8 +271,10 @@ def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> No
 
 
 def test_rows_without_columns_are_as_many_as_wanted() -> None:
-    file = File(numbers(), partition={"p": "a"}, wanted=col("p") == "a")
+    file = File(numbers(), partition={"p": "a"}, columns=["p"])
     assert file.rows(10**9, 10) == 10
+    # They have no bytes.
+    assert file.rows(4) == ROWS
 
 
 # === Batches ===
@@ -520,6 +523,12 @@ def test_constants_that_do_not_match_are_left_out(wanted: int | None, rows: list
     how = {} if wanted is None else {"filter": col("p") == wanted}
     shape, counted = constants([("1", 2), ("2", 1), ("3", 1)], kind=pa.int32(), **how)
     assert [row["p"] for batch in decode.constant_batches(shape, counted) for row in batch.to_pylist()] == rows
+
+
+def test_of_files_without_rows_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "predicate_mask", None)
+    shape, counted = constants([("1", 0), ("2", 0)], kind=pa.int32(), filter=col("p") == 2)
+    assert [*decode.constant_batches(shape, counted)] == []
 
 
 def test_a_constant_that_is_none_is_an_error_of_its_file_behind_the_rows_before_it() -> None:
