@@ -77,6 +77,7 @@ def test_a_vector_is_fetched_as_its_file_and_in_the_order_of_its_task(storage: S
         "key": "k", "url": URL, "size": -1, "file_id": "id-f", "expiration_ms": 77, "order": (7,),
     }  # fmt: skip
     assert wanted == ByteRange(STORED.descriptor.offset or 0, len(BLOB))
+    assert storage.report.seconds.keys() == {"fetch"}
 
 
 class Cache:
