@@ -24,7 +24,7 @@ from delta_sharing_client.plan.columns import (
     needed_share,
     output_columns,
 )
-from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.predicates.tree import all_of, col
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -103,6 +103,11 @@ def test_structs_have_the_selected_parts_in_their_own_order() -> None:
     assert filter_columns(TABLE, None, ["p"]) == ()
 
 
+def test_the_columns_of_a_filter_are_always_in_one_order() -> None:
+    predicate = all_of([col(name).is_null() for name in TABLE.names])
+    assert names(filter_columns(TABLE, predicate, ["p"])) == sorted(TABLE.names)
+
+
 @pytest.mark.parametrize("variant_as", VariantAs)
 def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: VariantAs) -> None:
     in_struct = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
@@ -110,7 +115,7 @@ def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: 
     lists, maps, whole = chosen(("lists",), ("maps",), ("v",), variant_as=variant_as)
     element = pa.field("element", pa.struct([("k", pa.int64()), ("w", variant)]), nullable=False)
     assert lists.arrow.type.equals(pa.list_(element))
-    assert not lists.arrow.type.value_field.nullable
+    assert lists.arrow.type.value_field.equals(element)
     assert maps.arrow.type.item_field.equals(pa.field("value", variant, nullable=False))
     assert maps.arrow.type.key_field.equals(pa.field("key", pa.string(), nullable=False))
     assert whole.arrow.type == variant

@@ -126,7 +126,7 @@ def test_a_column_of_an_unknown_type_is_refused_where_it_is_named(request_: Any,
     def fields(*kinds: tuple[str, Any]) -> list[dict[str, Any]]:
         return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
 
-    known = [("new", "fromTheFuture"), ("newer", "long")]
+    known = [("New", "fromTheFuture"), ("newer", "long")]
     below = {"type": "struct", "fields": fields(*known)}
     text = json.dumps({"type": "struct", "fields": fields(("a", "long"), *known, ("s", below))})
     schema = table_state(metadata(text)).schema
