@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.delta.data_types import StructType
-from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.delta.schema import is_geometry, parse_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.plan.columns import (
@@ -123,6 +124,13 @@ def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: 
     assert filter_columns(TABLE, col("v").is_null(), ["p"])[0].arrow.type == in_struct
 
 
+def test_a_geometry_says_what_it_is_at_every_level() -> None:
+    table = schema(g="geometry(OGC:CRS84)", lists=array("geometry(OGC:CRS84)"))
+    whole, lists = (column.arrow for column in output_columns(table, None, [], VariantAs.STRUCT))
+    assert is_geometry(whole)
+    assert is_geometry(lists.type.value_field)
+
+
 @pytest.mark.parametrize(
     ("kinds", "share"),
     [
@@ -146,6 +154,18 @@ def test_the_share_of_a_column_follows_from_the_types(kinds: dict[str, str], sha
     # A filter may need a part of a column that is returned whole, or columns besides.
     assert needed_share(table, [*columns, *columns], ["p"]) == pytest.approx(share)
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 1.0
+
+
+def test_all_columns_in_any_order_are_the_whole() -> None:
+    kinds = ["boolean", "decimal(9,2)", "boolean", "date", "boolean"]
+    table = schema(**{f"c{number}": kind for number, kind in enumerate(kinds)})
+    for paths in itertools.permutations([(name,) for name in table.names]):
+        assert needed_share(table, output_columns(table, paths, [], VariantAs.STRUCT), []) == 1.0
+
+
+def test_a_filter_on_a_part_of_a_variant_needs_the_variant() -> None:
+    (found,) = filter_columns(TABLE, col("v.value").is_null(), ["p"])
+    assert found == chosen(("v",))[0]
 
 
 def test_the_larger_part_of_a_column_counts_once() -> None:

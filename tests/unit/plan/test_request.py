@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Literal, col
@@ -100,6 +100,13 @@ def test_names_and_filters_are_bound_to_the_schema() -> None:
     for wrong in (ScanRequest(columns=["_commit_version"]), ScanRequest(filter=col("_row_id") == 1)):
         with pytest.raises(UsageError, match="not in the table"):
             wrong.bound(table.schema)
+
+
+def test_a_schema_that_cannot_be_read_is_that_of_the_table() -> None:
+    state = table_state(metadata("no schema"))
+    with pytest.raises(ProtocolError) as caught:
+        _ = state.schema
+    assert caught.value.table == "share.schema.t"
 
 
 def test_partition_columns_are_spelled_as_in_the_schema() -> None:
