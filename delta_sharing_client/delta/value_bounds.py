@@ -259,17 +259,17 @@ def floating_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
 
 
 def decimal_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    return _of_decimal(lower, found), _of_decimal(upper, found), None
+    if not (pa.types.is_decimal(found) or pa.types.is_signed_integer(found)):
+        return UNKNOWN
+    return _ordered(_of_decimal(lower, found), _of_decimal(upper, found))
 
 
 def _ordered(lower: Any, upper: Any) -> Footer:
     return (lower, upper, None) if lower <= upper else UNKNOWN
 
 
-def _of_decimal(value: Any, found: pa.DataType) -> Decimal | None:
+def _of_decimal(value: Any, found: pa.DataType) -> Decimal:
     if pa.types.is_signed_integer(found):
         return Decimal(int(value))
-    if not pa.types.is_decimal(found):
-        return None
     unscaled = value if isinstance(value, int) else int.from_bytes(value, "big", signed=True)
     return Decimal(unscaled).scaleb(-found.scale, decimal.Context(prec=78))

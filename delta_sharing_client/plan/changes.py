@@ -143,7 +143,8 @@ def _tasks(
         if request.of_view:
             _check_view(listed, table)
         for found in _candidates(listed, table):
-            change = Change(found.kind, version, found.file.timestamp or 0)
+            assert found.file.timestamp is not None
+            change = Change(found.kind, version, found.file.timestamp)
             task = planner.consider(found.file, found.described_by, change, found.without, found.only)
             if task is not None:
                 yield task
@@ -180,10 +181,12 @@ class _History:
         """Return the last version from which on rows fit ``end``, and the difference before it; ``None`` if all rows
         fit.
         """
-        for position in range(len(self._dated) - 1, -1, -1):
-            found = first_difference(self._dated[position].metadata, end, _BREAKS_A_FEED, table=table)
+        following: int | None = None
+        for dated in reversed(self._dated):
+            found = first_difference(dated.metadata, end, _BREAKS_A_FEED, table=table)
             if found is not None:
-                return (self._dated[position + 1].version if position + 1 < len(self._dated) else None), found
+                return following, found
+            following = dated.version
         return None
 
     def check(self, table: str) -> None:

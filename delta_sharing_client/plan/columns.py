@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -167,12 +168,14 @@ def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:
     """Return the share of a file's bytes that ``columns`` probably take, by their types."""
     partitions = {name.lower() for name in partition_columns}
-    total = sum(_width(item.type) for item in schema.fields if item.name.lower() not in partitions)
+    # In any order the same sum, so the share of all columns is 1.
+    total = math.fsum(_width(item.type) for item in schema.fields if item.name.lower() not in partitions)
     widths: dict[str, float] = {}
     for column in columns:
-        if column.origin is Origin.FILE and column.field is not None:
+        if column.origin is Origin.FILE:
+            assert column.field is not None
             widths[column.name] = max(widths.get(column.name, 0.0), _width(column.field.type))
-    return min(1.0, sum(widths.values()) / total) if total else 0.0
+    return math.fsum(widths.values()) / total if total else 0.0
 
 
 def _read_columns(

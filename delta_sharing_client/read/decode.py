@@ -411,7 +411,7 @@ def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, 
         found = [pc.binary_length(_leaf_of(batch)) for batch in reader]
     else:
         found = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
-    return np.concatenate([pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False) for lengths in found])
+    return np.concatenate([pc.fill_null(lengths, 0).to_numpy() for lengths in found])
 
 
 def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:

@@ -436,13 +436,14 @@ class _Stretch:
     Null counts are those of the page or row group, which have more rows: only "none" and "all" are used.
     """
 
+    row: int
+
     def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:
         self._bounds = bounds
         self._group = group
         self._leaves = {path: leaf for path, leaf in bounds.leaves.items() if leaf[1] in columns}
         self._columns = columns
         self._known: dict[tuple[ColumnPath, int], ColumnBounds | None] = {}
-        self.row = 0
 
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
         leaf = self._leaves.get(path)
@@ -456,7 +457,5 @@ class _Stretch:
         field, leaf, found = self._leaves[path]
         pages, values = self._columns[leaf]
         lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
-        if lower is not None and upper is not None and lower > upper:
-            lower = upper = without_nan = None
         rows = pages.rows[page + 1] - pages.rows[page]
         return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)

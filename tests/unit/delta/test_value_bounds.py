@@ -59,6 +59,8 @@ KNOWN = [
     ("decimal", -125, 250, pa.decimal128(5, 2), (Decimal("-1.25"), Decimal("2.50"), None)),
     ("decimal", b"\xff\x83", b"\x00\xfa", pa.decimal128(5, 2), (Decimal("-1.25"), Decimal("2.50"), None)),
     ("decimal", -125, 250, pa.int32(), (Decimal(-125), Decimal(250), None)),
+    ("decimal", 250, -125, pa.decimal128(5, 2), UNKNOWN),
+    ("decimal", 2, 1, pa.int32(), UNKNOWN),
     ("decimal", 1, 2, pa.uint32(), (None, None, None)),
     ("decimal", 1.5, 2.5, pa.float64(), (None, None, None)),
     ("variant", 1, 2, pa.int32(), UNKNOWN),

@@ -112,6 +112,14 @@ def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, ki
         feed.plan()
 
 
+def test_a_file_without_an_id_that_is_sent_twice_with_two_signatures_is_refused(feed: Feed) -> None:
+    for signature in "xy":
+        feed.add(2, "a", [1], file_id=None)
+        feed.tell(action=replace(feed.actions[-1].action, path=feed.storage.url("a", signature)))
+    with pytest.raises(ProtocolError, match="each file of version 2 once"):
+        feed.plan()
+
+
 def test_extra_columns_follow_the_tables_with_one_type_in_both_formats(feed: Feed) -> None:
     feed.add(1, "a", [1])
     found = feed.read()
@@ -237,6 +245,23 @@ def test_the_same_vector_signed_twice_is_no_change(feed: Feed, storage: Storage)
         )
         kind(5, "a", [1, 2, 3], deletion_vector=descriptor)
     assert feed.plan().tasks == []
+
+
+def test_a_file_is_changed_that_has_the_same_id_rather_than_the_same_path(feed: Feed) -> None:
+    for name, path, file_id in (("a", "b", "id-a"), ("b", "a", "id-b")):
+        feed.remove(5, name, [1, 2], file_id=file_id)
+        feed.tell(action=replace(feed.actions[-1].action, path=feed.storage.url(path, "moved")))
+    feed.add(5, "a", [1, 2], deletion_vector=vector(0))
+    changes = [(one.file_id, one.only is not None) for one in feed.plan().tasks]
+    assert changes == [("id-b", False), ("id-a", True)]
+
+
+def test_files_of_one_version_without_ids_are_told_apart_by_their_paths(feed: Feed) -> None:
+    for name, ids in (("a", [1, 2]), ("b", [3, 4])):
+        feed.remove(5, name, ids, file_id=None)
+        feed.add(5, name, ids, deletion_vector=vector(1), file_id=None)
+    feed.add(5, "c", [5], file_id=None)
+    assert feed.rows() == [(2, "delete", 5), (4, "delete", 5), (5, "insert", 5)]
 
 
 # === Partitions, filters, limits ===
@@ -398,12 +423,32 @@ def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage,
     assert "up to version 6 and those from 7 on" in str(caught.value)
 
 
-@pytest.mark.parametrize("column", ["_CHANGE_TYPE", ("_Commit_Version",)])
-def test_what_happened_alone_is_named_in_any_case(storage: Storage, column: Any) -> None:
+@pytest.mark.parametrize(
+    "columns", [["_CHANGE_TYPE"], [("_Commit_Version",)], ["_change_type", "_commit_version", "_commit_timestamp"]]
+)
+def test_what_happened_alone_is_named_in_any_case(storage: Storage, columns: Any) -> None:
     before, after, _ = BREAKING["dropped"]
-    wanted = ChangesRequest(starting_version=0, columns=[column])
+    wanted = ChangesRequest(starting_version=0, columns=columns)
     plan = plan_changes(table_state(before), [VersionedMetadata(7, after)], wanted, fast_options())
-    assert len(plan.output_schema.names) == 1
+    assert len(plan.output_schema.names) == len(columns)
+
+
+def test_a_breaking_change_of_unknown_version_names_none(storage: Storage) -> None:
+    before, after, reason = BREAKING["dropped"]
+    feed = Feed(storage, before)
+    feed.actions.append(VersionedMetadata(None, after))
+    with pytest.raises(SchemaChangeError, match=f"The schema changed in a way that .*{reason}") as caught:
+        feed.plan()
+    assert caught.value.version is None
+    assert "Read the changes" not in str(caught.value)
+
+
+def test_a_description_that_cannot_be_read_is_that_of_the_table(storage: Storage) -> None:
+    feed = Feed(storage, metadata("no schema"))
+    feed.actions.append(VersionedMetadata(2, described(("id", "long"))))
+    with pytest.raises(ProtocolError) as caught:
+        feed.plan()
+    assert caught.value.table == "share.schema.t"
 
 
 def test_a_change_back_is_not_a_change(storage: Storage) -> None:
@@ -424,8 +469,9 @@ def test_mapping_switched_on_is_no_change(storage: Storage) -> None:
 
 def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
     feed.actions.append(VersionedProtocol(4, Protocol(3, 7, ["fromTheFuture"], ["fromTheFuture"])))
-    with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
+    with pytest.raises(UnsupportedFeatureError, match="fromTheFuture") as caught:
         feed.plan()
+    assert caught.value.table == "share.schema.t"
 
 
 @pytest.mark.parametrize("columns", [["id"], ["_change_type"], []])
@@ -504,6 +550,14 @@ def test_the_parts_of_a_feed_share_one_history(feed: Feed) -> None:
         versions(listed(*parts, columns=["_commit_version"], filter=col("id") > 1))
 
 
+def test_rows_that_do_not_fit_the_end_are_not_returned_before_the_error(feed: Feed) -> None:
+    before, after, _ = BREAKING["another type"]
+    actions = [feed.add(1, "a", [1])]
+    stream = listed(FeedPart(None, before, actions), FeedPart(2, after, []))
+    with pytest.raises(SchemaChangeError, match="in version 2"):
+        next(stream.files)
+
+
 def test_a_feed_ends_with_the_table_that_the_server_states(feed: Feed) -> None:
     head, more = described(("id", "long")), described(("id", "long"), ("name", "string"))
     add = feed.add(1, "a", [1])
@@ -568,6 +622,13 @@ def test_changes_of_another_table_row_are_described_by_the_file_that_holds_them(
     assert [task.num_records for task in feed.plan().tasks] == [3, 3]
     found = feed.plan(filter=col("id") == 9)
     assert (len(found.tasks), found.skipped.by_statistics) == (1, 1)
+
+
+@pytest.mark.parametrize("predicate", [None, col("id") > 0])
+def test_a_changed_file_has_as_many_rows_as_its_own_action_says(feed: Feed, predicate: Any) -> None:
+    feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2))
+    feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats='{"numRecords": 3}')
+    assert [task.num_records for task in feed.plan(filter=predicate).tasks] == [3, 3]
 
 
 @pytest.mark.parametrize("kind", [AddFile, RemoveFile])

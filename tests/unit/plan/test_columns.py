@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.delta.data_types import StructType
-from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.delta.schema import is_geometry, parse_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.plan.columns import (
@@ -24,7 +25,7 @@ from delta_sharing_client.plan.columns import (
     needed_share,
     output_columns,
 )
-from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.predicates.tree import all_of, col
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -103,6 +104,11 @@ def test_structs_have_the_selected_parts_in_their_own_order() -> None:
     assert filter_columns(TABLE, None, ["p"]) == ()
 
 
+def test_the_columns_of_a_filter_are_always_in_one_order() -> None:
+    predicate = all_of([col(name).is_null() for name in TABLE.names])
+    assert names(filter_columns(TABLE, predicate, ["p"])) == sorted(TABLE.names)
+
+
 @pytest.mark.parametrize("variant_as", VariantAs)
 def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: VariantAs) -> None:
     in_struct = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
@@ -110,12 +116,19 @@ def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: 
     lists, maps, whole = chosen(("lists",), ("maps",), ("v",), variant_as=variant_as)
     element = pa.field("element", pa.struct([("k", pa.int64()), ("w", variant)]), nullable=False)
     assert lists.arrow.type.equals(pa.list_(element))
-    assert not lists.arrow.type.value_field.nullable
+    assert lists.arrow.type.value_field.equals(element)
     assert maps.arrow.type.item_field.equals(pa.field("value", variant, nullable=False))
     assert maps.arrow.type.key_field.equals(pa.field("key", pa.string(), nullable=False))
     assert whole.arrow.type == variant
     # Filters compare variants in their own form.
     assert filter_columns(TABLE, col("v").is_null(), ["p"])[0].arrow.type == in_struct
+
+
+def test_a_geometry_says_what_it_is_at_every_level() -> None:
+    table = schema(g="geometry(OGC:CRS84)", lists=array("geometry(OGC:CRS84)"))
+    whole, lists = (column.arrow for column in output_columns(table, None, [], VariantAs.STRUCT))
+    assert is_geometry(whole)
+    assert is_geometry(lists.type.value_field)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +154,18 @@ def test_the_share_of_a_column_follows_from_the_types(kinds: dict[str, str], sha
     # A filter may need a part of a column that is returned whole, or columns besides.
     assert needed_share(table, [*columns, *columns], ["p"]) == pytest.approx(share)
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 1.0
+
+
+def test_all_columns_in_any_order_are_the_whole() -> None:
+    kinds = ["boolean", "decimal(9,2)", "boolean", "date", "boolean"]
+    table = schema(**{f"c{number}": kind for number, kind in enumerate(kinds)})
+    for paths in itertools.permutations([(name,) for name in table.names]):
+        assert needed_share(table, output_columns(table, paths, [], VariantAs.STRUCT), []) == 1.0
+
+
+def test_a_filter_on_a_part_of_a_variant_needs_the_variant() -> None:
+    (found,) = filter_columns(TABLE, col("v.value").is_null(), ["p"])
+    assert found == chosen(("v",))[0]
 
 
 def test_the_larger_part_of_a_column_counts_once() -> None:

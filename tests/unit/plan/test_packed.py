@@ -59,6 +59,17 @@ def test_chunks_grow_with_the_plan_but_not_beyond_a_part_of_it(monkeypatch: pyte
     assert [one.key for one in found] == [str(number) for number in range(20_000)]
 
 
+def test_chunks_are_as_large_as_they_may_be_wherever_the_listing_pauses() -> None:
+    found = pack_tasks((task(number) for number in range(9_100)), lambda _: 1, 300)
+    assert [chunk.files for chunk in found.chunks] == [300] * 30 + [100]
+
+
+def test_tasks_wait_for_others_only_until_their_chunk_is_full() -> None:
+    looked_at = []
+    pack_tasks((task(number) for number in range(20_000)), lambda one: looked_at.append(one.key) or 1, 300)
+    assert len(looked_at) < 22_000
+
+
 def _sums(found: PackedTasks) -> list[int]:
     return list(itertools.accumulate((chunk.files for chunk in found.chunks), initial=0))[:-1]
 
@@ -107,6 +118,14 @@ def test_a_task_with_everything_is_packed(monkeypatch: pytest.MonkeyPatch) -> No
     (found,) = pickle.loads(pickle.dumps(pack_tasks([whole], lambda _: 1, 10)))
     assert found == whole
     assert [type(getattr(found, name)) for name in ("change", "row_groups", "version")] == [Change, tuple, Version]
+
+
+def test_what_is_read_in_between_is_not_overwritten() -> None:
+    spool = packed._Spool()
+    stored = [spool.store(b"one"), spool.store(b"two")]
+    assert bytes(stored[0]) == b"one"
+    stored.append(spool.store(b"three"))
+    assert [bytes(one) for one in stored] == [b"one", b"two", b"three"]
 
 
 def test_the_temporary_file_ends_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

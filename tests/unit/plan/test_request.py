@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Literal, col
@@ -102,6 +102,13 @@ def test_names_and_filters_are_bound_to_the_schema() -> None:
             wrong.bound(table.schema)
 
 
+def test_a_schema_that_cannot_be_read_is_that_of_the_table() -> None:
+    state = table_state(metadata("no schema"))
+    with pytest.raises(ProtocolError) as caught:
+        _ = state.schema
+    assert caught.value.table == "share.schema.t"
+
+
 def test_partition_columns_are_spelled_as_in_the_schema() -> None:
     state = table_state(metadata(pa.schema([("Id", pa.int64()), ("Day", pa.string())]), ["day"]))
     assert state.partition_columns == ("Day",)
@@ -126,7 +133,7 @@ def test_a_column_of_an_unknown_type_is_refused_where_it_is_named(request_: Any,
     def fields(*kinds: tuple[str, Any]) -> list[dict[str, Any]]:
         return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
 
-    known = [("new", "fromTheFuture"), ("newer", "long")]
+    known = [("New", "fromTheFuture"), ("newer", "long")]
     below = {"type": "struct", "fields": fields(*known)}
     text = json.dumps({"type": "struct", "fields": fields(("a", "long"), *known, ("s", below))})
     schema = table_state(metadata(text)).schema

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from delta_sharing_client.delta import listed
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.delta.statistics import FileStatistics, StatisticsReader
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
 from delta_sharing_client.plan import snapshot
 from delta_sharing_client.plan.request import ScanRequest
@@ -89,6 +90,21 @@ def test_a_partition_is_decided_once_and_as_often_as_it_is_forgotten(monkeypatch
         found = plan(*files, filter=col("p").is_in(["x", "z"]))
         assert names(found) == ["x0", "z0", "x1", "z1", "x2", "z2"]
         assert [task.partition_values for task in found.tasks] == [{"p": "x"}, {"p": "z"}] * 3
+
+
+@pytest.mark.parametrize(("remembered", "decided"), [(2, 12), (3, 12), (4, 4)])
+def test_only_so_many_partitions_are_remembered(monkeypatch: pytest.MonkeyPatch, remembered: int, decided: int) -> None:
+    read, asked = StatisticsReader.read, []
+
+    def noting(reader: StatisticsReader, add: AddFile) -> FileStatistics:
+        asked.append(add.partition_values)
+        return read(reader, add)
+
+    monkeypatch.setattr(snapshot, "_REMEMBERED", remembered)
+    monkeypatch.setattr(StatisticsReader, "read", noting)
+    files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
+    assert names(plan(*files, filter=col("p") == "none")) == []
+    assert len(asked) == decided
 
 
 def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,9 +286,10 @@ def test_no_url_is_shown() -> None:
 # === What a plan of real actions holds ===
 
 
-def test_a_file_of_unknown_length_or_rows_says_so() -> None:
+@pytest.mark.parametrize("limit", [None, 9])
+def test_a_file_of_unknown_length_or_rows_says_so(limit: int | None) -> None:
     table = table_state(metadata(SCHEMA))
     adds = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
     files = list(map(SharedFile, adds))
-    found = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
+    found = plan_snapshot(table, files, ScanRequest(limit=limit), fast_options()).tasks
     assert [(one.size, one.num_records) for one in found] == [(-1, None), (5, 7)]

@@ -141,6 +141,11 @@ def test_a_nested_field_is_no_single_parquet_column_and_a_missing_one_none() -> 
 # === Values ===
 
 
+def test_the_fields_of_a_struct_are_listed_once() -> None:
+    found = aligner(FILE)
+    assert found._below(found._top.nodes[1]) is found._below(found._top.nodes[1])
+
+
 def column_of(found: pa.DataType, target: pa.Field) -> FileColumn:
     [field] = from_arrow_schema(pa.schema([target])).fields
     return aligner(pa.schema([("c", found)])).column(field)

@@ -22,7 +22,9 @@ from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.read.bounds import typed_bounds
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection
+from delta_sharing_client.read.layout import Shape
 from tests.unit.read.opened import File
+from tests.unit.storages import Storage, Table, fast_options, metadata
 
 ROWS = 10_000
 LONG = PrimitiveType("long")
@@ -168,6 +170,7 @@ def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch:
     many = pa.table({"t": [f"{row % 50:02}" * 50_000 for row in range(1000)]})
     assert File(many, compression="NONE", dictionary_pagesize_limit=10_000_000).rows(16_000_000, 10) == 10
     # Beside a list of texts, whose rows have any number of them, no text is measured.
+    monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
     both = pa.table({"t": texts, "l": [["y" * 1000] * 10] * ROWS})
     assert File(both).rows(8_400_000) == 2
 
@@ -268,8 +271,10 @@ def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> No
 
 
 def test_rows_without_columns_are_as_many_as_wanted() -> None:
-    file = File(numbers(), partition={"p": "a"}, wanted=col("p") == "a")
+    file = File(numbers(), partition={"p": "a"}, columns=["p"])
     assert file.rows(10**9, 10) == 10
+    # They have no bytes.
+    assert file.rows(4) == ROWS
 
 
 # === Batches ===
@@ -452,6 +457,103 @@ def test_a_small_part_of_a_batch_does_not_keep_all_of_it(
     is_same = part["n"].buffers()[1].address == batch["n"].buffers()[1].address
     assert is_same is (rows == 100 if is_nested else is_slice)
     assert decode._part(None, start, rows) is None
+
+
+# === Rows of files that have only constants ===
+
+
+def constants(rows: list[tuple[str, int]], *, kind: pa.DataType | None = None, **plan: Any) -> Any:
+    """Return what all files share, and files of these partition values and rows."""
+    kind = pa.string() if kind is None else kind
+    table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), "p": kind}), ["p"]))
+    for value, _ in rows:
+        table.add(numbers(1).rename_columns(["id"]), partition_values={"p": value})
+    batch_rows = plan.pop("batch_rows", 1000)
+    found = table.plan(**{"columns": ["p"], **plan}, options=fast_options(batch_rows=batch_rows))
+    # A plan leaves files out by their partition values.
+    return Shape(found.context), list(zip(table.plan().tasks, [count for _, count in rows], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("files", "batches"),
+    [
+        ([("1", 4), ("2", 4), ("3", 4)], [10, 2]),
+        ([("1", 25)], [10, 10, 5]),
+        ([("1", 5), ("2", 5)], [10]),
+        ([("1", 5), ("2", 0), ("3", 15)], [10, 10]),
+        ([("1", 0)], []),
+        ([], []),
+    ],
+)
+def test_rows_of_files_are_together_in_batches_as_long_as_asked_for(
+    files: list[tuple[str, int]], batches: list[int]
+) -> None:
+    shape, counted = constants(files, kind=pa.int32(), batch_rows=10)
+    found = list(decode.constant_batches(shape, counted))
+    assert [batch.num_rows for batch in found] == batches
+    rows = [row["p"] for batch in found for row in batch.to_pylist()]
+    assert rows == [int(value) for value, count in files for _ in range(count)]
+    shape, counted = constants(files, kind=pa.int32(), batch_rows=10, columns=[])
+    assert [batch.num_rows for batch in decode.constant_batches(shape, counted)] == batches
+
+
+@pytest.mark.parametrize(
+    ("files", "batches"),
+    [
+        # Of 100 bytes, a text of five characters may take 20.
+        ([("x" * 5, 12)], [5, 5, 2]),
+        ([("x" * 5, 3), ("x" * 10, 5)], [4, 2, 2]),
+        ([("x" * 5, 3), ("x" * 11, 2)], [3, 2]),
+        # What is larger than a batch is alone in it.
+        ([("x" * 100, 3)], [1, 1, 1]),
+        ([("x" * 5, 1), ("x" * 100, 2), ("x" * 5, 1)], [1, 1, 1, 1]),
+        ([("", 100)], [100]),
+    ],
+)
+def test_batches_of_constants_have_no_more_text_than_a_batch_may_have(
+    monkeypatch: pytest.MonkeyPatch, files: list[tuple[str, int]], batches: list[int]
+) -> None:
+    monkeypatch.setattr(decode, "_most_bytes", lambda shape: 100)
+    shape, counted = constants(files)
+    assert [batch.num_rows for batch in decode.constant_batches(shape, counted)] == batches
+
+
+@pytest.mark.parametrize(("wanted", "rows"), [(None, [1, 1, 2, 3]), (2, [2]), (3, [3]), (4, [])])
+def test_constants_that_do_not_match_are_left_out(wanted: int | None, rows: list[int]) -> None:
+    how = {} if wanted is None else {"filter": col("p") == wanted}
+    shape, counted = constants([("1", 2), ("2", 1), ("3", 1)], kind=pa.int32(), **how)
+    assert [row["p"] for batch in decode.constant_batches(shape, counted) for row in batch.to_pylist()] == rows
+
+
+def test_of_files_without_rows_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "predicate_mask", None)
+    shape, counted = constants([("1", 0), ("2", 0)], kind=pa.int32(), filter=col("p") == 2)
+    assert [*decode.constant_batches(shape, counted)] == []
+
+
+def test_a_constant_that_is_none_is_an_error_of_its_file_behind_the_rows_before_it() -> None:
+    shape, counted = constants([("1", 2), ("2", 3), ("many", 1), ("4", 1)], kind=pa.int32(), batch_rows=2)
+    batches = decode.constant_batches(shape, counted)
+    assert [next(batches)["p"].to_pylist() for _ in range(2)] == [[1, 1], [2, 2]]
+    with pytest.raises(DataError, match="many") as caught:
+        next(batches)
+    assert caught.value.file_id == counted[2][0].file_id
+
+
+def test_the_text_of_a_row_is_counted_by_the_most_that_its_characters_take() -> None:
+    assert decode._text_bytes({"a": "xy", "b": b"xyz", "c": 5, "d": None}) == 20
+    assert decode._text_bytes({}) == 0
+
+
+@pytest.mark.parametrize(("in_flight", "most"), [(1, 2 << 20), (8 << 20, 2 << 20), (100 << 20, 25 << 20)])
+def test_a_batch_has_a_fourth_of_the_bytes_in_flight(in_flight: int, most: int) -> None:
+    assert decode._most_bytes(File(numbers(1), in_flight=in_flight).decoder.shape) == most
+
+
+@pytest.mark.parametrize(("text", "rows"), [("x", 1000), ("x" * 500, 1000), ("x" * 1000, 524), ("x" * 600_000, 1)])
+def test_batches_beside_a_long_constant_have_fewer_rows(text: str, rows: int) -> None:
+    file = File(numbers(1000), partition={"p": text}, in_flight=1)
+    assert file.batches()[0].num_rows == rows
 
 
 # === Selections ===

@@ -206,6 +206,14 @@ def test_a_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | N
     assert Shape(plan.context).constant_bounds(task) == {("p",): bounds}
 
 
+@pytest.mark.parametrize(("told", "by_file"), [({"p": "1", "q": "x"}, False), ({"q": "x"}, True)])
+def test_a_file_is_read_for_a_partition_value_that_is_not_told(told: dict[str, str], by_file: bool) -> None:
+    table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
+    table.add(INSIDE, partition_values=told)
+    plan = table.plan(columns=["p"])
+    assert Shape(plan.context).needs_file(next(iter(plan.tasks))) is by_file
+
+
 @pytest.mark.parametrize(
     ("columns", "by_file"), [(["_change_type"], False), (["_commit_version"], False), (["id"], True)]
 )

@@ -330,6 +330,26 @@ def test_pages_without_a_match_are_left_out_and_counted(wanted: Expression, rows
     assert found.index[0]().keys() == {0, 1}
 
 
+@pytest.mark.parametrize(("wanted", "leaves"), [(col("b") >= 0, [1]), (col("b") == 7, [1, 0, 1])], ids=str)
+def test_the_pages_of_other_columns_are_looked_at_where_some_rows_cannot_match(
+    wanted: Expression, leaves: list[int]
+) -> None:
+    file = indexed(wanted)
+    layout, data, predicate = file.layout, file.data.blocks[0].data, file.decoder.shape.context.predicate
+    assert predicate is not None
+    listed = {layout.chunks.get(0, leaf).offset_index: leaf for leaf in (0, 1)}
+    asked: list[int] = []
+
+    def read(start: int, length: int) -> pa.Buffer:
+        place = ByteRange(start, start + length)
+        if place in listed:
+            asked.append(listed[place])
+        return data.slice(start, length)
+
+    page_plan.with_pages(layout, {0: []}, predicate, read, page_plan.Ratio())
+    assert asked == leaves
+
+
 def test_what_is_put_together_needs_no_block_of_its_own() -> None:
     file = indexed(None)
     data = file.data.blocks[0].data
@@ -390,6 +410,13 @@ def test_the_filters_columns_come_first_where_the_others_are_large(
     assert found == ((1,) if origin is Origin.FILE else ())
     monkeypatch.setattr(page_plan, "SHORTCUTS", SimpleNamespace(late_columns=False))
     assert page_plan.filter_leaves(shape, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size) == ()
+
+
+def test_the_filters_columns_are_in_the_order_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_plan, "_LEAST", 0)
+    file = File(pa.table({f"c{n}": range(9) for n in range(9)}), whole=False, wanted=(col("c8") > 3) & (col("c1") < 7))
+    found = page_plan.filter_leaves(file.decoder.shape, file.layout, (0,), page_plan.Ratio(1, 1), file.data.size)
+    assert found == (1, 8)
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])

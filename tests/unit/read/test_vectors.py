@@ -1,0 +1,195 @@
+"""Downloads of deletion vectors: what is fetched together, in which order, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
+from delta_sharing_client.read import vectors as vectors_read
+from delta_sharing_client.read.vectors import Vectors
+
+MiB = 1 << 20
+URL = "https://h/dv.bin"
+BLOB, (DESCRIBED,) = encode_file([DeletionVector.from_positions([1, 5])], "placeholder")
+
+
+def ref(offset: int = 1, size: int = 100, *, url: str = URL, kind: str = "p") -> DeletionVectorRef:
+    return DeletionVectorRef(DeletionVectorDescriptor(kind, url, size, 2, offset), key="k")
+
+
+def task(without: DeletionVectorRef | None = None, only: DeletionVectorRef | None = None) -> FileTask:
+    return FileTask(key="f", url="https://h/f", file_id="id-f", expiration_ms=77, without=without, only=only)
+
+
+class Storage:
+    """Takes the place of remote files: ``asked`` is what was opened and read, of which all are ``content``."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.asked: list[tuple[dict[str, Any], ByteRange]] = []
+        self.report = ScanReport()
+
+    def open(self, reader: Any, **about: Any) -> Any:
+        storage = self
+
+        class File:
+            version = None
+
+            def agree(self, version: Any) -> bool:
+                return True
+
+            async def read(self, wanted: ByteRange) -> pa.Buffer:
+                storage.asked.append((about, wanted))
+                return pa.py_buffer(storage.content[wanted.start : wanted.stop])
+
+        return File()
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
+    found = Storage(BLOB)
+    monkeypatch.setattr(vectors_read, "RemoteFile", found.open)
+    return found
+
+
+def get(vectors: Vectors, wanted: DeletionVectorRef, number: int = 0) -> list[int]:
+    return asyncio.run(vectors.get(wanted, task(wanted), number)).positions().tolist()
+
+
+STORED = ref(DESCRIBED.offset or 0, DESCRIBED.size_in_bytes)
+
+
+def test_a_vector_is_fetched_as_its_file_and_in_the_order_of_its_task(storage: Storage) -> None:
+    assert get(Vectors("t", storage), STORED, 7) == [1, 5]  # type: ignore[arg-type]
+    [(about, wanted)] = storage.asked
+    assert about == {
+        "key": "k", "url": URL, "size": -1, "file_id": "id-f", "expiration_ms": 77, "order": (7,),
+    }  # fmt: skip
+    assert wanted == ByteRange(STORED.descriptor.offset or 0, len(BLOB))
+    assert storage.report.seconds.keys() == {"fetch"}
+
+
+class Cache:
+    """What is stored under a name, whatever the version."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[Block, int]] = {}
+
+    def get(self, name: str, wanted: ByteRange, size: int, accept: Callable[[Any], bool]) -> Block | None:
+        block, stored = self.held.get(name, (None, size))
+        assert stored == size
+        return block if block is not None and accept(None) else None
+
+    def put(self, name: str, block: Block, size: int, version: Any) -> None:
+        self.held[name] = block, size
+
+
+def test_a_vector_in_the_cache_is_one_hit_and_no_request(storage: Storage) -> None:
+    cache = Cache()
+    signed = ref(DESCRIBED.offset or 0, DESCRIBED.size_in_bytes, url=URL + "?sig=1")
+    for hits in (0, 1, 2):
+        assert get(Vectors("t", storage, cache), signed) == [1, 5]  # type: ignore[arg-type]
+        assert (storage.report.cache_hits, len(storage.asked)) == (hits, 1)
+    assert cache.held.keys() == {f"dv:{URL}"}
+    assert cache.held[f"dv:{URL}"][0].start == DESCRIBED.offset
+
+
+def spans(*places: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return what is downloaded for vectors that begin at these bytes and have so many with size and checksum."""
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    for start, length in places:
+        vectors.note(task(ref(start, length - 8)))
+    span = vectors._span(URL, ByteRange(places[0][0], places[0][0] + places[0][1]))
+    assert span.range.start == places[0][0]
+    found = vectors._spans[URL]
+    assert sum(each.users for each in found) == len(places)
+    assert vectors._noted == {}
+    return [tuple(each.range) for each in found]
+
+
+@pytest.mark.parametrize(("gap", "count"), [(0, 1), (65 * 1024, 1), (4 * MiB, 1), (4 * MiB + 1, 2)])
+def test_vectors_with_a_small_gap_between_them_are_one_request(gap: int, count: int) -> None:
+    assert len(spans((1, 100), (101 + gap, 50))) == count
+
+
+@pytest.mark.parametrize(("size", "count"), [(100, 2), (200 * MiB, 2)])
+def test_however_large_vectors_are_the_gaps_between_them_are_small_together(size: int, count: int) -> None:
+    gap = 3 * MiB
+    assert len(spans((1, size), (1 + size + gap, size), (1 + 2 * (size + gap), size))) == count
+
+
+def test_what_both_vectors_of_a_task_need_is_fetched_together() -> None:
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    vectors.note(task(ref(1, 92), ref(501, 92)))
+    vectors.note(task(None, ref(301, 92)))
+    assert vectors._span(URL, ByteRange(301, 401)).range == ByteRange(1, 601)
+
+
+def test_vectors_of_different_files_are_fetched_apart_and_urls_of_one_file_together() -> None:
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    for url in (f"{URL}?sig=1", "https://h/other.bin", f"{URL}?sig=2"):
+        vectors.note(task(ref(len(url), 92, url=url)))
+    assert {place: len(noted) for place, noted in vectors._noted.items()} == {URL: 2, "https://h/other.bin": 1}
+
+
+def test_a_vector_that_is_in_a_download_is_not_noted_again() -> None:
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    vectors.note(task(ref(1, 92)))
+    span = vectors._span(URL, ByteRange(1, 101))
+    vectors.note(task(ref(1, 92)))
+    assert (span.users, vectors._noted) == (2, {})
+    vectors.note(task(ref(50, 92)))
+    assert (span.users, [*vectors._noted]) == (2, [URL])
+
+
+def test_a_vector_that_nobody_noted_is_fetched_alone() -> None:
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    span = vectors._span(URL, ByteRange(1, 101))
+    assert (span.range, span.users) == (ByteRange(1, 101), 1)
+
+
+def test_vectors_that_are_not_in_a_file_are_not_noted() -> None:
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    for kind in "iu":
+        vectors.note(task(ref(kind=kind)))
+    assert vectors._noted == {}
+
+
+@contextlib.contextmanager
+def refused(file_id: str | None = "id-f") -> Iterator[None]:
+    with pytest.raises(DataError) as caught:
+        yield
+    assert (caught.value.table, caught.value.file_id) == ("t", file_id)
+
+
+@pytest.mark.parametrize("kind", ["i", "p"])
+def test_a_vector_that_does_not_decode_is_an_error_of_its_file(storage: Storage, kind: str) -> None:
+    storage.content = bytes(len(BLOB))
+    descriptor = DeletionVectorDescriptor(kind, URL if kind == "p" else "!", DESCRIBED.size_in_bytes, 2, 1)
+    with refused():
+        get(Vectors("t", storage), DeletionVectorRef(descriptor, key="k"))  # type: ignore[arg-type]
+
+
+def test_an_error_that_names_its_table_and_file_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise DataError("broken", table="t", file_id="other")
+
+    monkeypatch.setattr(vectors_read, "decode_inline", broken)
+    with refused("other"):
+        get(Vectors("of the read", None), ref(kind="i"))  # type: ignore[arg-type]
+
+
+def test_a_vector_at_no_place_is_an_error_of_its_file_when_it_is_noted() -> None:
+    with refused():
+        Vectors("t", None).note(task(ref(-5)))  # type: ignore[arg-type]
