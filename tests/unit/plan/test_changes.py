@@ -673,6 +673,14 @@ def test_a_change_is_not_skipped_if_its_partition_value_matches_and_its_statisti
     assert found.skipped.by_statistics == (0 if kind is AddCdcFile else 1)
 
 
+def test_a_removed_file_without_a_size_is_one_of_unknown_length(feed: Feed) -> None:
+    feed.remove(5, "a", [1, 2])
+    feed.tell(action=replace(feed.actions[-1].action, size=None))
+    assert [task.size for task in feed.plan().tasks] == [-1]
+    assert feed.rows() == [(1, "delete", 5), (2, "delete", 5)]
+    assert feed.plan(limit=0).skipped.bytes == 0
+
+
 def test_a_removed_file_without_partition_values_is_read(storage: Storage) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))

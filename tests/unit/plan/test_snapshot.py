@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from collections.abc import Iterator
@@ -173,6 +174,12 @@ def test_a_listing_is_ended_after_a_thousand_files_too_many(more: int) -> None:
 def test_files_without_rows_of_the_filter_end_no_listing() -> None:
     files = [file(str(number), p="y") for number in range(1500)]
     assert names(plan(*files, file("last"), limit=1, filter=col("p") == "x")) == ["last"]
+
+
+def test_a_plan_knows_how_to_reach_its_table() -> None:
+    table = dataclasses.replace(TABLE, allow_http=True, query_id="query-7", version=3)
+    context = plan_snapshot(table, [], ScanRequest(), fast_options()).context
+    assert (context.allow_http, context.query_id, context.version) == (True, "query-7", 3)
 
 
 # === Tasks ===

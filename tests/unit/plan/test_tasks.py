@@ -241,6 +241,10 @@ def test_explain_of_much_says_it_all() -> None:
     ]
 
 
+def test_explain_of_a_read_without_columns_names_none() -> None:
+    assert explain(plan(task(), request=ScanRequest(columns=()))).splitlines()[1] == "  columns from the files: none"
+
+
 def test_explain_names_twelve_columns_and_counts_the_others() -> None:
     def named(count: int) -> str:
         wide = pa.schema([(f"c{number}", pa.int64()) for number in range(count)])
@@ -286,10 +290,9 @@ def test_no_url_is_shown() -> None:
 # === What a plan of real actions holds ===
 
 
-@pytest.mark.parametrize("limit", [None, 9])
-def test_a_file_of_unknown_length_or_rows_says_so(limit: int | None) -> None:
+def test_a_file_of_unknown_length_or_rows_says_so() -> None:
     table = table_state(metadata(SCHEMA))
     adds = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
     files = list(map(SharedFile, adds))
-    found = plan_snapshot(table, files, ScanRequest(limit=limit), fast_options()).tasks
+    found = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
     assert [(one.size, one.num_records) for one in found] == [(-1, None), (5, 7)]
