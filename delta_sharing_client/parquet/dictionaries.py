@@ -187,7 +187,7 @@ def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], co
     except _DAMAGED:
         return None
     data = np.frombuffer(body, np.uint8)
-    if page.values <= 0 or len(data) < page.values * _LENGTH:
+    if page.values <= 0:
         return None
     first = int.from_bytes(data[:_LENGTH].tobytes(), "little")
     if len(data) == page.values * (_LENGTH + first):

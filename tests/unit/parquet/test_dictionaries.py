@@ -300,6 +300,15 @@ def test_a_page_of_version_2_is_compressed_unless_it_says_otherwise() -> None:
         assert largest_index(pa.py_buffer(head + body), column.chunk.codec, 0) == 5
 
 
+def test_a_page_may_have_no_bytes_and_as_many_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictionaries, "_LARGEST", 3)
+    for body in (b"", b"abc"):
+        assert bytes(dictionaries._page_body(pa.py_buffer(body), 0, len(body))) == body
+    for size in (-1, 4):
+        with pytest.raises(ShortDictionary):
+            dictionaries._page_body(pa.py_buffer(b"abcd"), 0, size)
+
+
 @pytest.mark.parametrize(
     ("data", "largest"),
     [
@@ -515,3 +524,16 @@ def test_what_is_not_compressed_as_it_says_is_not_known() -> None:
     page = PageHeader(DICTIONARY_PAGE, 10, 100, 3)
     for codec in range(10):
         assert longest_short_text(memoryview(b"\xff" * 10), (page, 0), codec) is None
+
+
+def test_the_first_text_begins_where_the_page_does() -> None:
+    page = b"\1" + (1).to_bytes(4, "little") + b"a"
+    assert longest_short_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 6, 6, 1), 0), 0) is None
+    assert longest_short_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 5, 5, 1), 1), 0) == 1
+
+
+def test_pages_behind_the_dictionary_s_do_not_need_its_first_values() -> None:
+    column = Column(pa.array([f"{row:09}" for row in range(1000)]), dictionary_pagesize_limit=2000)
+    part = partial_chunk(column.chunk, column.pages, [(990, 1000)], column.shape, short=True)
+    assert part is not None
+    assert part.dictionary is None

@@ -185,6 +185,16 @@ def test_a_stub_of_a_required_column_has_no_nulls(kind: str) -> None:
     assert (own[1], own[2], own[3]) == (ROWS - STEP, 0, ROWS - STEP)  # values, nulls, rows
 
 
+def test_a_stub_of_an_optional_column_is_one_run_of_nulls() -> None:
+    part = File(COLUMNS["int64"], optional=True).part((0, STEP))
+    assert part is not None
+    [stub] = part.stubs.values()
+    own = read_struct(memoryview(stub), 0)[0][8]
+    assert (own[1], own[2], own[3]) == (ROWS - STEP,) * 3  # values, nulls, rows
+    # The number of rows, times two; in one byte, the level 0.
+    assert stub.endswith(bytes([0, 0, (ROWS - STEP) * 2 & 127 | 128, (ROWS - STEP) * 2 >> 7, 0]))
+
+
 def test_a_stub_of_one_number_has_no_block_of_differences() -> None:
     found = pages_of((0, 1, 6), (1000, 40))
     part = partial_chunk(chunk_of(found), found, [(1, 2)], ColumnShape(0))

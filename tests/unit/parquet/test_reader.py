@@ -13,6 +13,7 @@ import pytest
 
 from delta_sharing_client.parquet import reader
 from delta_sharing_client.shortcuts import SHORTCUTS
+from tests.versions import VERIFIES_PAGES
 
 needs_jemalloc = pytest.mark.skipif(
     "jemalloc" not in pa.supported_memory_backends() or pa.default_memory_pool().backend_name != "mimalloc",
@@ -107,6 +108,19 @@ def test_only_a_large_file_is_decoded_into_other_memory(
     ballast = pa.allocate_buffer(20_000)  # so that Arrow holds something
     reader.open_reader(pa.BufferReader(sink.getvalue()))
     assert (ballast.size, used) == (20_000, [backend])
+
+
+@pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not compare the checksums of pages")
+def test_a_page_that_differs_from_its_checksum_is_refused() -> None:
+    sink = pa.BufferOutputStream()
+    table = pa.table({"a": range(1000)})
+    pq.write_table(table, sink, compression="NONE", use_dictionary=False, write_page_checksum=True)
+    data = bytearray(sink.getvalue().to_pybytes())
+    file = reader.open_reader(pa.BufferReader(bytes(data)))
+    assert file.read_all().equals(table)
+    data[2000] ^= 1
+    with pytest.raises(OSError, match="CRC"):
+        reader.open_reader(pa.BufferReader(bytes(data))).read_all()
 
 
 def test_columns_have_their_plain_types() -> None:
