@@ -360,6 +360,13 @@ def test_damaged_pages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         largest_index(column.page(0), column.chunk.codec, 0)
 
 
+def test_a_stream_is_unpacked_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictionaries, "_STEP", 10)
+    monkeypatch.setattr(dictionaries, "_LARGEST", 20)
+    [gzip] = [number for number, name in dictionaries.CODECS.items() if name == "gzip"]
+    assert dictionaries._unpacked(pa.compress(bytes(1000), "gzip", asbytes=True), gzip) == bytes(20)
+
+
 # === Snappy ===
 
 
