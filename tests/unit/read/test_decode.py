@@ -96,6 +96,15 @@ def test_one_long_text_does_not_make_all_batches_small(place: int, write: dict[s
     assert File(pa.table({"t": texts}), **write).rows(8_400_000) == 2500
 
 
+def test_a_measured_batch_may_have_all_of_its_share() -> None:
+    texts = ["0"] * 8192
+    texts[5] = "x" * 1_000_000
+    file = File(pa.table({"t": texts}))
+    size = file.layout.chunks.get(0, 0).uncompressed + sum(map(len, texts))
+    assert file.rows(4 * size) == 8192
+    assert file.rows(4 * size - 1) == 2048
+
+
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
 def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     """What measures them must not itself take the memory that it is there to save."""

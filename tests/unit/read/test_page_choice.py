@@ -60,7 +60,9 @@ def test_a_ratio_is_the_first_observation_and_then_all_of_them() -> None:
 def test_rows_that_lie_close_together_are_one_stretch(rows: list[int], found: Any, cut: int) -> None:
     mask = np.zeros(10_000, bool)
     mask[rows] = True
-    assert page_plan.stretches([(start, mask[start : start + cut]) for start in range(0, 10_000, cut)]) == found
+    stretches = page_plan.stretches([(start, mask[start : start + cut]) for start in range(0, 10_000, cut)])
+    assert stretches == found
+    assert {type(edge) for edges in stretches for edge in edges} <= {int}
 
 
 def test_no_batches_hold_no_stretch() -> None:

@@ -143,14 +143,17 @@ def test_vectors_of_different_files_are_fetched_apart_and_urls_of_one_file_toget
     assert {place: len(noted) for place, noted in vectors._noted.items()} == {URL: 2, "https://h/other.bin": 1}
 
 
-def test_a_vector_that_is_in_a_download_is_not_noted_again() -> None:
+@pytest.mark.parametrize(
+    ("start", "length", "is_in_it"),
+    [(101, 100, True), (120, 50, True), (100, 50, False), (100, 200, False), (151, 51, False), (201, 50, False)],
+)
+def test_only_a_vector_that_is_in_a_download_is_not_noted_again(start: int, length: int, is_in_it: bool) -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
-    vectors.note(task(ref(1, 92)))
-    span = vectors._span(URL, ByteRange(1, 101))
-    vectors.note(task(ref(1, 92)))
-    assert (span.users, vectors._noted) == (2, {})
-    vectors.note(task(ref(50, 92)))
-    assert (span.users, [*vectors._noted]) == (2, [URL])
+    vectors.note(task(ref(101, 92)))
+    span = vectors._span(URL, ByteRange(101, 201))
+    vectors.note(task(ref(start, length - 8)))
+    assert span.users == 1 + is_in_it
+    assert vectors._noted == ({} if is_in_it else {URL: [ByteRange(start, start + length)]})
 
 
 def test_a_vector_that_nobody_noted_is_fetched_alone() -> None:
