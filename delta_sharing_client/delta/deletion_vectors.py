@@ -63,9 +63,7 @@ class DeletionVector:
         values = [int(position) for position in positions]
         if values and not 0 <= min(values) <= max(values) <= MAX_POSITION:
             raise UsageError("Row positions must lie between 0 and 2^63 - 1, found one that does not.")
-        bitmap = pyroaring.BitMap64(values)
-        bitmap.run_optimize()
-        return cls(bitmap)
+        return cls(pyroaring.BitMap64(values))
 
     @property
     def cardinality(self) -> int:

@@ -86,6 +86,11 @@ def test_one_file_has_one_canonical_path(path: str, expected: str) -> None:
     assert canonical_path(path) == expected
 
 
+@pytest.mark.parametrize("path", ["file:/x", "FILE:///x", "File:/x"])
+def test_a_local_file_may_have_its_scheme_in_any_case(path: str) -> None:
+    assert resolve("/table", path) == Path("/x")
+
+
 @pytest.mark.parametrize("path", ["s3://b/x", "https://host/file?sig=secret", "../up", "a/%2E%2E/b", "", "a%00b"])
 def test_a_path_that_is_no_file_of_a_local_table_is_refused_without_its_signature(path: str) -> None:
     with pytest.raises(DataError) as caught:

@@ -370,6 +370,19 @@ def test_floats_are_kept_where_a_number_or_nan_may_match(condition, kept):
 @pytest.mark.parametrize(
     ("condition", "kept"),
     [
+        # The largest number is known, and whether there is a NaN is not.
+        ("f64 IN (0.5, 3.5)", False), ("f64 IN (0.5, 2.0)", True), ("f64 IN (0.5, CAST('NaN' AS DOUBLE))", True),
+        ("text IN ('abb', 'abr')", False), ("text IN ('abb', 'abd')", True),
+    ],
+)  # fmt: skip
+def test_a_list_is_compared_as_values_of_its_column_are(condition, kept):
+    known = Known({**FULL, ("f64",): _bounds(1.0, None, 0, 100, 3.0)})
+    assert _may_match(bind(parse_filter(condition), ONE), known) is kept
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
         # FULL has texts from 'abc' to 'abq'.
         ("text LIKE 'ab%'", True), ("text LIKE 'abd%'", True), ("text LIKE 'abc%'", True), ("text LIKE 'abq%'", True),
         ("text LIKE 'abr%'", False), ("text LIKE 'abb%'", False), ("text LIKE 'a%'", True), ("text LIKE 'aa%'", False),

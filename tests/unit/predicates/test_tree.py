@@ -332,3 +332,13 @@ def test_values_of_python_become_those_of_filters_wherever_they_stand() -> None:
         ):
             assert found == Literal(expected)
             assert type(found.value) is type(expected)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(True, False), (False, True), (None, None)])
+def test_the_opposite_of_a_constant_is_that_of_a_truth_value(value: bool | None, expected: bool | None) -> None:
+    assert tree.push_not(tree.Not(Literal(value))) == Literal(expected)
+
+
+def test_a_constant_that_is_no_truth_value_has_no_opposite() -> None:
+    with pytest.raises(UsageError, match="A condition must be true, false or null; found the constant 5"):
+        tree.push_not(tree.Not(Literal(5)))

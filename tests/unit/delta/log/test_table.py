@@ -342,6 +342,12 @@ def test_a_table_that_is_another_is_told_with_both_values(
     assert len(found) < 1200
 
 
+@pytest.mark.parametrize(("length", "shown"), [(298, f"'{'u' * 298}',"), (299, f"'{'u' * 299}...,")])
+def test_a_long_value_is_told_by_its_beginning(builder: LogBuilder, length: int, shown: str) -> None:
+    (found,) = told(table_with(builder, checksum(metadata=metadata(id="u" * length)["metaData"])))
+    assert f"'metadata.id' must be {shown} found 't'" in found
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"numFiles": "2"}', '{"numFiles": -1}', "\xff", '{"a":' * 100_000])
 def test_a_damaged_checksum_is_ignored_and_said_so(builder: LogBuilder, text: str) -> None:
     log = table_with(builder)
