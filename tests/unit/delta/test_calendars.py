@@ -104,3 +104,10 @@ def test_the_footer_says_what_is_counted_so(keys: dict[bytes, bytes] | None, num
         assert found.concerns(pa.timestamp("us")) is int96
         assert not found.concerns(pa.int32())
         assert hybrid_calendar({**(keys or {}), ZONE: b"UTC"}) == HybridCalendar(numbers, int96, "UTC")
+
+
+def test_a_zone_that_is_no_text_is_refused_as_another_zone_is() -> None:
+    found = hybrid_calendar({VERSION: b"2.4.8", ZONE: b"Europe/\xff"})
+    assert found is not None
+    with pytest.raises(DataError, match="Europe/\ufffd"):
+        found.instants(pa.array([0 - 200 * 365 * DAY], pa.timestamp("us", "UTC")))

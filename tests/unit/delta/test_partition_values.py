@@ -79,6 +79,7 @@ def test_empty_and_none_are_null_for_every_type(data_type, text):
         ("timestamp", "2024-01-01T10:00:00+05", micros(2024, 1, 1, 5)),
         ("timestamp", "2024-01-01T10:00:00-05:30:15", micros(2024, 1, 1, 15, 30, 15)),
         ("timestamp", "2024-01-01T18:00:00+18:00", micros(2024, 1, 1)),
+        ("timestamp", "2024-01-01T17:59:59+17:59:59", micros(2024, 1, 1)),
         ("timestamp", "2024-01-01", micros(2024, 1, 1)),
         ("timestamp", "12000-01-01 00:00:00", 316516204800000000),
         ("timestamp", "294247-01-10 04:00:54.775807", 2**63 - 1),
