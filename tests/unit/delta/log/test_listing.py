@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import warnings
@@ -262,3 +263,12 @@ def test_a_version_is_built_of_the_longest_ranges_that_end_with_it(tmp_path: Pat
     listing = _listing(tmp_path, None, *compacted, *(f"{version:020}.json" for version in range(1, 5)))
     for version, ranges in ((1, [0]), (2, [1]), (3, [1, 3]), (4, [2])):
         assert [file.name for file in listing.segment(version).deltas] == [compacted[index] for index in ranges]
+
+
+def test_a_version_is_built_of_the_preferred_checkpoint_if_it_has_it(tmp_path: Path) -> None:
+    listing = _listing(tmp_path, None, CLASSIC, V2, f"{3:020}.json", f"{4:020}.json")
+    first, other = listing.checkpoints[3]
+    for preferred, found in ((None, first), (first, first), (other, other)):
+        assert listing.segment(4, preferred).checkpoint is found
+    of_another_version = dataclasses.replace(other, version=2)
+    assert listing.segment(4, of_another_version).checkpoint is first

@@ -118,6 +118,12 @@ def test_an_unreconciled_compaction_file_gives_way_to_the_commits(builder: LogBu
         log.snapshot()
 
 
+def test_an_unreconciled_compaction_file_may_end_with_the_last_commit(builder: LogBuilder) -> None:
+    builder.start(add("a")).commit(1, remove("a"))
+    builder.write(f"{0:020}.{1:020}.compacted.json", remove("a"), PROTOCOL, metadata(), add("a"))
+    assert _paths(DeltaLog.open(builder.root)) == []
+
+
 def test_other_files_in_the_log_directory_mean_nothing(builder: LogBuilder) -> None:
     builder.start(add("a"))
     names = [".00000000000000000001.json.crc", "00000000000000000009.crc", "0.crc", "1.json", "_staged_commits/x.json"]
