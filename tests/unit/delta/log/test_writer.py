@@ -62,7 +62,7 @@ def _rows(root: Path) -> list[int]:
     return sorted(rows_of_deltalake(DeltaTable(root), "a"))
 
 
-@pytest.mark.parametrize("version", [0, 3, 5])
+@pytest.mark.parametrize("version", [0, 1, 3, 5])
 def test_a_snapshot_keeps_its_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
     target = _data_beside(source, tmp_path / "copy")
     snapshot = DeltaLog.open(source).snapshot(version)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import itertools
 import json
 import math
 import re
@@ -407,6 +408,16 @@ NULL = (primitive(0), None)
 def test_measurements_of_the_specification_are_put_back():
     array = shredded(pa.int64(), [(None, 34), (primitive(0), None), (text("n/a"), None), (None, 100), None, MISSING])
     assert variant_to_json(array).to_pylist() == ["34", "null", '"n/a"', "100", None, "null"]
+
+
+def test_the_fields_of_a_shredded_column_may_be_in_any_order():
+    array = shredded(pa.int64(), [(None, 34), (text("n/a"), None), None])
+    for names in itertools.permutations(["metadata", "value", "typed_value"]):
+        fields = [pa.field(name, array.type.field(name).type) for name in names]
+        reordered = pa.StructArray.from_arrays(
+            [array.field(name) for name in names], fields=fields, mask=array.is_null()
+        )
+        assert variant_to_json(reordered).to_pylist() == ["34", '"n/a"', None]
 
 
 def test_tags_of_the_specification_are_put_back():
