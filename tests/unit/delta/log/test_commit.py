@@ -15,7 +15,8 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
-from delta_sharing_client.delta.log.commit import Commit, change_actions
+from delta_sharing_client.delta.log.commit import Commit, CommitTimes, Enablement, change_actions
+from delta_sharing_client.delta.log.listing import LocalDirectory, LogListing
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.errors import DataError, ProtocolError, UsageError
 from delta_sharing_client.instants import format_millis
@@ -149,6 +150,16 @@ def test_a_time_since_the_feature_was_enabled_only_finds_versions_since_then(
     assert log.version_at(time) == version
     assert log.commit_timestamp(1) == START + 5 * MINUTE
     assert log.commit_timestamp(2) == START
+
+
+def test_the_recorded_time_is_that_of_its_commit_alone(tmp_path: Path) -> None:
+    _enabled_at_two(tmp_path)
+    listing = LogListing.read(LocalDirectory(tmp_path / "table" / "_delta_log"), "t")
+    times = CommitTimes(listing, Enablement(2, START))
+    assert times.newest_at_or_before(START, [2, 3]) == 2
+    # Version 2 can no longer be rebuilt, and version 3 is later.
+    assert times.newest_at_or_before(START, [3]) is None
+    assert times.newest_at_or_before(START, [0, 3]) == 0
 
 
 def test_files_touched_later_hide_no_version_that_carries_its_own_time(tmp_path: Path) -> None:
