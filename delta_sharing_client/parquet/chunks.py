@@ -33,6 +33,8 @@ _TYPE_DEFINED_ORDER = 1
 _ORDERED = b"\x1c\x00\x00"
 _MAGIC = b"PAR1"
 
+_DAMAGED = (IndexError, ValueError, TypeError, AttributeError, KeyError)
+
 Plain = Union[bool, int, float, bytes]
 
 
@@ -73,6 +75,16 @@ class Chunk(NamedTuple):
             return None
 
 
+class _Parsed(NamedTuple):
+    """A footer's bytes, the writer's name, the position of each chunk's struct by row group and leaf, and the leaves
+    with the order of their type."""
+
+    data: bytes
+    writer: str
+    positions: list[dict[int, int]]
+    ordered: Collection[int]
+
+
 class Chunks:
     """The chunks of ``leaves`` in every row group, and the writer's name; decoded on demand.
 
@@ -83,47 +95,59 @@ class Chunks:
         self._footer = footer
         self._wanted = frozenset(leaves)
         self._end = end
+        self._found: dict[tuple[int, int], Chunk] = {}
 
     def get(self, group: int, leaf: int) -> Chunk:
         """Return the chunk of a leaf in a row group.
 
-        Raises ``DataError`` if the footer does not decode or has no such chunk, or a chunk is outside of the file or
-        encrypted.
+        Raises ``DataError`` if the footer or the chunk in it does not decode, there is no such chunk, or it is outside
+        of the file or encrypted.
         """
-        try:
-            return self._decoded[1][group][leaf]
-        except (IndexError, KeyError):
-            raise DataError(f"The footer has no column chunk {leaf} in row group {group}.") from None
+        found = self._found.get((group, leaf))
+        if found is None:
+            # Many reads need few of the chunks: those of texts, or of the filter's columns.
+            found = self._found[group, leaf] = self._decoded(group, leaf)
+        return found
 
     @property
     def created_by(self) -> str:
         """The writer's name. Errors as in ``get``."""
-        return self._decoded[0]
+        return self._parsed.writer
 
     @lazy
-    def _decoded(self) -> tuple[str, list[dict[int, Chunk]]]:
+    def _parsed(self) -> _Parsed:
+        data = self._footer.to_pybytes()
         lists = {_ROW_GROUPS: list_of(self._row_group), _COLUMN_ORDERS: _orders}
         try:
-            footer, _ = read_struct(self._footer.to_pybytes(), 0, lists=lists)
-            groups, orders = footer.get(_ROW_GROUPS, []), footer.get(_COLUMN_ORDERS, ())
+            footer, _ = read_struct(data, 0, lists=lists)
             writer = footer.get(_CREATED_BY, b"").decode("utf-8", "replace")
-            return writer, [{leaf: self._chunk(raw, leaf in orders) for leaf, raw in group.items()} for group in groups]
-        except (IndexError, ValueError, TypeError, AttributeError, KeyError) as error:
-            raise DataError(f"The Parquet footer does not decode: {type(error).__name__}: {error}.") from None
+        except _DAMAGED as error:
+            raise _undecodable(error) from None
+        return _Parsed(data, writer, footer.get(_ROW_GROUPS, []), footer.get(_COLUMN_ORDERS, ()))
 
-    def _row_group(self, data: bytes, at: int) -> tuple[dict[int, dict[int, Any]], int]:
+    def _row_group(self, data: bytes, at: int) -> tuple[dict[int, int], int]:
         group, at = read_struct(data, at, lists={_COLUMNS: self._columns})
         return group.get(_COLUMNS, {}), at
 
-    def _columns(self, data: bytes, at: int) -> tuple[dict[int, dict[int, Any]], int]:
+    def _columns(self, data: bytes, at: int) -> tuple[dict[int, int], int]:
         count, _, at = list_header(data, at)
         found = {}
         for leaf in range(count):
             if leaf in self._wanted:
-                found[leaf], at = read_struct(data, at)
-            else:
-                at = skip_struct(data, at)
+                found[leaf] = at
+            at = skip_struct(data, at)
         return found, at
+
+    def _decoded(self, group: int, leaf: int) -> Chunk:
+        parsed = self._parsed
+        try:
+            at = parsed.positions[group][leaf]
+        except (IndexError, KeyError):
+            raise DataError(f"The footer has no column chunk {leaf} in row group {group}.") from None
+        try:
+            return self._chunk(read_struct(parsed.data, at)[0], leaf in parsed.ordered)
+        except _DAMAGED as error:
+            raise _undecodable(error) from None
 
     def _chunk(self, raw: dict[int, Any], ordered: bool) -> Chunk:
         if _CRYPTO in raw:
@@ -161,6 +185,10 @@ class Chunks:
         if not isinstance(start, int) or not isinstance(size, int) or start < len(_MAGIC) or size <= 0:
             return None
         return ByteRange(start, start + size) if start + size <= self._end else None
+
+
+def _undecodable(error: Exception) -> DataError:
+    return DataError(f"The Parquet footer does not decode: {type(error).__name__}: {error}.")
 
 
 # Physical types; INT96 (3) has no order.

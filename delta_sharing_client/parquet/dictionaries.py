@@ -128,8 +128,7 @@ def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int
 def _page_body(body: pa.Buffer, codec: int, size: int) -> bytes:
     if not 0 <= size <= _LARGEST:
         raise ShortDictionary
-    found: bytes = unpack(body, codec, size).to_pybytes()
-    return found
+    return unpack(body, codec, size)
 
 
 def _largest(data: bytes) -> int:

@@ -208,12 +208,15 @@ def _numbers(*numbers: int) -> bytes:
     return b"".join(b"\x15" + encode_varint(each << 1) for each in numbers)
 
 
-def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
+def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
     """Return the ``size`` bytes of a page's body without compression; ``KeyError`` for an unknown codec, and for a
     damaged body ``pyarrow.ArrowException``, ``OSError`` or ``ValueError``."""
+    # Not a buffer: allocating one is another call of Arrow during which other threads take the interpreter.
     if not codec:
-        return body
-    return pa.decompress(body, size, CODECS[codec]) if size else body.slice(0, 0)
+        found: bytes = body.to_pybytes()
+    else:
+        found = pa.decompress(body, size, CODECS[codec], asbytes=True) if size else b""
+    return found
 
 
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:

@@ -23,6 +23,8 @@ _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _NUMBERS_AT_ONCE = 64
 _MOST_FIELDS = b"{0,100}"  # at a time: each of them takes memory until the match ends
 _SHORT_BINARY = 17
+# Structs in structs that are skipped at once, also below the deepest: a column chunk has metadata with statistics.
+_LEVELS = 2
 
 
 def _headers(*kinds: int) -> bytes:
@@ -33,8 +35,8 @@ def _headers(*kinds: int) -> bytes:
 
 @functools.cache
 def _plain_fields() -> re.Pattern[bytes]:
-    """Return a pattern for a run of fields: numbers, short binaries, and short lists of these or of structs of numbers.
-    Footers consist mostly of these.
+    """Return a pattern for a run of fields: numbers, short binaries, short lists of these or of structs of numbers, and
+    structs of such fields. Footers consist mostly of these.
 
     The first byte of each decides its form, so there is only one way to match, without backtracking.
     """
@@ -51,6 +53,8 @@ def _plain_fields() -> re.Pattern[bytes]:
     struct = one(number + _MOST_FIELDS + b"\\x00")
     elements = [*lists(_INTEGERS, one(_VARINT)), *lists((_BINARY,), binary), *lists((_STRUCT,), struct)]
     plain = one(number, _headers(_BINARY) + binary, _headers(_LIST) + one(*elements))
+    for _ in range(_LEVELS):
+        plain = one(plain, _headers(_STRUCT) + plain + _MOST_FIELDS + b"\\x00")
     return re.compile(plain + _MOST_FIELDS, re.DOTALL)
 
 

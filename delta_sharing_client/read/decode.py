@@ -326,9 +326,9 @@ class _Columns:
 
 # The share of the bytes in flight for one batch: decoding needs as much again, and others decode at the same time.
 _BATCH_SHARE = 4
-# Physical types (Apache Parquet, parquet.thrift), and the minimum bytes per value in Arrow.
-_BYTE_ARRAY = 6
-_FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
+# The minimum bytes per value in Arrow, by physical type.
+_TEXT = "BYTE_ARRAY"
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, _TEXT: 4}
 # Smaller batches cost more than checking the length of every text first.
 _FEW_ROWS = 4096
 # The minimum for one file, however small the limit is.
@@ -351,26 +351,31 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
         return wanted
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema
-    fixed = texts = 0
+    columns = {leaf: schema.column(leaf) for leaf in layout.leaves}
+    texts = 0
     suspects: dict[int, ChunkPages] = {}
-    for leaf in layout.leaves:
-        chunk, column = layout.chunks.get(group, leaf), schema.column(leaf)
-        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, column.length))
-        is_suspect = chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound
-        if not is_suspect and chunk.uncompressed <= most:
+    for leaf, column in columns.items():
+        if column.physical_type != _TEXT:
             continue
-        data_of_chunk = data.chunk(chunk)
-        pages = walk_pages(data_of_chunk, chunk.values)
-        if pages.largest > most:
-            raise DataError(
-                f"A page of the column '{column.path}' unpacks to {pages.largest} bytes, more than "
-                f"'max_bytes_in_flight' ({most}). Raise that option to read the file."
-            )
-        if is_suspect and pages.encodings - _ONCE:
+        chunk = layout.chunks.get(group, leaf)
+        if wanted * chunk.uncompressed <= bound:
+            continue
+        pages = _checked_pages(data, chunk, column, most)
+        if pages.encodings - _ONCE:
             suspects[leaf] = pages
             texts += chunk.values * _longest_text(data, group, leaf, chunk, pages)
+    widths = sum(_WIDTHS.get(column.physical_type, column.length) for column in columns.values())
+    # Without lists every column has a value per row: the other chunks need not be decoded.
+    if wanted * (whole + rows * widths + texts) <= bound * rows and not layout.alignment.has_lists:
+        return wanted
+    fixed = 0
+    for leaf, column in columns.items():
+        chunk = layout.chunks.get(group, leaf)
+        fixed += max(chunk.uncompressed, chunk.values * _WIDTHS.get(column.physical_type, column.length))
+        if column.physical_type != _TEXT and chunk.uncompressed > most:
+            _checked_pages(data, chunk, column, most)
     safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
-    has_lists = any(schema.column(leaf).max_repetition_level for leaf in suspects)
+    has_lists = any(columns[leaf].max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
     # For one long text among many rows the batches with it are small enough, too.
@@ -381,6 +386,16 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     sizes = (wanted >> shift for shift in range(0, wanted.bit_length(), 2))
     fitting = (size for size in sizes if np.add.reduceat(each, np.arange(0, rows, size)).max() <= bound)
     return max(safe, next(fitting, safe))
+
+
+def _checked_pages(data: ParquetBytes, chunk: Chunk, column: pq.ColumnSchema, most: int) -> ChunkPages:
+    pages = walk_pages(data.chunk(chunk), chunk.values)
+    if pages.largest > most:
+        raise DataError(
+            f"A page of the column '{column.path}' unpacks to {pages.largest} bytes, more than "
+            f"'max_bytes_in_flight' ({most}). Raise that option to read the file."
+        )
+    return pages
 
 
 # Encodings (Apache Parquet, parquet.thrift) that store every text separately: PLAIN, RLE (of levels), BIT_PACKED,

@@ -270,6 +270,19 @@ def test_a_chunk_that_lacks_what_it_must_have_is_refused(field: int) -> None:
         found_chunk({field: None})
 
 
+def test_a_chunk_is_decoded_when_it_is_asked_for() -> None:
+    """A read of a whole file asks only for those of texts."""
+    bad = {field: value for field, value in META.items() if field != 5}
+    chunks = Chunks(pa.py_buffer(struct_of({4: [{1: [{3: bad}, {3: META}, {3: META}]}]})), [0, 1], END)
+    assert chunks.get(0, 1).values == META[5]
+    assert chunks.get(0, 1) is chunks.get(0, 1)
+    for _ in range(2):
+        with pytest.raises(DataError, match="does not decode: KeyError"):
+            chunks.get(0, 0)
+    with pytest.raises(DataError, match="no column chunk 2 in row group 0"):
+        chunks.get(0, 2)
+
+
 def test_a_chunk_that_the_footer_does_not_have_is_refused() -> None:
     chunks, metadata = chunks_of(parquet_bytes(ROWS))
     for place in ((1, 0), (0, metadata.num_columns)):
@@ -348,4 +361,4 @@ def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
     exact = Chunks(footer, leaves, last)
     assert end(exact) == last
     with pytest.raises(DataError, match=f"to {last}, outside of the file"):
-        Chunks(footer, leaves, last - 1).get(0, 0)
+        end(Chunks(footer, leaves, last - 1))

@@ -167,6 +167,8 @@ def test_footers_are_skipped_by_patterns(monkeypatch: pytest.MonkeyPatch) -> Non
         values += [(LIST, as_list(kind, [b"\x80\x01"] * count)) for kind in (SHORT, INT, LONG)]
         values += [(LIST, as_list(BINARY, [b"\x03abc", b"\x00", b"\x10" + b"1" * 16][:count]))]
         values += [(LIST, as_list(STRUCT, [numbers] * count))]
+    inner = b"".join(bytes([1 << 4 | kind]) + data for kind, data in values) + b"\0"
+    values += [(STRUCT, inner), (STRUCT, b"\x1c" + inner + b"\0")]
     for step in range(1, 16):
         for kind, data in values:
             struct = bytes([step << 4 | kind]) + data + b"\0"
@@ -265,11 +267,11 @@ def test_what_is_nested_beyond_any_use_is_refused(walk: Callable[..., Any], head
         walk(head * 100_000, 0)
 
 
-def test_structs_may_be_nested_so_deep_and_no_deeper() -> None:
+@pytest.mark.parametrize(("walk", "deepest"), [(read_struct, 32), (skip_struct, 34)])
+def test_structs_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any], deepest: int) -> None:
     def nested(depth: int) -> bytes:
         return b"\x1c" * depth + b"\x00" * (depth + 1)
 
-    for walk in (read_struct, skip_struct):
-        walk(nested(32), 0)
-        with pytest.raises(ValueError, match="too deep"):
-            walk(nested(33), 0)
+    walk(nested(deepest), 0)
+    with pytest.raises(ValueError, match="too deep"):
+        walk(nested(deepest + 1), 0)

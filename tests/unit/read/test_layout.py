@@ -408,7 +408,7 @@ def test_run_lengths_count_by_their_values(whole: bool) -> None:
 def test_chunks_of_writers_that_forgot_a_header_are_read_with_more(writer: str, is_old: bool) -> None:
     layout = part()
     first, last = chunks_of(layout)[0], chunks_of(layout)[-1]
-    layout.chunks.__dict__["_decoded"] = (writer, layout.chunks._decoded[1])
+    layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
     assert layout.chunk_range(0, 0).stop == first.start + first.length + (100 if is_old else 0)
     # It never reaches into the footer.
     edge = dataclasses.replace(layout, footer=layout.footer._replace(start=last.start + last.length + 7))

@@ -242,7 +242,7 @@ def test_only_columns_of_one_value_a_row_have_pages_to_skip(monkeypatch: pytest.
     layout = page_plan.with_index(file.layout, 0, held.data.slice)
     assert layout.index[0]().keys() == {1}
     # This writer's pages cannot be put together.
-    layout.chunks.__dict__["_decoded"] = ("parquet-cpp-arrow version 2.0.0", layout.chunks._decoded[1])
+    layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer="parquet-cpp-arrow version 2.0.0")
     assert [*page_plan.offset_indexes(layout, 0).values()] == []
     assert page_plan.index_ranges(layout, held._replace(start=1), page_plan.Ratio(1, 1)) == {}
 
@@ -298,7 +298,7 @@ def test_a_dictionary_with_a_checksum_is_read_whole(
 ) -> None:
     file = indexed(None)
     layout = page_plan.with_index(file.layout, 0, file.data.blocks[0].data.slice)
-    layout.chunks.__dict__["_decoded"] = (writer, layout.chunks._decoded[1])
+    layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
     asked: list[bool] = []
     group_pages = page_plan.group_pages
     monkeypatch.setattr(page_plan, "group_pages", lambda *a, short: asked.append(short) or group_pages(*a, short=short))
