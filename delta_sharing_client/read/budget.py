@@ -8,47 +8,61 @@ import itertools
 
 from delta_sharing_client.fetch.source import Order
 
+# Percent of the capacity.
+_DOWNLOADS = 60
+
 
 class Grant:
     """Bytes of a budget that are in use."""
 
-    __slots__ = ("_budget", "_held", "order")
+    __slots__ = ("_budget", "_downloads", "_held", "order")
 
-    def __init__(self, budget: Budget, order: Order, nbytes: int) -> None:
+    def __init__(self, budget: Budget, order: Order) -> None:
         self._budget = budget
-        self._held = nbytes
+        self._held = 0
+        self._downloads = 0
         self.order = order
 
+    async def grow(self, nbytes: int) -> None:
+        """Wait until ``nbytes`` more are granted, for decoding what is downloaded."""
+        await self._budget._take(self, nbytes, self._budget._growing)
+
     def resize(self, nbytes: int) -> None:
-        """Change the grant to ``nbytes`` without waiting."""
-        self._budget._in_use += nbytes - self._held
-        if nbytes < self._held:
-            self._budget._serve()
-        self._held = nbytes
+        """Change the grant to ``nbytes``, no longer those of a download, without waiting."""
+        budget = self._budget
+        budget._in_use += nbytes - self._held
+        budget._downloads -= self._downloads
+        self._held, self._downloads = nbytes, 0
+        budget._serve()
 
     def release(self) -> None:
         """Release the grant; further calls do nothing."""
         budget = self._budget
         if self in budget._granted:
             budget._granted.discard(self)
-            budget._in_use -= self._held
             # Also for zero bytes: others may have waited for this grant.
-            budget._serve()
-        self._held = 0
+            self.resize(0)
+
+
+_Waiting = tuple[Order, int, int, Grant, "asyncio.Future[None]"]
+"""The order, a number to tell equal orders apart, the bytes, the grant that gets them, and its waiter's future."""
 
 
 class Budget:
     """Grants ``capacity`` bytes, lowest order first. For one event loop.
 
-    A request whose order is lower than all active grants is always granted; otherwise a file larger than the capacity
-    could never be read.
+    Downloads get a share of it; for decoding, grants grow, before others begin. So many requests are in flight, and
+    there is still room to decode several files. A request whose order is lower than all active grants is always
+    granted; otherwise a file larger than the capacity could never be read.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._in_use = 0
+        self._downloads = 0
         self._granted: set[Grant] = set()
-        self._waiting: list[tuple[Order, int, int, asyncio.Future[Grant]]] = []
+        self._growing: list[_Waiting] = []
+        self._beginning: list[_Waiting] = []
         self._tie = itertools.count()
 
     def widen(self, capacity: int) -> None:
@@ -57,37 +71,45 @@ class Budget:
         self._serve()
 
     async def acquire(self, order: Order, nbytes: int) -> Grant:
-        """Wait until it is ``order``'s turn, and return a grant of ``nbytes``."""
-        if not self._waiting and self._fits(order, nbytes):
-            return self._grant(order, nbytes)
-        future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (order, next(self._tie), nbytes, future))
-        self._serve()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                future.result().release()
-            raise
-
-    def _fits(self, order: Order, nbytes: int) -> bool:
-        if self._in_use + nbytes <= self._capacity:
-            return True
-        return all(order < other.order for other in self._granted)
-
-    def _grant(self, order: Order, nbytes: int) -> Grant:
-        grant = Grant(self, order, nbytes)
-        self._granted.add(grant)
-        self._in_use += nbytes
+        """Wait until it is ``order``'s turn, and return a grant of ``nbytes`` for a download."""
+        grant = Grant(self, order)
+        await self._take(grant, nbytes, self._beginning)
         return grant
 
+    async def _take(self, grant: Grant, nbytes: int, queue: list[_Waiting]) -> None:
+        if not queue and self._fits(grant, nbytes):
+            self._give(grant, nbytes)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(queue, (grant.order, next(self._tie), nbytes, grant, future))
+        self._serve()
+        try:
+            await future
+        except asyncio.CancelledError:
+            grant.release()
+            raise
+
     def _serve(self) -> None:
-        while self._waiting:
-            order, _, nbytes, future = self._waiting[0]
-            if future.done():  # the waiter was cancelled
-                heapq.heappop(self._waiting)
-            elif self._fits(order, nbytes):
-                heapq.heappop(self._waiting)
-                future.set_result(self._grant(order, nbytes))
-            else:
-                return
+        for queue in (self._growing, self._beginning):
+            while queue:
+                _, _, nbytes, grant, future = queue[0]
+                if not future.done() and not self._fits(grant, nbytes):
+                    break
+                heapq.heappop(queue)
+                if not future.done():  # otherwise the waiter was cancelled
+                    self._give(grant, nbytes)
+                    future.set_result(None)
+
+    def _fits(self, grant: Grant, nbytes: int) -> bool:
+        room = self._capacity - self._in_use
+        if grant not in self._granted:
+            room = 0 if self._growing else min(room, self._capacity * _DOWNLOADS // 100 - self._downloads)
+        return nbytes <= room or all(grant.order <= other.order for other in self._granted)
+
+    def _give(self, grant: Grant, nbytes: int) -> None:
+        if grant not in self._granted:
+            self._granted.add(grant)
+            grant._downloads = nbytes
+            self._downloads += nbytes
+        grant._held += nbytes
+        self._in_use += nbytes

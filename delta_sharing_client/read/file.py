@@ -258,7 +258,7 @@ class _FileRead:
 
     async def _read_whole(self, rows: Sink) -> None:
         size = self._file.size
-        grant = await self._s.budget.acquire((self._number, 0), size + self._s.ratio.expected(size))
+        grant = await self._s.budget.acquire((self._number, 0), size)
         try:
             if self._task.has_vector:
                 _, blocks = await gather([self._select(), self._fetch([ByteRange(0, size)])])
@@ -266,6 +266,7 @@ class _FileRead:
                 blocks = await self._fetch([ByteRange(0, size)])
             data = blocks[0].data if blocks else pa.py_buffer(b"")
             del blocks
+            await grant.grow(self._s.ratio.expected(size))
             decoded = await self._in_thread(self._open_and_decode, data)
             del data
             await self._hand_out(_Unit(decoded, grant, size), rows)
@@ -448,7 +449,7 @@ class _FileRead:
     async def _read_unit(self, order: tuple[int, int], piece: _Piece) -> _Unit:
         layout, groups, _ = piece
         compressed = layout.compressed_size(groups)
-        grant = await self._s.budget.acquire(order, compressed + self._s.ratio.expected(compressed))
+        grant = await self._s.budget.acquire(order, compressed)
         try:
             layout, groups, data = await self._needed_bytes(piece)
             compressed = layout.compressed_size(groups)
@@ -458,6 +459,7 @@ class _FileRead:
                 grant.resize(compressed)
                 batches = self._decoder(layout).batches(data, groups, threads=True)
                 return _Unit(_Decoded([], 0, batches), grant, compressed)
+            await grant.grow(self._s.ratio.expected(compressed))
             decoded = await self._in_thread(self._decode, layout, groups, data)
             self._s.ratio.learn(compressed, decoded.nbytes)
             return _Unit(decoded, grant, compressed)

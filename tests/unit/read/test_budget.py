@@ -18,7 +18,7 @@ async def granted(budget: Budget, *wanted: tuple[tuple[int, int], int]) -> list[
 
 def has_room(budget: Budget, nbytes: int) -> bool:
     """Whether so many more would fit now, with nobody waiting."""
-    return not budget._waiting and budget._in_use + nbytes <= budget._capacity
+    return not budget._growing and not budget._beginning and budget._in_use + nbytes <= budget._capacity
 
 
 def done(tasks: list[asyncio.Task[Grant]]) -> list[bool]:
@@ -33,7 +33,8 @@ async def settle() -> None:
 def test_bytes_are_granted_in_order_as_far_as_they_reach() -> None:
     async def check() -> None:
         budget = Budget(10)
-        tasks = await granted(budget, ((0, 0), 6), ((1, 0), 4), ((2, 0), 1), ((1, 1), 1))
+        # Downloads get six tenths.
+        tasks = await granted(budget, ((0, 0), 4), ((1, 0), 2), ((2, 0), 1), ((1, 1), 1))
         assert done(tasks) == [True, True, False, False]
         tasks[0].result().release()
         await settle()
@@ -47,9 +48,57 @@ def test_what_stands_before_all_that_is_granted_passes_however_large() -> None:
         budget = Budget(10)
         tasks = await granted(budget, ((5, 0), 10), ((3, 0), 100), ((4, 0), 1))
         assert done(tasks) == [True, True, False]
+        growing = asyncio.ensure_future(tasks[0].result().grow(1))
+        first = asyncio.ensure_future(tasks[1].result().grow(1000))
+        await settle()
+        assert (growing.done(), first.done()) == (False, True)
         tasks[1].result().release()
         await settle()
         assert done(tasks) == [True, True, True]
+        assert growing.done()
+
+    asyncio.run(check())
+
+
+def test_decoding_comes_before_further_downloads() -> None:
+    async def check() -> None:
+        budget = Budget(10)
+        tasks = await granted(budget, ((0, 0), 3), ((1, 0), 3), ((2, 0), 1), ((3, 0), 1))
+        grants = [task.result() for task in tasks[:2]]
+        growing = [asyncio.ensure_future(each.grow(nbytes)) for each, nbytes in zip(grants, (3, 2), strict=True)]
+        await settle()
+        # The first of all passes, and takes the room that downloads leave; the second waits for it.
+        assert [each.done() for each in growing] == [True, False]
+        grants[0].resize(6)
+        await settle()
+        # One byte is left, and no download: not for what would begin before it.
+        assert [each.done() for each in growing] == [True, False]
+        assert done(tasks[2:]) == [False, False]
+        grants[0].release()
+        await settle()
+        assert growing[1].done()
+        assert done(tasks[2:]) == [True, True]
+
+    asyncio.run(check())
+
+
+def test_what_is_decoded_is_no_download_any_more() -> None:
+    async def check() -> None:
+        budget = Budget(100)
+        tasks = await granted(budget, ((0, 0), 60), ((1, 0), 25))
+        assert done(tasks) == [True, False]
+        tasks[0].result().resize(75)
+        await settle()
+        assert done(tasks) == [True, True]
+        tasks += await granted(budget, ((2, 0), 1))
+        assert not tasks[2].done()
+        for task in tasks[:2]:
+            task.result().release()
+        await settle()
+        # Nothing is counted twice: all of the share is there again.
+        tasks += await granted(budget, ((3, 0), 59), ((4, 0), 1))
+        assert done(tasks) == [True, True, True, True, False]
+        assert budget._in_use == 60
 
     asyncio.run(check())
 
@@ -57,15 +106,16 @@ def test_what_stands_before_all_that_is_granted_passes_however_large() -> None:
 def test_what_turns_out_smaller_makes_room_and_a_second_release_gives_nothing() -> None:
     async def check() -> None:
         budget = Budget(10)
-        tasks = await granted(budget, ((0, 0), 10), ((1, 0), 4), ((2, 0), 4))
-        tasks[0].result().resize(6)
+        tasks = await granted(budget, ((0, 0), 7), ((1, 0), 4), ((2, 0), 4))
+        tasks[0].result().resize(2)
         await settle()
         assert done(tasks) == [True, True, False]
         tasks[1].result().release()
         tasks[1].result().release()
         await settle()
         assert done(tasks) == [True, True, True]
-        assert not has_room(budget, 1)
+        assert has_room(budget, 4)
+        assert not has_room(budget, 5)
 
     asyncio.run(check())
 
@@ -73,7 +123,7 @@ def test_what_turns_out_smaller_makes_room_and_a_second_release_gives_nothing() 
 def test_whoever_was_cancelled_holds_nothing() -> None:
     async def check() -> None:
         budget = Budget(10)
-        tasks = await granted(budget, ((0, 0), 10), ((1, 0), 10), ((2, 0), 10))
+        tasks = await granted(budget, ((0, 0), 10), ((1, 0), 7), ((2, 0), 7))
         tasks[1].cancel()
         tasks[0].result().release()
         # Granted, and cancelled before it hears of that.
@@ -85,22 +135,49 @@ def test_whoever_was_cancelled_holds_nothing() -> None:
     asyncio.run(check())
 
 
-@meets(waited=10)
+def test_whoever_was_cancelled_while_it_grew_holds_nothing() -> None:
+    async def check() -> None:
+        budget = Budget(10)
+        tasks = await granted(budget, ((0, 0), 2), ((1, 0), 2), ((2, 0), 2), ((3, 0), 1))
+        growing = [asyncio.ensure_future(task.result().grow(7)) for task in tasks[1:3]]
+        await settle()
+        growing[0].cancel()
+        await settle()
+        assert growing[0].cancelled()
+        # Its download counts no more; the other one waits on.
+        assert budget._in_use == 4
+        assert not growing[1].done()
+        tasks[0].result().release()
+        growing[1].cancel()
+        await settle()
+        assert growing[1].cancelled()
+        assert done(tasks) == [True, True, True, True]
+        tasks[3].result().release()
+        assert has_room(budget, 10)
+
+    asyncio.run(check())
+
+
+@meets(waited=10, grew=10)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 30)), min_size=1, max_size=12), st.randoms())
 def test_files_consumed_in_order_always_end(files: list[tuple[int, int]], chance: random.Random) -> None:
     """Files ask for their parts at any time, one after another; a consumer takes all parts in order."""
 
     async def check() -> None:
-        budget, waited = Budget(20), 0
+        budget, waited, grew = Budget(20), 0, 0
         parts = {(number, part): asyncio.Event() for number, (count, _) in enumerate(files) for part in range(count)}
         held: dict[tuple[int, int], Grant] = {}
 
         async def read(number: int, count: int, nbytes: int) -> None:
-            nonlocal waited
+            nonlocal waited, grew
             for part in range(count):
                 await asyncio.sleep(0)
                 waited += not has_room(budget, nbytes)
-                held[number, part] = await budget.acquire((number, part), nbytes)
+                grant = held[number, part] = await budget.acquire((number, part), nbytes)
+                await asyncio.sleep(0)
+                grew += not has_room(budget, nbytes)
+                await grant.grow(nbytes)
+                grant.resize(nbytes + part)
                 parts[number, part].set()
 
         async def consume() -> None:
@@ -114,5 +191,6 @@ def test_files_consumed_in_order_always_end(files: list[tuple[int, int]], chance
         await asyncio.wait_for(asyncio.gather(consume(), *reads), 20)
         assert has_room(budget, 20)
         met("waited", waited)
+        met("grew", grew)
 
     asyncio.run(check())
