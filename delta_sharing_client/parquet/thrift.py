@@ -23,6 +23,7 @@ _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _NUMBERS_AT_ONCE = 64
 _MOST_FIELDS = b"{0,100}"  # at a time: each of them takes memory until the match ends
 _SHORT_BINARY = 17
+_SHORT_LIST = 4
 # Structs in structs that are skipped at once, also below the deepest: a column chunk has metadata with statistics.
 _LEVELS = 2
 
@@ -45,7 +46,7 @@ def _plain_fields() -> re.Pattern[bytes]:
         return b"(?:" + b"|".join(forms) + b")"
 
     def lists(kinds: tuple[int, ...], element: bytes) -> list[bytes]:
-        heads = [b"".join(b"\\x%02x" % (count << 4 | kind) for kind in kinds) for count in range(4)]
+        heads = [b"".join(b"\\x%02x" % (count << 4 | kind) for kind in kinds) for count in range(_SHORT_LIST)]
         return [b"[%s]%s{%d}" % (head, element, count) for count, head in enumerate(heads)]
 
     number = one(_headers(*_INTEGERS) + _VARINT, _headers(_TRUE, _FALSE))
@@ -77,7 +78,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return found, at
         shift += 7
-        if shift > 63:
+        if shift == 70:
             raise ValueError("a number is longer than 64 bits")
 
 
@@ -161,24 +162,20 @@ def list_of(element: Reader) -> Reader:
 
 def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
     """Skip a struct."""
-    plain, outermost = _plain_fields(), depth
-    while depth <= _DEEPEST:
+    if depth > _DEEPEST:
+        raise ValueError("structs are nested too deep")
+    plain = _plain_fields()
+    while True:
         run = plain.match(data, at)
-        at = at if run is None else run.end()
+        if run is not None:
+            at = run.end()
         header = data[at]
         at += 1
         if not header:
-            if depth == outermost:
-                return at
-            depth -= 1
-            continue
+            return at
         if not header >> 4:
             at = varint(data, at)[1]
-        if header & 15 == _STRUCT:
-            depth += 1
-        else:
-            at = skip(data, at, header & 15, depth)
-    raise ValueError("structs are nested too deep")
+        at = skip(data, at, header & 15, depth)
 
 
 def list_header(data: bytes, at: int) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.predicates.parse import parse_filter
 from tests.quota import meets, met
-from tests.unit.parquet.compact import as_list, struct_of
+from tests.unit.parquet.compact import as_list, as_number, struct_of
 from tests.unit.storages import Table, parquet_bytes
 from tests.versions import PYARROW
 
@@ -207,6 +207,15 @@ def test_each_column_has_its_own_order() -> None:
         for place in ((0, 2), (2, 0), (0, 4)):
             with pytest.raises(DataError, match="no column chunk"):
                 chunks.get(*place)
+
+
+@pytest.mark.parametrize("orders", [[ORDERED] * 4, [ORDERED, OTHER, OTHER]])
+def test_fields_after_the_column_orders_are_read(orders: list[Any]) -> None:
+    fields = struct_of({4: [{1: [{3: META}]}], 7: orders})[:-1]
+    footer = fields + b"\x08" + as_number(6) + b"\x08a writer" + b"\x00"  # the order of fields is free
+    chunks = Chunks(pa.py_buffer(footer), [0], END)
+    assert chunks.created_by == "a writer"
+    assert chunks.get(0, 0).ordered
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.parquet import thrift
-from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number, read_struct, skip_struct, varint
+from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number, read_struct, skip, skip_struct, varint
 from tests.quota import meets, met
 from tests.unit.parquet.compact import as_list, as_number, as_varint
 
@@ -272,6 +272,30 @@ def test_structs_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any], d
     def nested(depth: int) -> bytes:
         return b"\x1c" * depth + b"\x00" * (depth + 1)
 
-    walk(nested(deepest), 0)
+    assert walk(nested(deepest), 0)
     with pytest.raises(ValueError, match="too deep"):
         walk(nested(deepest + 1), 0)
+
+
+@pytest.mark.parametrize("walk", [read_struct, skip_struct])
+def test_lists_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any]) -> None:
+    def of_lists(depth: int) -> bytes:
+        return b"\x19" * (depth + 1) + b"\x05\x00"
+
+    def of_structs(depth: int) -> bytes:
+        return b"\x19\x1c" * depth + b"\x00" * (depth + 1)
+
+    for nested, deepest in ((of_lists, 32), (of_structs, 17)):
+        assert walk(nested(deepest), 0)
+        with pytest.raises(ValueError, match="too deep"):
+            walk(nested(deepest + 1), 0)
+
+
+def test_a_value_ends_with_the_data_at_the_latest() -> None:
+    assert binary(b"!\x03abc", 1) == (b"abc", 5)
+    assert skip(b"!12345678", 1, DOUBLE) == 9
+    assert list_of(number)(b"!\x25\x02\x04", 1) == ([1, 2], 4)
+    with pytest.raises(ValueError, match="longer than the data"):
+        binary(b"!\x03ab", 1)
+    with pytest.raises(ValueError, match="longer than the data"):
+        skip(b"!1234567", 1, DOUBLE)
