@@ -352,12 +352,13 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema
     columns = {leaf: schema.column(leaf) for leaf in layout.leaves}
-    texts = 0
+    texts = stored = 0
     suspects: dict[int, ChunkPages] = {}
     for leaf, column in columns.items():
         if column.physical_type != _TEXT:
             continue
         chunk = layout.chunks.get(group, leaf)
+        stored += chunk.uncompressed
         if wanted * chunk.uncompressed <= bound:
             continue
         pages = _checked_pages(data, chunk, column, most)
@@ -365,8 +366,10 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
             suspects[leaf] = pages
             texts += chunk.values * _longest_text(data, group, leaf, chunk, pages)
     widths = sum(_WIDTHS.get(column.physical_type, column.length) for column in columns.values())
-    # Without lists every column has a value per row: the other chunks need not be decoded.
-    if wanted * (whole + rows * widths + texts) <= bound * rows and not layout.alignment.has_lists:
+    # Without lists every column has a value per row: the other chunks need not be decoded. Some writers state a total
+    # of compressed bytes; then it can be less than that of the texts.
+    total = max(whole, stored) + rows * widths + texts
+    if wanted * total <= bound * rows and whole <= most and not layout.alignment.has_lists:
         return wanted
     fixed = 0
     for leaf, column in columns.items():

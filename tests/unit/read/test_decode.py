@@ -279,6 +279,25 @@ def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> No
         file.rows(size - 1)
 
 
+def test_a_page_of_numbers_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> None:
+    """Also where batches of it would be small: the page is unpacked whole."""
+    file = File(pa.table({"n": range(ROWS)}), use_dictionary=False, data_page_size=1 << 30)
+    assert file.rows(ROWS * 8 + 100, 10) == 10
+    with pytest.raises(DataError, match=r"A page of the column 'n' unpacks to 80"):
+        file.rows(ROWS * 8 - 1, 10)
+
+
+def test_a_total_of_compressed_bytes_makes_no_larger_batches() -> None:
+    file = File(pa.table({"t": ["x" * 100] * ROWS}), use_dictionary=False, compression="zstd")
+    found = file.rows(2_000_000)
+    assert found < 2_000_000 // 4 // 100
+    group = SimpleNamespace(total_byte_size=1000)
+    metadata = SimpleNamespace(row_group=lambda number: group, schema=file.layout.footer.metadata.schema)
+    file.layout = dataclasses.replace(file.layout, footer=file.layout.footer._replace(metadata=metadata))
+    assert file.rows(2_000_000, 1000) == 1000
+    assert file.rows(2_000_000) == found
+
+
 def test_rows_without_columns_are_as_many_as_wanted() -> None:
     file = File(numbers(), partition={"p": "a"}, columns=["p"])
     assert file.rows(10**9, 10) == 10
