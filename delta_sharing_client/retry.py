@@ -145,14 +145,14 @@ class Tries:
 
     def _wait(self, failure: Transient) -> float:
         """Return the seconds until the next attempt, or raise the error of ``failure`` if there is none."""
+        # It is kept until the last attempt, and would keep frames, memory and sockets.
+        failure.__traceback__ = failure.__context__ = None
         state = self._state
         # tenacity stores some counts per thread, and this may be a different thread.
         state.retry_object.begin()
         state.set_exception((Transient, failure, None))
         seconds = cast(float, state.retry_object.iter(state))
         state.prepare_for_next_attempt()
-        # It is kept until the last attempt, and would keep frames, memory and sockets.
-        failure.__traceback__ = failure.__context__ = None
         return seconds
 
     def _is_late(self, state: tenacity.RetryCallState) -> bool:

@@ -81,26 +81,10 @@ class FileCache:
         return cls(options.cache_directory, options.cache_bytes, table_id)
 
     def get(
-        self, file_id: str | None, wanted: ByteRange, file_size: int, accept: Callable[[Version], bool]
+        self, file_id: str | None, wanted: ByteRange | None, file_size: int, accept: Callable[[Version], bool]
     ) -> Block | None:
-        """Return a block that covers ``wanted`` and whose version of the file ``accept`` accepts, or ``None``."""
-        block = self._first(
-            file_id, file_size, accept, lambda held: held.start <= wanted.start and wanted.stop <= held.stop
-        )
-        return block and Block(wanted.start, block.data.slice(wanted.start - block.start, wanted.length))
-
-    def tail(self, file_id: str | None, file_size: int, accept: Callable[[Version], bool]) -> Block | None:
-        """Return the longest such block at the end of the file, or ``None``."""
-        return self._first(file_id, file_size, accept, lambda held: held.stop == file_size)
-
-    def _first(
-        self,
-        file_id: str | None,
-        file_size: int,
-        accept: Callable[[Version], bool],
-        fits: Callable[[ByteRange], bool],
-    ) -> Block | None:
-        """Return the first block that is complete, and of which range and version are right."""
+        """Return the bytes of ``wanted``, by default the longest block at the end of the file; ``None`` if there are
+        none of a version of the file that ``accept`` accepts."""
         if file_id is None:
             return None
         folder, found = self._folder(file_id), []
@@ -109,8 +93,15 @@ class FileCache:
                 match = _NAME.match(name)
                 if match is not None and int(match[3]) == file_size and not os.path.islink(folder / name):
                     found.append((ByteRange(int(match[1]), int(match[2])), folder / name))
-        blocks = (_load(name, held, accept) for held, name in sorted(found) if fits(held))
-        return next((block for block in blocks if block is not None), None)
+        if wanted is None:
+            fitting = [each for each in sorted(found) if each[0].stop == file_size]
+        else:
+            fitting = [each for each in sorted(found) if each[0].start <= wanted.start and wanted.stop <= each[0].stop]
+        blocks = (_load(name, held, accept) for held, name in fitting)
+        block = next((block for block in blocks if block is not None), None)
+        if block is None or wanted is None:
+            return block
+        return Block(wanted.start, block.data.slice(wanted.start - block.start, wanted.length))
 
     def put(self, file_id: str | None, block: Block, file_size: int, version: Version) -> None:
         """Store ``block``. Blocks without a file id, or larger than the whole cache, are not stored."""

@@ -286,8 +286,6 @@ class _Transfer:
                 # Received bytes are kept; only attempts without progress count.
                 tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
             failure.error.file_id = self.file.file_id
-            # It is kept until the last attempt, and would keep frames, memory and sockets.
-            failure.__traceback__ = failure.__context__ = None
             await tries.failed_async(failure)
             reader.report.add(retries=1)
 

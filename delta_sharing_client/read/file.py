@@ -354,10 +354,7 @@ class _FileRead:
     async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> Block | None:
         """Return what the cache has of ``wanted``, or of the end of the file."""
         file = self._file
-        if wanted is None:
-            held = await asyncio.to_thread(cache.tail, file.file_id, file.size, file.agree)
-        else:
-            held = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
+        held = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
         if held is not None:
             self.from_cache = True
             self._s.report.add(cache_hits=1)
@@ -437,14 +434,8 @@ class _FileRead:
         """Return the row groups up to the one that completes the limit."""
         if self._s.limit is None or self._filters:
             return layout.groups
-        kept: list[int] = []
-        visible = 0
-        for group in layout.groups:
-            if visible >= self._s.limit:
-                break
-            kept.append(group)
-            visible += self._visible(layout, group)
-        return tuple(kept)
+        before = itertools.accumulate((self._visible(layout, group) for group in layout.groups), initial=0)
+        return tuple(group for group, rows in zip(layout.groups, before, strict=False) if rows < self._s.limit)
 
     async def _read_unit(self, order: tuple[int, int], piece: _Piece) -> _Unit:
         layout, groups, _ = piece
@@ -529,8 +520,6 @@ class _FileRead:
 
     async def _fetch(self, ranges: Sequence[ByteRange]) -> list[Block]:
         """Return one block per range, from the cache or the network."""
-        if len(ranges) == 1:
-            return [await self._block(ranges[0])]
         return await gather([self._block(item) for item in ranges])
 
     async def _fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
@@ -559,12 +548,7 @@ class _FileRead:
         view = memoryview(buffer).cast("B")
         with self._s.report.stage("fetch"):
             parts = split(item, self._s.part)
-            if len(parts) == 1:
-                await file.fetch(item, view)
-            else:
-                await gather(
-                    [file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts]
-                )
+            await gather([file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts])
         block = Block(item.start, buffer)
         if cache is not None:
             await asyncio.to_thread(cache.put, file.file_id, block, file.size, file.version)
@@ -632,6 +616,9 @@ def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> 
 
 async def gather(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
+    if len(coroutines) == 1:
+        # Most files are downloaded with one request: a task for it would take longer.
+        return [await coroutines[0]]
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         return await asyncio.gather(*tasks)
