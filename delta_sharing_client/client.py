@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, chosen
-from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
+from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -88,17 +88,36 @@ class SharingClient:
         return SharedTable(table, self.rest, self.rest.options)
 
     def __getitem__(self, share: str) -> Contents:
-        """Return a share, so that ``client["share"]["schema"]["table"]`` is a table. This sends no request.
+        """Return a share, so that ``client["share"]["schema"]["table"]`` is a table.
+
+        This sends no request, unless the name contains a dot: then the shares are listed, and ``UsageError`` is raised
+        if it is not one of them.
 
         Examples
         --------
         >>> SharingClient("demo.share")["demo"]["shop"]["orders"]
         SharedTable(demo.shop.orders)
         """
+        check_name(share, "share")
+        if "." in share and share not in self:
+            steps = "".join(f"[{name!r}]" for name in share.split("."))
+            write = f"client.table({share!r})" if share.count(".") > 1 else f"client{steps}"
+            raise UsageError(f"Expected the name of a share, found {share!r}, which is not shared; write {write}.")
         return Contents(self, (share,))
 
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of all shares, from one listing. Errors as ``list_shares``."""
+        return iter([share.name for share in self.list_shares()])
+
+    def __contains__(self, share: object) -> bool:
+        """Whether a share has this name, in upper or lower case, by a listing. Errors as ``list_shares``.
+
+        Raises ``UsageError`` if ``share`` is not text.
+        """
+        return _is_listed(share, self)
+
     def _ipython_key_completions_(self) -> list[str]:
-        return [share.name for share in self.list_shares()]
+        return list(self)
 
     def list_shares(self) -> list[Share]:
         """Return all shares. Raises ``DeltaSharingError`` from the sign-in, the server or the network."""
@@ -160,7 +179,8 @@ class SharingClient:
 class Contents:
     """A share or a schema, by its path of names: indexing returns a schema, and then a ``SharedTable``.
 
-    Iterating yields the names inside, so the tab key completes them in a notebook.
+    Iterating yields the names inside, and ``in`` compares with them in upper or lower case; each lists the schemas or
+    the tables once. Errors as ``SharingClient.list_schemas`` and ``SharingClient.list_tables``.
     """
 
     client: SharingClient
@@ -168,12 +188,21 @@ class Contents:
 
     def __getitem__(self, name: str) -> Any:
         inner = (*self.path, name)
-        return self.client.table(TableName(*inner)) if len(inner) == 3 else Contents(self.client, inner)
+        if len(inner) == 3:
+            return self.client.table(TableName(*inner))
+        check_name(name, "schema")
+        if "." in name and name not in self:
+            write = f"client.table({'.'.join(inner)!r})"
+            raise UsageError(f"Expected the name of a schema, found {name!r}, which is not shared; write {write}.")
+        return Contents(self.client, inner)
 
     def __iter__(self) -> Iterator[str]:
         if len(self.path) == 1:
             return iter([schema.name for schema in self.client.list_schemas(self.path[0])])
         return iter([table.name for table in self.client.rest.list_tables(*self.path)])
+
+    def __contains__(self, name: object) -> bool:
+        return _is_listed(name, self)
 
     def __repr__(self) -> str:
         return f"Contents({'.'.join(self.path)})"
@@ -183,6 +212,12 @@ class Contents:
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
+
+
+def _is_listed(name: object, names: Iterable[str]) -> bool:
+    if not isinstance(name, str):
+        raise UsageError(f"Only names are compared with 'in', expected text, found {type(name).__name__}.")
+    return name.lower() in {listed.lower() for listed in names}
 
 
 def _share_name(share: Share | str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from mock_server import catalog, demo
 
 
 @pytest.fixture
@@ -23,6 +26,61 @@ def test_a_table_is_found_by_index_and_names_complete(client: ds.SharingClient) 
     assert client["demo"]._ipython_key_completions_() == ["shop", "weather"]
     assert list(client["demo"]["shop"]) == ["orders", "products"]
     assert repr(client["demo"]["shop"]) == "Contents(demo.shop)"
+
+
+def test_iterating_gives_the_names_inside(client: ds.SharingClient, serve_demo: Any) -> None:
+    serve_demo.reset_stats()
+    assert list(client) == [name for name in client] == ["demo"]  # noqa: C416
+    assert {share: {schema: list(client[share][schema]) for schema in client[share]} for share in client} == {
+        "demo": {"shop": ["orders", "products"], "weather": ["readings"]}
+    }
+    # Each loop lists once, and nothing asks for a length.
+    assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, "tables": 2}
+    for level in (client, client["demo"], client["demo"]["shop"]):
+        assert not hasattr(level, "__len__")
+
+
+def test_in_compares_names_in_any_case(client: ds.SharingClient) -> None:
+    assert "demo" in client
+    assert "DEMO" in client
+    assert "shop" not in client
+    assert "demo.shop" not in client
+    assert "Shop" in client["demo"]
+    assert "orders" not in client["demo"]
+    assert "ORDERS" in client["Demo"]["SHOP"]
+    assert "oders" not in client["demo"]["shop"]
+
+
+@pytest.mark.parametrize("item", [0, None, ds.Share("demo"), ("demo", "shop")], ids=repr)
+def test_only_names_are_compared_and_looked_up(client: ds.SharingClient, item: Any) -> None:
+    for level in (client, client["demo"], client["demo"]["shop"]):
+        with pytest.raises(ds.UsageError, match="Only names are compared with 'in', expected text, found"):
+            assert item in level
+        with pytest.raises(ds.UsageError, match=r"A (share|schema|table) needs a name, found"):
+            level[item]
+
+
+@pytest.mark.parametrize(
+    ("path", "write"),
+    [
+        (["demo.shop.orders"], r"write client\.table\('demo\.shop\.orders'\)\.$"),
+        (["a.b.c.d"], r"write client\.table\('a\.b\.c\.d'\)\.$"),
+        (["demo.shop"], r"write client\['demo'\]\['shop'\]\.$"),
+        (["demo", "shop.orders"], r"write client\.table\('demo\.shop\.orders'\)\.$"),
+    ],
+)
+def test_a_full_name_is_not_taken_for_a_share(client: ds.SharingClient, path: list[str], write: str) -> None:
+    with pytest.raises(ds.UsageError, match=write):
+        functools.reduce(operator.getitem, path, client)
+
+
+def test_a_share_with_dots_in_its_name_is_found(tmp_path: pathlib.Path) -> None:
+    demo.build(tmp_path)
+    shared = catalog.build([catalog.entry("a.b.c", "shop", "orders", tmp_path / "shop" / "orders")])
+    with mock_server.running(tables=shared) as server:
+        client = ds.SharingClient(server.profile_path)
+        assert [client[share]["shop"]["orders"].version() for share in client] == [6]
+        assert list(client["A.b.C"]) == ["shop"]
 
 
 def test_the_first_rows_are_a_frame(client: ds.SharingClient) -> None:
