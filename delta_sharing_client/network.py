@@ -19,6 +19,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import certifi
 
 from delta_sharing_client.errors import TransportError, UsageError
+from delta_sharing_client.local_paths import LocalPath, expanded
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Transient
 
@@ -113,13 +114,13 @@ class Network:
     """The network settings of requests.
 
     ``proxy``: its URL, ``""`` for none, ``None`` for the environment's setting for each URL. ``trusted``: file or
-    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key. ``changed``:
-    the modification time of these files, so that older connections are not used for new requests.
+    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key; empty for none.
+    ``changed``: the modification time of these files, so that older connections are not used for new requests.
     """
 
     proxy: str | None = dataclasses.field(repr=False)
     trusted: str
-    certificate: str | tuple[str, str] | None
+    certificate: tuple[str, ...]
     changed: tuple[int, ...]
 
     @classmethod
@@ -127,10 +128,10 @@ class Network:
         """Return the settings of ``options`` or the environment; ``UsageError`` if a file does not exist."""
         environment = os.environ.get
         given = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
-        trusted = given or certifi.where()
-        certificate = options.client_certificate or environment(_CERTIFICATE_VARIABLE) or None
+        trusted = expanded(given or certifi.where())
+        certificate = _files(options.client_certificate or environment(_CERTIFICATE_VARIABLE) or ())
         changed = []
-        for path in (trusted, *_files(certificate)):
+        for path in (trusted, *certificate):
             try:
                 changed.append(os.stat(path).st_mtime_ns)
             except OSError as error:
@@ -164,10 +165,10 @@ class Network:
             found.load_verify_locations(capath=self.trusted)
         else:
             found.load_verify_locations(self.trusted)
-        if self.certificate is not None:
-            certificate, key = (*_files(self.certificate), None)[:2]
+        if self.certificate:
+            certificate, *key = self.certificate
             # Without a password OpenSSL would ask for one in the terminal.
-            found.load_cert_chain(certificate or "", key, password="")
+            found.load_cert_chain(certificate, key[0] if key else None, password="")
         return found
 
 
@@ -180,10 +181,8 @@ def proxy_headers(proxy: str) -> dict[str, str]:
     return {"Proxy-Authorization": "Basic " + base64.b64encode(login.encode()).decode("ascii")}
 
 
-def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
-    if certificate is None:
-        return ()
-    return (certificate,) if isinstance(certificate, str) else tuple(certificate)
+def _files(certificate: LocalPath | tuple[LocalPath, ...]) -> tuple[str, ...]:
+    return tuple(map(expanded, certificate if isinstance(certificate, tuple) else (certificate,)))
 
 
 # === Responses ===

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.local_paths import LocalPath, expanded
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.report import Progress
@@ -60,7 +61,7 @@ class FileIdHash(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options of reads and of all requests.
+    """Options of reads and of all requests. In paths a leading ``~`` is the home directory.
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ class ReadOptions:
     total_timeout: float | None = 86_400.0
     min_bytes_per_second: float = 100.0
     async_query: bool = False
-    cache_directory: str | None = None
+    cache_directory: LocalPath | None = None
     cache_bytes: int = 10 * 1024 * 1024 * 1024
     progress: bool | Callable[[Progress], object] | None = None
     variant_as: VariantAs = VariantAs.JSON
@@ -146,8 +147,8 @@ class ReadOptions:
     require_whole_table: bool = False
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     proxy: str | None = dataclasses.field(default=None, repr=False)  # it may contain a password
-    ca_bundle: str | None = None
-    client_certificate: str | tuple[str, str] | None = None
+    ca_bundle: LocalPath | None = None
+    client_certificate: LocalPath | tuple[LocalPath, LocalPath] | None = None
 
     def __post_init__(self) -> None:
         for name, least in _WHOLE_NUMBERS.items():
@@ -167,6 +168,7 @@ class ReadOptions:
             if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
                 raise UsageError(f"'{name}' must be a mapping of names to values, found {type(given).__name__}.")
             object.__setattr__(self, name, pairs)
+        self._expand_paths()
         for name, kind in (("variant_as", VariantAs), ("access_mode", AccessMode), ("file_id_hash", FileIdHash)):
             given = getattr(self, name)
             if isinstance(given, str):
@@ -174,6 +176,16 @@ class ReadOptions:
                 if given.lower() not in known:
                     raise UsageError(f"'{name}' must be one of {', '.join(map(repr, known))}, found {given!r}.")
                 object.__setattr__(self, name, kind(given.lower()))
+
+    def _expand_paths(self) -> None:
+        for name in ("cache_directory", "ca_bundle", "client_certificate"):
+            given = getattr(self, name)
+            if isinstance(given, (tuple, list)) and name == "client_certificate":
+                if len(given) != 2:
+                    raise UsageError(f"'{name}' must be one file, or a certificate and its key, found {len(given)}.")
+                object.__setattr__(self, name, tuple(map(expanded, given)))
+            elif given is not None:
+                object.__setattr__(self, name, expanded(given))
 
 
 # Names of options, and the smallest value of each.

@@ -19,6 +19,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.delta.schema import is_geometry
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
@@ -443,8 +444,9 @@ to_pandas().
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
         from delta_sharing_client.outputs.files import write_file
 
+        target = expanded(path)  # refused before the read begins
         with self.to_reader() as reader:
-            return write_file(reader, reader.schema, Path(path), file_format)
+            return write_file(reader, reader.schema, Path(target), file_format)
 
     def to_dataset(self) -> SharedDataset:
         """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one.

@@ -60,6 +60,7 @@ from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.columns import check_nothing_left_out
@@ -142,7 +143,7 @@ def replicate(
     """
     if retention is not None and retention < datetime.timedelta(0):
         raise UsageError(f"'retention' must not be negative, found {retention}.")
-    root = Path(os.path.abspath(directory))
+    root = Path(os.path.abspath(expanded(directory)))
     try:
         root.mkdir(parents=True, exist_ok=True)
         _refuse_links(root)

@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from delta_sharing_client.local_paths import expanded
+
 from .errors import ConfigError, not_found, shown
 
 DEFAULT_NAME = "default"
@@ -160,10 +162,10 @@ def table_id(share: str, schema: str, name: str) -> str:
 
 def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
     """Return a table that is shared with its whole history: a local directory, or an address in S3."""
-    address = os.fspath(location)
+    address = expanded(location)
     if "://" in address:
         return TableEntry(share, schema, name, Path(), table_id(share, schema, name), storage=address.rstrip("/"))
-    return TableEntry(share, schema, name, Path(location).resolve(), table_id(share, schema, name))
+    return TableEntry(share, schema, name, Path(address).resolve(), table_id(share, schema, name))
 
 
 def build(
@@ -195,7 +197,7 @@ def from_directory(root: str | os.PathLike[str]) -> Catalog:
     A table's folder may be deeper: ``<root>/<table>/data`` is still ``<table>`` if it is the only table in there;
     several tables ``<root>/<folder>/...`` make the folder a schema of share "default".
     """
-    base = Path(root)
+    base = Path(expanded(root))
     if not base.is_dir():
         raise ConfigError(f"A directory of Delta tables was expected, but '{base}' is not a directory.")
     if (base / "_delta_log").is_dir():

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Optional
 import typer
 import uvicorn
 
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.redact import Secret
 
 from . import catalog, config, demo
@@ -84,12 +85,16 @@ def serve(
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with _exit_codes((context.info_name or "").removesuffix(" serve")):
         if tls or certfile is not None or keyfile is not None:
-            given["tls"] = Tls(certificate=certfile, key=keyfile)
+            given["tls"] = Tls(certificate=_expanded(certfile), key=_expanded(keyfile))
         given["faults"] = tuple(parse_fault(text) for text in fault or [])
         if sum((demo_tables, tables is not None, config_file is not None)) != 1:
             raise ConfigError("Give one of --demo, --tables DIR and --config FILE.")
         with _config(tables, config_file, given) as settings:
-            _serve(settings, profile_out, with_stats=stats)
+            _serve(settings, _expanded(profile_out), with_stats=stats)
+
+
+def _expanded(path: Path | None) -> Path | None:
+    return None if path is None else Path(expanded(path))
 
 
 @contextlib.contextmanager

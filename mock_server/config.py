@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.redact import Secret
 
 from . import catalog
@@ -124,7 +125,7 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     ``localDirectories`` and ``temporaryCredentialsTimeoutSeconds``. A key that is none of these, and a file that cannot
     be used, raise `ConfigError` with one sentence.
     """
-    source = Path(path)
+    source = Path(expanded(path))
     if source.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"A configuration file ends in .yaml or .yml, but '{source.name}' does not.")
     try:
@@ -183,10 +184,10 @@ def _tls(node: _Node, base: Path) -> Tls:
     if certificate is None or key is None:
         raise ConfigError(f"{node.where}: certificateFile and certificateKeyFile, or selfSigned, must be given.")
     try:
-        secret = None if password is None else Secret((base / password).read_text(encoding="utf-8").strip())
+        secret = None if password is None else Secret((base / expanded(password)).read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{node.where}: certificatePasswordFile cannot be read: {type(error).__name__}.") from error
-    return Tls(certificate=base / certificate, key=base / key, password=secret)
+    return Tls(certificate=base / expanded(certificate), key=base / expanded(key), password=secret)
 
 
 def _catalog(top: _Node, base: Path) -> Catalog:
@@ -247,7 +248,7 @@ def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
         share=share,
         schema=schema,
         name=node.name,
-        location=(base / location).resolve(),
+        location=(base / expanded(location)).resolve(),
         id=node.text("id", None) or catalog.table_id(share, schema, node.name),
         history_shared=node.flag("historyShared", node.flag("cdfEnabled", False)),
         start_version=start,

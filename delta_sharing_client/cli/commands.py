@@ -29,6 +29,7 @@ from delta_sharing_client.cli.program import (
     share_and_schema,
 )
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, format_of
 
 if TYPE_CHECKING:
@@ -521,7 +522,7 @@ def follow_table(
         filter=filter_,
     )
     for changes in steps:
-        output.store_step(changes, None if to == "-" else Path(to), file_format, settings)
+        output.store_step(changes, None if to == "-" else Path(expanded(to)), file_format, settings)
         changes.commit()
 
 
@@ -615,7 +616,7 @@ def _write_rows(
     if to is None:
         write_stream(reader, reader.schema, sys.stdout.buffer, chosen)
     else:
-        written = write_file(reader, reader.schema, to, chosen)
+        written = write_file(reader, reader.schema, Path(expanded(to)), chosen)
         output.print_note(f"{written} rows written to {to}")
 
 

@@ -28,6 +28,7 @@ from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, AnyOffset, Beginning, Offset, parse_offset
 from delta_sharing_client.follow.request import FollowRequest, Words
 from delta_sharing_client.follow.table import FollowedTable, Window
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.request import ChangesRequest, as_of_now
@@ -226,7 +227,7 @@ def follow(
             "with changes()."
         )
     # Every name of a file leads to the same lock.
-    return Follow(rest, request, options, Path(os.path.realpath(cursor)), trigger == AVAILABLE_NOW)
+    return Follow(rest, request, options, Path(os.path.realpath(expanded(cursor))), trigger == AVAILABLE_NOW)
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from delta_sharing_client import optional
 from delta_sharing_client.errors import DeltaSharingError, ProfileError, UsageError
 from delta_sharing_client.instants import parse_instant
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.network import unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret, safe_url, shown
@@ -71,7 +72,7 @@ class SecretFile:
     def reveal(self) -> str:
         """Return the file's content without surrounding white space; ``ProfileError`` if it cannot be read."""
         try:
-            with open(os.path.expanduser(self.path), "rb") as file:
+            with open(expanded(self.path), "rb") as file:
                 content = file.read(_MAX_SECRET_BYTES + 1)
             text = content.decode().strip() if len(content) <= _MAX_SECRET_BYTES else ""
         except (OSError, ValueError) as error:
@@ -263,7 +264,7 @@ def _from_path(path: str, origin: str = "", options: ReadOptions | None = None) 
         return _from_text(path, f"in JSON text{origin}")  # not shown, because it contains the token
     if _URL.match(path):
         return _from_text(read_profile(path, options), _shown(path) + origin)
-    full = os.path.abspath(os.path.expanduser(path))
+    full = os.path.abspath(expanded(path))
     stamp = _stamp(full)  # before reading, so that a change in between is found later
     profile = _from_text(read_profile(path), _shown(path) + origin)
     return dataclasses.replace(profile, _origin=(full, stamp))
@@ -284,7 +285,7 @@ def read_profile(path: str, options: ReadOptions | None = None) -> bytes:
             return _download(path, options or ReadOptions())
         if _URL.match(path):
             return _opened(path)
-        with open(os.path.expanduser(path), "rb") as file:
+        with open(expanded(path), "rb") as file:
             return file.read()
     except FileNotFoundError:
         hint = (

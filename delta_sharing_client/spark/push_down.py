@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.spark import self_check
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
@@ -123,7 +124,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
     try:
         parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         codes = _compiled(jvm, parent).getBytecodes()
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
+        with zipfile.ZipFile(expanded(path), "w", zipfile.ZIP_DEFLATED) as jar:
             for name in sorted(codes):
                 jar.writestr(name.replace(".", "/") + ".class", bytes(codes[name]))
             jar.writestr(f"META-INF/services/{_SERVICE}", FORMAT + "\n")
@@ -138,7 +139,7 @@ def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None
         if jar is None:
             jar = os.path.join(_folder(), "delta-sharing-spark.jar")
             write_spark_jar(jar)
-        _add(spark, os.path.abspath(jar))
+        _add(spark, os.path.abspath(expanded(jar)))
         _checked.pop(spark, None)
     if not _has_jar(spark) or not works(spark):
         raise UsageError(

@@ -25,13 +25,21 @@ def added(own_class_path: Any) -> Any:
     return own_class_path
 
 
+@pytest.fixture
+def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The home directory of this test."""
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    return tmp_path
+
+
 def plan(frame: Any) -> str:
     return str(frame._jdf.queryExecution().toString())
 
 
-def test_the_jar_has_the_classes_and_names_the_format(spark: Any, tmp_path: pathlib.Path) -> None:
-    ds.write_spark_jar(tmp_path / "a.jar")
-    with zipfile.ZipFile(tmp_path / "a.jar") as jar:
+def test_the_jar_has_the_classes_and_names_the_format(spark: Any, home: pathlib.Path) -> None:
+    ds.write_spark_jar("~/a.jar")
+    with zipfile.ZipFile(home / "a.jar") as jar:
         names = jar.namelist()
         assert jar.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister").decode() == (
             push_down.FORMAT + "\n"
@@ -173,10 +181,10 @@ def test_the_jar_of_the_jvm_connector_keeps_its_name(own_class_path: Any, monkey
         ds.add_spark_jar(own_class_path)
 
 
-def test_a_jar_that_does_not_work_is_said(own_class_path: Any, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "no.jar").write_bytes(b"no zip")
+def test_a_jar_that_does_not_work_is_said(own_class_path: Any, home: pathlib.Path) -> None:
+    (home / "no.jar").write_bytes(b"no zip")
     with pytest.raises(UsageError, match="does not work in this session"):
-        ds.add_spark_jar(own_class_path, tmp_path / "no.jar")
+        ds.add_spark_jar(own_class_path, "~/no.jar")
 
 
 def test_without_java_the_jar_must_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,22 @@
+"""Paths of this machine that the user gives: in arguments, options, environment variables and configuration files."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Union
+
+from delta_sharing_client.errors import UsageError
+
+LocalPath = Union[str, "os.PathLike[str]"]
+
+
+def expanded(path: LocalPath) -> str:
+    """Return ``path`` as text, with ``~`` or ``~name`` at its start replaced by that home directory, as in a shell.
+
+    A shell leaves it where it is quoted or follows ``=``, and Python always does. A name without a home directory is
+    returned unchanged. Raises ``UsageError`` if ``path`` is neither text nor ``os.PathLike`` of text.
+    """
+    given: Any = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str):
+        raise UsageError(f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}.")
+    return os.path.expanduser(given)

@@ -1,0 +1,186 @@
+"""``~`` at the start of a path is the home directory, wherever a user gives a path."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client import compat, local_paths, testing
+from delta_sharing_client.cli import main
+from delta_sharing_client.network import Network
+from mock_server.config import from_yaml
+from tests.test_architecture import ROOT
+
+TABLE = "demo.shop.products"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve_demo: Any) -> Path:
+    """A home directory with the profile ``demo.share``; the working directory is another one, and stays empty."""
+    folder, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "demo.share").write_text(json.dumps(serve_demo.profile))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.chdir(elsewhere)
+    return folder
+
+
+def scan(**options: Any) -> ds.Scan:
+    return ds.SharingClient("~/demo.share").table(TABLE).scan(options=ds.ReadOptions(**options))
+
+
+def follow_once(path: str) -> None:
+    for step in ds.SharingClient("~/demo.share").table(TABLE).follow(path, trigger="available-now"):
+        step.commit()
+
+
+# Each takes a path, and makes a file or folder there.
+WRITERS: dict[str, Callable[[Any], object]] = {
+    "Read.to_parquet": lambda path: scan().to_parquet(path),
+    "Read.to_csv": lambda path: scan().to_csv(path),
+    "Read.to_ipc": lambda path: scan().to_ipc(path),
+    "Read.to_jsonl": lambda path: scan().to_jsonl(path),
+    "SharedTable.replicate": lambda path: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
+    "SharedTable.follow": follow_once,
+    "ReadOptions.cache_directory": lambda path: scan(cache_directory=path).to_arrow(),
+    "read --to=": lambda path: main(["-p", "~/demo.share", "read", TABLE, f"--to={path}", "--format=csv"]),
+    "sql --to=": lambda path: main(["-p", "~/demo.share", "sql", "SELECT 1", f"--to={path}", "--format=csv"]),
+    "copy": lambda path: main(["-p", "~/demo.share", "copy", TABLE, str(path)]),
+    "follow --to=": lambda path: main(
+        ["-p", "~/demo.share", "follow", TABLE, "--cursor=~/c", f"--to={path}", "--available-now"]
+    ),
+    "follow --cursor=": lambda path: main(
+        ["-p", "~/demo.share", "follow", TABLE, f"--cursor={path}", "--available-now"]
+    ),
+}
+
+
+@pytest.mark.parametrize("form", [str, Path])
+@pytest.mark.parametrize("call", WRITERS.values(), ids=WRITERS)
+def test_what_is_written_is_in_the_home_directory(home: Path, call: Callable[[Any], object], form: Any) -> None:
+    call(form("~/made here"))
+
+    assert (home / "made here").exists()
+    assert os.listdir(".") == []
+
+
+READERS: dict[str, Callable[[], object]] = {
+    "a profile": lambda: ds.SharingClient("~/demo.share").list_shares(),
+    "a profile as a Path": lambda: ds.SharingClient(Path("~/demo.share")).list_shares(),
+    "a table's URL": lambda: ds.load_as_arrow(f"~/demo.share#{TABLE}"),
+    "compat": lambda: compat.load_as_pandas(f"~/demo.share#{TABLE}"),
+    "compat, a profile": lambda: compat.DeltaSharingProfile.read_from_file("~/demo.share"),
+    "the command line": lambda: main(["--profile=~/demo.share", "ls"]) and pytest.fail("it failed"),
+}
+
+
+@pytest.mark.parametrize("call", READERS.values(), ids=READERS)
+def test_profiles_are_read_from_the_home_directory(home: Path, call: Callable[[], object]) -> None:
+    call()
+
+
+def test_the_profile_of_the_environment_may_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", "~/demo.share")
+
+    assert list(ds.SharingClient()) == ["demo"]
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_certificates_are_read_from_there(home: Path, monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
+    for name in ("ca.pem", "own.pem", "key.pem"):
+        (home / name).touch()
+    ca, own, key = (form(f"~/{name}") for name in ("ca.pem", "own.pem", "key.pem"))
+    found = str(home / "ca.pem"), (str(home / "own.pem"), str(home / "key.pem"))
+
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(variable, raising=False)
+    given = Network.of(ds.ReadOptions(ca_bundle=ca, client_certificate=(own, key)))
+    assert (given.trusted, given.certificate) == found
+    assert Network.of(ds.ReadOptions(client_certificate=own)).certificate == found[1][:1]
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "~/ca.pem")
+            patch.setenv("DELTA_SHARING_CLIENT_CERTIFICATE", "~/own.pem")
+            given = Network.of(ds.ReadOptions())
+            assert (given.trusted, given.certificate) == (found[0], found[1][:1])
+
+
+def test_a_server_serves_tables_from_there(home: Path, tmp_path: Path) -> None:
+    copy = scan().to_arrow().num_rows
+    ds.SharingClient("~/demo.share").table(TABLE).replicate(home / "tables" / "products")
+    (tmp_path / "server.yaml").write_text(
+        "version: 1\nshares: [{name: s, schemas: [{name: d, tables: [{name: t, location: '~/tables/products'}]}]}]\n"
+        "ssl: {certificateFile: ~/own.pem, certificateKeyFile: ~/key.pem}\n"
+    )
+    (home / "server.yaml").write_bytes((tmp_path / "server.yaml").read_bytes())
+
+    for path in (tmp_path / "server.yaml", "~/server.yaml"):
+        config = from_yaml(path)
+        assert [table.location for table in config.catalog.tables] == [(home / "tables" / "products").resolve()]
+        assert config.tls is not None
+        assert (config.tls.certificate, config.tls.key) == (home / "own.pem", home / "key.pem")
+    for tables in ("~/tables", {"default.default.products": "~/tables/products"}):
+        with testing.running(tables) as server:
+            assert ds.load_as_arrow(f"{server.profile_path}#default.default.products").num_rows == copy
+
+
+def test_the_server_writes_its_profile_there(home: Path) -> None:
+    ds.SharingClient("~/demo.share").table(TABLE).replicate(home / "tables" / "products")
+    command = [sys.executable, "-m", "mock_server", "--tables=~/tables", "--profile-out=~/new.share"]
+    with subprocess.Popen([*command], stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        assert server.stdout is not None
+        told = [server.stdout.readline() for _ in range(3)]
+        assert told[2] == f"profile: {(home / 'new.share').resolve()}\n"
+        assert list(ds.SharingClient(home / "new.share")) == ["default"]
+        server.terminate()
+
+
+@pytest.mark.parametrize("path", [None, 5, b"a.csv", ["a.csv"]], ids=repr)
+def test_another_value_than_a_path_is_refused(home: Path, path: Any) -> None:
+    found = f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}."
+    calls: list[Callable[[], object]] = [
+        lambda: scan().to_csv(path),
+        lambda: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
+        lambda: ds.SharingClient("~/demo.share").table(TABLE).follow(path),
+        *([lambda: ds.ReadOptions(ca_bundle=path)] if path is not None else []),
+    ]
+    for call in calls:
+        with pytest.raises(ds.UsageError, match=re.escape(found)):
+            call()
+    with pytest.raises(ds.UsageError, match="must be one file, or a certificate and its key, found 3"):
+        ds.ReadOptions(client_certificate=("a", "b", "c"))  # type: ignore[arg-type]
+
+
+def test_every_path_of_the_public_api_is_tried_here() -> None:
+    tried = {name.replace("cache_directory", "__init__") for name in WRITERS if "." in name}
+    with_paths = set()
+    for name in ds.__all__:
+        thing = getattr(ds, name)
+        members = inspect.getmembers(thing, inspect.isfunction) if inspect.isclass(thing) else [("", thing)]
+        for member, function in members:
+            if (member.startswith("_") and member != "__init__") or not callable(function):
+                continue
+            kinds = " ".join(map(str, getattr(function, "__annotations__", {}).values()))
+            if "PathLike" in kinds or "LocalPath" in kinds:
+                with_paths.add(function.__qualname__)
+
+    # Those of Spark: tests/spark/test_jar.py.
+    assert with_paths == tried | {"write_spark_jar", "add_spark_jar"}
+
+
+def test_one_module_knows_the_rule() -> None:
+    sources = [path for folder in ("delta_sharing_client", "mock_server") for path in (ROOT / folder).rglob("*.py")]
+
+    assert [path for path in sources if "expanduser" in path.read_text()] == [Path(local_paths.__file__)]
