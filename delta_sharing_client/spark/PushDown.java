@@ -203,13 +203,13 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
       throw new NoSuchTableException(table);
     }
     HashMap options = new HashMap(Python.options(profile).asCaseSensitiveMap());
-    String full = namespace[0] + "." + namespace[1] + "." + table.name();
-    options.put("path", full);
+    // Three names, not one text: a dot or another mark in one of them is part of it.
+    options.put("table", Told.json(new String[] {namespace[0], namespace[1], table.name()}));
     if (option != null) {
       options.put(option, value);
     }
     try {
-      return Python.table(options, full);
+      return Python.table(options, namespace[0] + "." + namespace[1] + "." + table.name());
     } catch (Python.Missing error) {
       throw new NoSuchTableException(table);
     }
@@ -352,8 +352,7 @@ class Python {
 class SharedTable implements Table, SupportsRead {
   static final int KEPT_PLANS = 8;
   static final long KEPT_BYTES = 64L << 20;
-  static final String[] ADDING = {"readChangeFeed", "readChangeData", "rowLineage"};
-  static final String[] FOUND_BY = {"path", "versionasof", "timestampasof", "loadedversion"};
+  static final String[] FOUND_BY = {"versionasof", "timestampasof"};
 
   final StructType schema;
   final Map options;
@@ -364,11 +363,13 @@ class SharedTable implements Table, SupportsRead {
   SharedTable(StructType schema, Map options, String name) {
     this.schema = schema;
     this.options = options;
-    this.name = name == null ? (String) new CaseInsensitiveStringMap(options).get("path") : name;
+    String path = (String) new CaseInsensitiveStringMap(options).get("path");
+    String told = path == null ? "" : path.substring(path.lastIndexOf('#') + 1);
+    this.name = name == null ? told : name;
   }
 
   public String name() {
-    return name.substring(name.lastIndexOf('#') + 1);
+    return name;
   }
 
   public StructType schema() {
@@ -380,27 +381,26 @@ class SharedTable implements Table, SupportsRead {
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    return new SharedScanBuilder(this, with(given));
+    return new SharedScanBuilder(this, given);
   }
 
   /**
-   * Return the options of this table with those of a query. A catalog finds a table before it knows the options of the
-   * query, so these cannot say any more which table and version that is, and which columns it has.
+   * Return the options of this table, and those of a query as one of them, "query": Python has the list of those that a
+   * query may set. Spark has found the table by the version or time that a query names, which so is the table's own.
    */
   CaseInsensitiveStringMap with(CaseInsensitiveStringMap given) {
     CaseInsensitiveStringMap own = new CaseInsensitiveStringMap(options);
-    for (int i = 0; i < ADDING.length; i++) {
-      if (given.getBoolean(ADDING[i], false) && !own.getBoolean(ADDING[i], false)) {
-        throw new IllegalArgumentException("Option '" + ADDING[i] + "' adds columns, and the columns of a table of a "
-            + "catalog are known before the option is: use format(\"deltaSharing\") with it and the path of the table.");
+    TreeMap query = new TreeMap();
+    for (Iterator i = given.entrySet().iterator(); i.hasNext();) {
+      Map.Entry entry = (Map.Entry) i.next();
+      boolean found = Arrays.asList(FOUND_BY).contains(entry.getKey()) && own.containsKey(entry.getKey());
+      if (!found && !entry.getValue().equals(own.get(entry.getKey()))) {
+        query.put(entry.getKey(), entry.getValue());
       }
     }
     HashMap all = new HashMap(own); // in lower case, as are those given
-    all.putAll(given);
-    for (int i = 0; i < FOUND_BY.length; i++) {
-      if (own.containsKey(FOUND_BY[i])) {
-        all.put(FOUND_BY[i], own.get(FOUND_BY[i]));
-      }
+    if (!query.isEmpty()) {
+      all.put("query", Told.json(query));
     }
     return new CaseInsensitiveStringMap(all);
   }
@@ -450,22 +450,23 @@ class SharedScanBuilder
     implements ScanBuilder, SupportsPushDownV2Filters, SupportsPushDownRequiredColumns, SupportsPushDownLimit {
   final SharedTable table;
   final CaseInsensitiveStringMap options;
+  final boolean counts; // the first rows, before any filter of the query
   StructType columns;
   Predicate[] predicates = new Predicate[0];
   int limit = -1;
 
-  SharedScanBuilder(SharedTable table, CaseInsensitiveStringMap options) {
+  SharedScanBuilder(SharedTable table, CaseInsensitiveStringMap given) {
     this.table = table;
-    this.options = options;
-    this.columns = table.schema;
+    options = table.with(given);
+    counts = options.containsKey("limit") || given.containsKey("limit");
+    columns = table.schema;
   }
 
   /** Take a note of those that can be told, and leave all of them to Spark. */
   public Predicate[] pushPredicates(Predicate[] all) {
     // In an order of their own: Spark gives those of equal queries in any, and the queries are to be one scan.
     TreeMap told = new TreeMap();
-    // An option "limit" counts rows before any filter of the query.
-    for (int i = 0; i < all.length && !options.containsKey("limit"); i++) {
+    for (int i = 0; i < all.length && !counts; i++) {
       String text = Told.text(all[i]);
       if (text != null) {
         told.put(text, all[i]);

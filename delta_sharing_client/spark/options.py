@@ -37,7 +37,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
 )
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.spark.pushed import Pushed
+from delta_sharing_client.spark.pushed import Pushed, not_for_users
 
 LEAST_VERSION_INTERVAL = 10
 EXECUTOR_OPTIONS = ReadOptions(
@@ -94,12 +94,12 @@ class SparkOptions(FollowRequest):
         Raises ``UsageError`` for an unknown name, a bad value or a bad combination, ``ProfileError`` if the profile
         cannot be read.
         """
-        given = _known(_with_settings(options))
+        given = _known(_with_settings(_with_query(options)))
         found = {**_parsed(_OPTIONS, given), **_parsed(_OWN, given)}
         _one_of(given, "startingVersion", "startingTimestamp")
         _one_of(given, "endingVersion", "endingTimestamp")
         _one_of(given, "versionAsOf", "timestampAsOf")
-        profile, table = _source(given)
+        profile, table = _source(given, found.pop("table", None))
         result = cls(
             profile=profile,
             table=table,
@@ -378,6 +378,13 @@ def _filter(name: str, value: str) -> Expression | None:
     return parse_filter(_parse_text(name, value))
 
 
+def _parse_names(name: str, value: str) -> TableName:
+    try:
+        return TableName(*msgspec.json.decode(value, type=tuple[str, str, str]))
+    except msgspec.DecodeError:
+        raise not_for_users(name) from None
+
+
 def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
     def parse(name: str, value: str) -> object:
         try:
@@ -431,7 +438,20 @@ _OWN = _table(
     _Option("pushed", "pushed", Pushed.parse),
     _Option("loadedVersion", "loaded_version", _parse_count),
     _Option("tell", "tell", _parse_text),
+    _Option("table", "table", _parse_names),
 )
+# What a query may say of a table that a catalog or a definition names: how much of it is read, and how. Where the table
+# is and who reads it are settled before, so that no query sends a token to another server.
+_OF_QUERIES = (
+    *("columns", "filter", "limit", "rowLineage", "responseFormat", "pushDown", "callerOrg"),
+    *("readChangeFeed", "readChangeData", "changeFeedColumns"),
+    *("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp"),
+    *("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
+    *("maxFilesPerTrigger", "maxBytesPerTrigger", "maxVersionsPerRpc", "queryTableVersionIntervalSeconds"),
+    *("maxPartitionBytes", "parallelism", "accessMode", "fileIdHash", "asyncQuery"),
+    *("maxAttempts", "maxRetrySeconds", "connectTimeout", "readTimeout", "totalTimeout", "maxOutage"),
+)
+_ADDING = ("readChangeFeed", "readChangeData", "rowLineage")
 _FLAGS = (
     *("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
     "pushDown",
@@ -487,14 +507,42 @@ def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str,
     return {option.field: option.parse(option.name, given[key]) for key, option in table.items() if key in given}
 
 
+def _texts(given: dict[str, str], name: str) -> dict[str, str]:
+    """Take the option ``name``, a JSON object of a class of ``PushDown.java``, out of ``given`` and return it."""
+    try:
+        return msgspec.json.decode(given.pop(name, "{}"), type=dict[str, str])
+    except msgspec.DecodeError:
+        raise not_for_users(name) from None
+
+
+def _with_query(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a table with those of a query of it, which a class of ``PushDown.java`` tells apart.
+
+    Raises ``UsageError`` for one that a query may not set.
+    """
+    given = {str(name).lower(): value for name, value in options.items()}
+    query = _texts(given, "query")
+    allowed = {name.lower(): name for name in _OF_QUERIES}
+    for key, value in query.items():
+        if key not in allowed:
+            spelled = next((name for name in names() if name.lower() == key), key)
+            raise UsageError(
+                f"Option '{spelled}' cannot be set by a query of this table: its catalog or its definition says where "
+                f"the table is and who reads it. {_near(key, allowed)}"
+            )
+        if allowed[key] in _ADDING and value.lower() != "false":
+            raise UsageError(
+                f"Option '{allowed[key]}' adds columns, and the columns of a table of a catalog are known before the "
+                'option is: use format("deltaSharing") with it and the path of the table.'
+            )
+    return {**given, **query}
+
+
 def _with_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Return ``options`` with what the session's settings say where they do not; a class of ``PushDown.java`` tells
     the settings."""
     given = {str(name).lower(): value for name, value in options.items()}
-    try:
-        settings = dict(json.loads(given.pop("settings", "{}")))
-    except (ValueError, TypeError):
-        raise UsageError("Option 'settings' is set by this data source itself; leave it out.") from None
+    settings = _texts(given, "settings")
     profile = settings.get(PROFILE_SETTING)
     if profile and not _names_profile(given):
         given[_PROFILE] = profile
@@ -517,15 +565,18 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     spelled = {name.lower(): name for name in names()}
     for key in given:
         if key not in spelled and key not in _OWN:
-            near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.7)
-            hint = f"Did you mean '{spelled[near[0]]}'?" if near else f"The options are {', '.join(names())}."
-            raise UsageError(f"Unknown option '{key}'. {hint}")
+            raise UsageError(f"Unknown option '{key}'. {_near(key, spelled)}")
     for name in _FLAGS:
         if name.lower() in given:
             _parse_flag(name, given[name.lower()])
     if given.get("failondataloss", "true").lower() == "false":
         raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone.")
     return given
+
+
+def _near(key: str, spelled: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.7)
+    return f"Did you mean '{spelled[near[0]]}'?" if near else f"The options are {', '.join(spelled.values())}."
 
 
 def _one_of(given: Mapping[str, str], first: str, second: str) -> None:
@@ -549,7 +600,9 @@ def _on_change(given: Mapping[str, str]) -> OnChange:
     return next((policy for policy in strongest_first if _is_true(given, policy.value)), OnChange.FAIL)
 
 
-def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
+def _source(given: Mapping[str, str], named: TableName | None) -> tuple[Profile, TableName]:
+    if named is not None:
+        return _profile(None, given, None), named
     path = given.get("path", "").strip()
     if not path:
         raise UsageError("'path' is not specified: write load('<profile file>#<share>.<schema>.<table>').")

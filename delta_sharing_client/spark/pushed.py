@@ -43,6 +43,11 @@ from delta_sharing_client.predicates.values import Day, Moment, Value, Zone
 Told = Mapping[str, Any]
 
 
+def not_for_users(name: str) -> UsageError:
+    """Return the error for an option of our own classes that they did not write."""
+    return UsageError(f"Option '{name}' is set by this data source itself; leave it out.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Pushed:
     """The predicates of a scan, all of which hold for the rows that Spark keeps, and the number of rows that is
@@ -58,7 +63,7 @@ class Pushed:
             found = json.loads(text)
             return cls(tuple(found["predicates"]), found.get("limit"))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"Option '{name}' is set by this data source itself; leave it out.") from None
+            raise not_for_users(name) from None
 
     def filter(self, columns: spark.StructType, schema: pa.Schema) -> Expression | None:
         """Return a condition that is true for every row for which Spark finds all predicates true, or ``None``.

@@ -92,6 +92,100 @@ def test_options_of_a_query_change_neither_version_nor_columns(spark: Any, share
         feed.collect()
 
 
+REFUSED = "Option '{}' cannot be set by a query of this table"
+
+
+@pytest.fixture(scope="module")
+def other(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server that takes the catalog's token and has other rows under the names of its tables."""
+    import mock_server
+
+    root = tmp_path_factory.mktemp("other")
+    TableWriter(root / "orders", SCHEMA).insert(rows_of([666], v="another server's"))
+    with mock_server.running(
+        tables={"demo.shop.orders": root / "orders"}, token=shared.profile["bearerToken"]
+    ) as server:
+        yield server
+
+
+def elsewhere(other: Any) -> dict[str, dict[str, str]]:
+    """Return options by which a query could ask ``other``, or ask as somebody else; the first of each is refused."""
+    endpoint, token = other.profile["endpoint"], other.profile["bearerToken"]
+    profile = str(other.profile_path)
+    return {
+        "endpoint": {"endpoint": endpoint},
+        "ENDPOINT": {"ENDPOINT": endpoint},
+        "bearerToken": {"bearerToken": token, "endpoint": endpoint},
+        "tokenEndpoint": {"tokenEndpoint": endpoint, "type": "oauth_client_credentials", "clientId": "i"},
+        "profile": {"profile": profile},
+        "path": {"path": f"{profile}#demo.shop.orders"},
+        "settings": {"settings": json.dumps({"spark.delta.sharing.profile": profile})},
+        "table": {"table": json.dumps(["other", "s", "t"])},
+        "query": {"query": json.dumps({"endpoint": endpoint})},
+        "proxy": {"proxy": endpoint},
+        "ca_bundle": {"ca_bundle": "/tmp/own.pem"},
+        "storage_options": {"storage_options": "{}"},
+    }
+
+
+@pytest.mark.parametrize("way", ["sql", "reader"])
+def test_query_changes_no_address_and_no_credentials(spark: Any, shared: Any, other: Any, way: str) -> None:
+    name = "shared.demo.shop.orders"
+    for options in elsewhere(other).values():
+        if way == "sql":
+            written = ", ".join(f"`{key}` = '{value}'" for key, value in options.items())
+            frame = spark.sql(f"SELECT * FROM {name} WITH ({written})")
+        else:
+            frame = spark.read.options(**options).table(name)
+        with pytest.raises(Exception, match="cannot be set by a query of this table") as caught:
+            frame.collect()
+        named = [key for key in options if REFUSED.format(key).lower() in str(caught.value).lower()]
+        assert len(named) == 1, (options, caught.value)
+        assert shared.profile["bearerToken"] not in str(caught.value)
+    assert other.stats()["requests"] == {}
+
+
+def test_stream_changes_no_address_and_no_credentials(spark: Any, shared: Any, other: Any, tmp_path: Any) -> None:
+    for number, option in enumerate(["endpoint", "profile"]):
+        stream = spark.readStream.options(**elsewhere(other)[option]).table("shared.demo.shop.orders")
+        written = stream.writeStream.format("memory").queryName(f"elsewhere{number}")
+        query = written.option("checkpointLocation", str(tmp_path / option)).trigger(availableNow=True).start()
+        with pytest.raises(Exception, match=REFUSED.format(option)):
+            query.awaitTermination(60)
+    assert other.stats()["requests"] == {}
+
+
+def test_query_of_a_created_table_has_its_address(
+    own_class_path: Any, shared: Any, other: Any, request: pytest.FixtureRequest
+) -> None:
+    spark = own_class_path
+    ds.add_spark_jar(spark)
+    spark.sql(f"CREATE TABLE created USING deltaSharing LOCATION '{shared.profile_path}#demo.shop.orders'")
+    request.addfinalizer(lambda: spark.sql("DROP TABLE created"))
+
+    assert spark.sql("SELECT * FROM created WITH (`filter` = 'id > 10')").count() == 3
+    for pushes in ("true", "false"):
+        for option in ("endpoint", "profile", "path"):
+            options = {**elsewhere(other)[option], "pushDown": pushes}
+            with pytest.raises(Exception, match=REFUSED.format(option)):
+                spark.read.options(**options).table("created").collect()
+    assert other.stats()["requests"] == {}
+
+
+def test_a_dot_in_a_quoted_name_is_part_of_it(spark: Any, shared: Any, other: Any, tmp_path: Any) -> None:
+    import mock_server
+
+    TableWriter(tmp_path / "t", SCHEMA).insert(rows_of([7], v="dots"))
+    with mock_server.running(tables={"a.b.s.t": tmp_path / "t", "c.s.t": tmp_path / "t"}) as server:
+        ds.attach(spark, server.profile_path, name="dotted")
+        assert spark.table("dotted.`a.b`.s.t").count() == 1
+        odd = ["a.`b.s`.t", "a.b.`s.t`", f"`{other.profile_path}#c`.s.t", "`c`.`s`.`t#u`", "a.`b``.s`.t"]
+        for name in odd:
+            with pytest.raises(Exception, match=r"TABLE_OR_VIEW_NOT_FOUND|has no slash"):
+                spark.table(f"dotted.{name}").collect()
+    assert other.stats()["requests"] == {}
+
+
 @pytest.mark.parametrize(
     ("sql", "sentence"),
     [

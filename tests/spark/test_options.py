@@ -67,6 +67,54 @@ def test_profile_file_and_inline_credentials_are_not_both_taken() -> None:
         SparkOptions.parse({"path": "a.share#a.b.c", "profile": "b.share"})
 
 
+NOT_OF_QUERIES = {
+    *("path", "profile", "endpoint", "bearerToken", "username", "password", "expirationTime"),
+    *("tokenEndpoint", "clientId", "clientSecret", "scope", "type", "shareCredentialsType", "shareCredentialsVersion"),
+    *("versionAsOf", "timestampAsOf"),
+}
+VALUES = {
+    **dict.fromkeys(("rowLineage", "readChangeFeed", "readChangeData"), "false"),
+    **dict.fromkeys(("failOnDataLoss", "pushDown", "asyncQuery", "skipChangeCommits"), "true"),
+    **dict.fromkeys(("ignoreDeletes", "ignoreChanges"), "true"),
+    "columns": "id",
+    "filter": "id > 1",
+    "responseFormat": "delta",
+    "accessMode": "url",
+    "fileIdHash": "delta",
+}
+
+
+@pytest.mark.parametrize("name", [*names(), "pushed", "tell", "settings", "table", "query", "loadedVersion", "proxy"])
+def test_query_may_set_what_concerns_the_read_alone(name: str) -> None:
+    if name in names() and name not in NOT_OF_QUERIES:
+        feed = {"readChangeFeed": "true"} if name.startswith(("ending", "changeFeed")) else {}
+        value = VALUES.get(name, "2024-01-01" if "Timestamp" in name else "parquet" if feed else "17")
+        value = "3" if name == "endingVersion" else value
+        SparkOptions.parse({**INLINE, **feed, "query": json.dumps({name.lower(): value})})
+        return
+    message = refused(query=json.dumps({name.lower(): TOKEN}))
+    assert f"Option '{name if name in names() else name.lower()}' cannot be set by a query of this table" in message
+    assert ("Did you mean 'pushDown'?" if name == "pushed" else "The options are columns, filter, limit,") in message
+    assert TOKEN not in message
+
+
+def test_options_of_a_query_replace_those_of_its_table() -> None:
+    options = parse(limit="5", filter="id > 1", query=json.dumps({"limit": "7", "columns": "a"}))
+    assert (options.read.limit, options.read.columns, str(options.read.filter)) == (7, ("a",), "id > 1")
+    assert "Did you mean 'filter'?" in refused(query=json.dumps({"filtr": "x"}))
+    for name in ("readChangeFeed", "readChangeData", "rowLineage"):
+        assert f"Option '{name}' adds columns" in refused(query=json.dumps({name.lower(): "true"}))
+    for text in ("", "[]", '{"limit": 7}'):
+        assert "'query' is set by this data source itself" in refused(query=text)
+
+
+def test_a_catalog_names_a_table_by_three_names() -> None:
+    options = parse(path="#x.y.z", table=json.dumps(["a.b", "c", "d`e"]))
+    assert (options.table.share, options.table.schema, options.table.table) == ("a.b", "c", "d`e")
+    for text in ("a.b.c", '["a", "b"]', '["a", "b", 3]'):
+        assert "'table' is set by this data source itself" in refused(table=text)
+
+
 @pytest.mark.parametrize("path", ["a.b.c", "#a.b.c"])
 def test_a_path_without_a_profile_has_one_from_option_setting_or_environment(
     path: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
