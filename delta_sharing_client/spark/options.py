@@ -533,7 +533,7 @@ def _with_query(options: Mapping[str, str]) -> dict[str, str]:
         if allowed[key] in _ADDING and value.lower() != "false":
             raise UsageError(
                 f"Option '{allowed[key]}' adds columns, and the columns of a table of a catalog are known before the "
-                'option is: use format("deltaSharing") with it and the path of the table.'
+                "option is: use the format 'deltaSharing' with it and the path of the table."
             )
     return {**given, **query}
 
