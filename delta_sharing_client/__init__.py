@@ -16,6 +16,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from delta_sharing_client.assets.model import Model as Model
+    from delta_sharing_client.assets.model import ModelVersion as ModelVersion
+    from delta_sharing_client.assets.skill import Skill as Skill
+    from delta_sharing_client.assets.volume import Volume as Volume
     from delta_sharing_client.client import SharingClient as SharingClient
     from delta_sharing_client.errors import AuthError as AuthError
     from delta_sharing_client.errors import DataError as DataError
@@ -71,6 +75,9 @@ __version__ = "0.2.0.dev0"
 
 # Imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of these modules.
 _HOMES = {
+    "delta_sharing_client.assets.model": ("Model", "ModelVersion"),
+    "delta_sharing_client.assets.skill": ("Skill",),
+    "delta_sharing_client.assets.volume": ("Volume",),
     "delta_sharing_client.client": ("SharingClient",),
     "delta_sharing_client.errors": (
         "AuthError",

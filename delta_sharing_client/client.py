@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, chosen
-from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
+from delta_sharing_client.protocol.kinds import MODEL, SKILL, VOLUME, AssetKind
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
 
 if TYPE_CHECKING:
+    from delta_sharing_client.assets.asset import AssetT
+    from delta_sharing_client.assets.model import Model
+    from delta_sharing_client.assets.skill import Skill
+    from delta_sharing_client.assets.volume import Volume
     from delta_sharing_client.table import SharedTable
 
 
@@ -21,7 +26,7 @@ T = TypeVar("T")
 
 
 class SharingClient:
-    """Lists the shares, schemas and tables of a profile. Thread-safe, picklable, and a context manager.
+    """Lists the shares, schemas, tables and other assets of a profile. Thread-safe, picklable, and a context manager.
 
     All methods raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
     ``ProfileError`` once the token has expired.
@@ -87,6 +92,33 @@ class SharingClient:
 
         return SharedTable(table, self.rest, self.rest.options)
 
+    def volume(self, name: str | AssetName) -> Volume:
+        """Return a shared volume, given as ``share.schema.volume``.
+
+        This sends no request; whether the volume exists is checked when it is used. Raises ``UsageError`` if ``name``
+        is not a full name.
+
+        Examples
+        --------
+        >>> SharingClient("demo.share").volume("demo.shop.documents")
+        Volume(demo.shop.documents)
+        """
+        from delta_sharing_client.assets.volume import Volume
+
+        return Volume(_full_name(name, VOLUME), self.rest, self.rest.options)
+
+    def model(self, name: str | AssetName) -> Model:
+        """Like ``volume``, for a model, given as ``share.schema.model``. Errors as ``volume``."""
+        from delta_sharing_client.assets.model import Model
+
+        return Model(_full_name(name, MODEL), self.rest, self.rest.options)
+
+    def skill(self, name: str | AssetName) -> Skill:
+        """Like ``volume``, for an agent skill, given as ``share.schema.skill``. Errors as ``volume``."""
+        from delta_sharing_client.assets.skill import Skill
+
+        return Skill(_full_name(name, SKILL), self.rest, self.rest.options)
+
     def __getitem__(self, share: str) -> Contents:
         """Return a share, so that ``client["share"]["schema"]["table"]`` is a table.
 
@@ -143,20 +175,67 @@ class SharingClient:
         Errors as ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if ``schema`` is
         neither a ``Schema`` nor ``share.schema``.
         """
-        if isinstance(schema, Schema):
-            return Listed(self.rest.list_tables(schema.share, schema.name))
-        share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
-        if not share or not name:
-            raise UsageError(f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}.")
-        return Listed(self.rest.list_tables(share, name))
+        return Listed(self.rest.list_tables(*_share_and_schema(schema)))
 
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares.
 
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
-        return Listed(table for name in shares for table in self.rest.list_all_tables(name))
+        return Listed(table for name in self._shares(share) for table in self.rest.list_all_tables(name))
+
+    def list_volumes(self, schema: Schema | str) -> list[Volume]:
+        """Return the volumes of a schema, given by value or as ``share.schema``; none if the server has no volumes.
+
+        Errors as ``list_tables``.
+        """
+        from delta_sharing_client.assets.volume import Volume
+
+        return self._listed(Volume, schema)
+
+    def list_models(self, schema: Schema | str) -> list[Model]:
+        """Like ``list_volumes``, for models. Errors as ``list_tables``."""
+        from delta_sharing_client.assets.model import Model
+
+        return self._listed(Model, schema)
+
+    def list_skills(self, schema: Schema | str) -> list[Skill]:
+        """Like ``list_volumes``, for agent skills. Errors as ``list_tables``."""
+        from delta_sharing_client.assets.skill import Skill
+
+        return self._listed(Skill, schema)
+
+    def list_all_volumes(self, share: Share | str | None = None) -> list[Volume]:
+        """Return the volumes of all schemas of one share, or of all shares; none if the server has no volumes.
+
+        Errors as ``list_all_tables``.
+        """
+        from delta_sharing_client.assets.volume import Volume
+
+        return self._listed_in_shares(Volume, share)
+
+    def list_all_models(self, share: Share | str | None = None) -> list[Model]:
+        """Like ``list_all_volumes``, for models. Errors as ``list_all_tables``."""
+        from delta_sharing_client.assets.model import Model
+
+        return self._listed_in_shares(Model, share)
+
+    def list_all_skills(self, share: Share | str | None = None) -> list[Skill]:
+        """Like ``list_all_volumes``, for agent skills. Errors as ``list_all_tables``."""
+        from delta_sharing_client.assets.skill import Skill
+
+        return self._listed_in_shares(Skill, share)
+
+    def _listed(self, asset: type[AssetT], schema: Schema | str) -> list[AssetT]:
+        items = self.rest.list_assets(asset.kind, *_share_and_schema(schema))
+        return Listed(asset.listed(item, self.rest) for item in items)
+
+    def _listed_in_shares(self, asset: type[AssetT], share: Share | str | None) -> list[AssetT]:
+        items = (item for name in self._shares(share) for item in self.rest.list_all_assets(asset.kind, name))
+        return Listed(asset.listed(item, self.rest) for item in items)
+
+    def _shares(self, share: Share | str | None) -> list[str]:
+        return [_share_name(share)] if share is not None else [one.name for one in self.rest.list_shares()]
 
     async def list_shares_async(self) -> list[Share]:
         """Like ``list_shares``, for a coroutine. Errors as ``list_shares``."""
@@ -173,6 +252,30 @@ class SharingClient:
     async def list_all_tables_async(self, share: Share | str | None = None) -> list[Table]:
         """Like ``list_all_tables``, for a coroutine. Errors as ``list_all_tables``."""
         return await _asynchronously(lambda: self.list_all_tables(share))
+
+    async def list_volumes_async(self, schema: Schema | str) -> list[Volume]:
+        """Like ``list_volumes``, for a coroutine. Errors as ``list_volumes``."""
+        return await _asynchronously(lambda: self.list_volumes(schema))
+
+    async def list_all_volumes_async(self, share: Share | str | None = None) -> list[Volume]:
+        """Like ``list_all_volumes``, for a coroutine. Errors as ``list_all_volumes``."""
+        return await _asynchronously(lambda: self.list_all_volumes(share))
+
+    async def list_models_async(self, schema: Schema | str) -> list[Model]:
+        """Like ``list_models``, for a coroutine. Errors as ``list_models``."""
+        return await _asynchronously(lambda: self.list_models(schema))
+
+    async def list_all_models_async(self, share: Share | str | None = None) -> list[Model]:
+        """Like ``list_all_models``, for a coroutine. Errors as ``list_all_models``."""
+        return await _asynchronously(lambda: self.list_all_models(share))
+
+    async def list_skills_async(self, schema: Schema | str) -> list[Skill]:
+        """Like ``list_skills``, for a coroutine. Errors as ``list_skills``."""
+        return await _asynchronously(lambda: self.list_skills(schema))
+
+    async def list_all_skills_async(self, share: Share | str | None = None) -> list[Skill]:
+        """Like ``list_all_skills``, for a coroutine. Errors as ``list_all_skills``."""
+        return await _asynchronously(lambda: self.list_all_skills(share))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +321,19 @@ def _is_listed(name: object, names: Iterable[str]) -> bool:
     if not isinstance(name, str):
         raise UsageError(f"Only names are compared with 'in', expected text, found {type(name).__name__}.")
     return name.lower() in {listed.lower() for listed in names}
+
+
+def _full_name(name: str | AssetName, kind: AssetKind[Any]) -> AssetName:
+    return AssetName.parse(name, kind.noun) if isinstance(name, str) else name
+
+
+def _share_and_schema(schema: Schema | str) -> tuple[str, str]:
+    if isinstance(schema, Schema):
+        return schema.share, schema.name
+    share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
+    if not share or not name:
+        raise UsageError(f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}.")
+    return share, name
 
 
 def _share_name(share: Share | str) -> str:

@@ -16,14 +16,22 @@ _CELL = 'style="text-align: left; padding: 2px 10px"'
 
 
 class Listed(list[T]):
-    """A list of frozen values that a notebook shows as a table, with the columns that any of them has."""
+    """A list of frozen values that a notebook shows as a table, with the columns that any of them has.
+
+    The columns are the fields of the values, or what their method ``facts`` returns.
+    """
 
     def _repr_html_(self) -> str:
         if not self:
             return "<p>The list is empty.</p>"
-        shown = [dataclasses.asdict(item) for item in self]  # type: ignore[call-overload]
+        shown = [_facts(item) for item in self]
         names = [name for name in shown[0] if any(row[name] not in (None, {}, ()) for row in shown)]
         return html_rows(f"{len(self)} listed", names, [[row[name] for name in names] for row in shown])
+
+
+def _facts(item: Any) -> Mapping[str, object]:
+    facts: Mapping[str, object] = item.facts() if hasattr(item, "facts") else dataclasses.asdict(item)
+    return facts
 
 
 def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

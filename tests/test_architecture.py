@@ -118,10 +118,13 @@ def test_every_public_name_has_a_docstring() -> None:
     assert missing == []
 
 
-# What cannot fail, but for a wrong type: values, what counts a read, and what is put into an error.
+# What cannot fail, but for a wrong type: values, what counts a read, and what is put into an error. The classes of
+# assets say what the first use of their attributes raises.
 RAISES_NOTHING = re.compile(
     r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
+    r"|(?:Volume|Model|ModelVersion|Skill)\.(?:allowed_tools|comment|compatibility|description|facts|id|item|kind|license"
+    r"|listed|metadata|name|of|ref|run_id|schema|share|share_id|source|status|storage_location)$"
     r"|FollowedChanges\.(?:completes_version|end_version|id|is_repeat|is_snapshot|number|start_version)$"
 )
 

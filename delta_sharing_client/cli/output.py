@@ -265,10 +265,11 @@ def copy_text(done: Replica) -> str:
 def storage_facts(credentials: TemporaryCredentials, show_secrets: bool) -> dict[str, object]:
     """Return the temporary credentials, with the keys masked unless ``show_secrets``."""
     facts: dict[str, object] = {"location": credentials.location, "expirationTime": credentials.expiration_time}
-    for kind in ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token"):
+    for kind in ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "r2_credentials"):
         given = getattr(credentials, kind)
         keys = {} if given is None else msgspec.structs.asdict(given)
-        facts.update({name: value if show_secrets else "***" for name, value in keys.items()})
+        told = {name: value for name, value in keys.items() if value is not None}
+        facts.update({name: value if show_secrets else "***" for name, value in told.items()})
     return facts
 
 

@@ -328,12 +328,12 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
             # A view of a relation belongs to the connection's current schema, and works in all cursors of the database.
             connection.execute(f"USE {share}.{schema}")
             if isinstance(dataset, _ForDuckDB):
-                dataset.relation(connection).create_view(table.table, replace=True)
+                dataset.relation(connection).create_view(table.name, replace=True)
             else:
                 reason = dataset.replace("'", "''")
                 # In the condition: a query without columns of it must not get a row.
                 connection.execute(
-                    f"CREATE OR REPLACE VIEW {_quoted(table.table)} AS "
+                    f"CREATE OR REPLACE VIEW {_quoted(table.name)} AS "
                     f"SELECT NULL AS reason WHERE error('{reason}') IS NULL"
                 )
     finally:

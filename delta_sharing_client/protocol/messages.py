@@ -109,7 +109,8 @@ class SchemaItem(msgspec.Struct, rename="camel"):
 
 
 class TableItem(msgspec.Struct, rename="camel"):
-    """An item of "List Tables in a Schema" and "List all Tables in a Share"."""
+    """An item of "List Tables in a Schema" and "List all Tables in a Share", and the response of "Get Table", which
+    alone has ``format``: ``delta``, ``iceberg``, or both with a comma between."""
 
     name: str
     schema: Union[str, None] = None
@@ -120,10 +121,70 @@ class TableItem(msgspec.Struct, rename="camel"):
     location: Union[str, None] = None
     auxiliary_locations: Union[list[str], None] = None
     access_modes: Union[list[str], None] = None
+    format: Union[str, None] = None
+
+
+# Items of the other assets, which are also the responses of "Get Volume" and so on. The protocol requires ``schema``
+# and ``share``; where a server omits them, they are those of the request.
+
+
+class VolumeItem(msgspec.Struct, rename="camel", frozen=True):
+    """A volume (OpenSharing, "Volume Object")."""
+
+    name: str
+    storage_location: str
+    schema: Union[str, None] = None
+    share: Union[str, None] = None
+    share_id: Union[str, None] = None
+    id: Union[str, None] = None
+
+
+class SkillItem(msgspec.Struct, rename="camel", frozen=True):
+    """An agent skill (OpenSharing, "AgentSkill Object"); ``allowed_tools`` are words with spaces between."""
+
+    name: str
+    description: str
+    storage_location: str
+    schema: Union[str, None] = None
+    share: Union[str, None] = None
+    share_id: Union[str, None] = None
+    id: Union[str, None] = None
+    license: Union[str, None] = None
+    compatibility: Union[str, None] = None
+    allowed_tools: Union[str, None] = None
+    metadata: Union[dict[str, Union[str, None]], None] = None
+
+
+class ModelItem(msgspec.Struct, rename="camel", frozen=True):
+    """A model (OpenSharing, "RegisteredModel Object")."""
+
+    name: str
+    schema: Union[str, None] = None
+    share: Union[str, None] = None
+    share_id: Union[str, None] = None
+    id: Union[str, None] = None
+    comment: Union[str, None] = None
+    storage_location: Union[str, None] = None
+
+
+class ModelVersionItem(msgspec.Struct, rename="camel", frozen=True):
+    """A version of a model (OpenSharing, "ModelVersion Object"). Only versions with the status ``READY`` have
+    credentials."""
+
+    version: Long
+    status: str
+    storage_location: str
+    model_name: Union[str, None] = None
+    schema: Union[str, None] = None
+    share: Union[str, None] = None
+    id: Union[str, None] = None
+    source: Union[str, None] = None
+    run_id: Union[str, None] = None
+    comment: Union[str, None] = None
 
 
 class ItemsPage(msgspec.Struct, rename="camel"):
-    """A page of a response that lists shares, schemas or tables; each item is decoded separately."""
+    """A page of a response that lists shares, schemas or assets; each item is decoded separately."""
 
     items: Union[list[msgspec.Raw], None] = None
     next_page_token: Union[str, None] = None
@@ -185,11 +246,15 @@ class _Masked(msgspec.Struct, frozen=True):
 
 
 class AwsCredentials(_Masked, rename="camel", frozen=True):
-    """``awsTempCredentials``."""
+    """``awsTempCredentials`` and ``r2Credentials``.
+
+    ``access_point``, which Databricks adds, is the ARN of an S3 access point to use in place of the bucket.
+    """
 
     access_key_id: str
     secret_access_key: str
     session_token: str
+    access_point: Union[str, None] = None
 
 
 class AzureUserDelegationSas(_Masked, rename="camel", frozen=True):
@@ -205,19 +270,27 @@ class GcpOauthToken(_Masked, rename="camel", frozen=True):
 
 
 class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
-    """The credentials of "Generate Temporary Table Credential"; exactly one of the three clouds is set.
+    """Temporary credentials for the location of an asset; at most one of the four kinds is set, none for a directory.
 
+    ``location`` is that of the response, for assets other than tables that of the request if it has none.
     ``expiration_time`` is in epoch milliseconds. The repr masks secrets.
     """
 
-    location: str
+    location: str = ""
     aws_temp_credentials: Union[AwsCredentials, None] = None
     azure_user_delegation_sas: Union[AzureUserDelegationSas, None] = None
     gcp_oauth_token: Union[GcpOauthToken, None] = None
+    r2_credentials: Union[AwsCredentials, None] = None
     expiration_time: Union[Long, None] = None
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The protocol's names of the kinds of credentials that are set."""
+        fields = msgspec.structs.fields(type(self))
+        return tuple(one.encode_name for one in fields if isinstance(getattr(self, one.name), _Masked))
 
-class TemporaryCredentialsAnswer(msgspec.Struct):
-    """The response of "Generate Temporary Table Credential"."""
 
-    credentials: TemporaryCredentials
+class TemporaryCredentialsAnswer(TemporaryCredentials, frozen=True):
+    """The response with credentials: of tables they are inside ``credentials``, of other assets at the top level."""
+
+    credentials: Union[TemporaryCredentials, None] = None

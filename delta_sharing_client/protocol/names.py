@@ -1,4 +1,4 @@
-"""Names of shared objects (``share.schema.table``, ``<profile>#share.schema.table``), and the objects in listings."""
+"""Names of assets (``share.schema.table``, ``<profile>#share.schema.table``), and the objects in listings of tables."""
 
 from __future__ import annotations
 
@@ -16,56 +16,72 @@ _FULL_NAME = re.compile(rf"({_QUOTED}|[^`]+)\.({_QUOTED}|[^.`]+)\.({_QUOTED}|[^.
 
 
 def check_name(name: str, kind: str) -> str:
-    """Return ``name`` if it is valid for a ``kind`` ("share", "schema", "table"); ``UsageError`` otherwise.
+    """Return ``name`` if it is valid for a ``kind`` ("share", "schema", "asset"); ``UsageError`` otherwise.
 
     Follows the protocol, "Names", but allows spaces: some servers have them, and they are unambiguous. ``.`` and ``..``
     are refused because HTTP clients would remove them from the path.
     """
+    a_kind = f"{'An' if kind[0] in 'aeiou' else 'A'} {kind}"
     if not isinstance(name, str) or not name:
-        raise UsageError(f"A {kind} needs a name, found {name!r}.")
+        raise UsageError(f"{a_kind} needs a name, found {name!r}.")
     if len(name) > _MAX_LENGTH:
-        raise UsageError(f"A {kind} name has at most {_MAX_LENGTH} characters, found {len(name)}.")
+        raise UsageError(f"{a_kind} name has at most {_MAX_LENGTH} characters, found {len(name)}.")
     if _FORBIDDEN.search(name) or name in {".", ".."}:
-        raise UsageError(f"A {kind} name has no slash and no control character and is not a dot: found {name!r}.")
+        raise UsageError(f"{a_kind} name has no slash and no control character and is not a dot: found {name!r}.")
     return name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TableName:
-    """The full name of a shared table. The server compares names without regard to case.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AssetName:
+    """The full name of a table or another asset. Names are equal without regard to case (protocol, "Names").
 
     Parameters
     ----------
     share:
         Name of the share; it may contain dots.
-    schema, table:
-        Names of the schema and of the table. The protocol ("Names") forbids dots in them; if a server has some anyway,
-        the names are written in backticks.
+    schema, name:
+        Names of the schema and of the asset in it. The protocol forbids dots in them; if a server has some anyway, the
+        names are written in backticks.
     """
 
     share: str
     schema: str
-    table: str
+    name: str
 
     def __post_init__(self) -> None:
         check_name(self.share, "share")
         check_name(self.schema, "schema")
-        check_name(self.table, "table")
+        check_name(self.name, "asset")
 
     @classmethod
-    def parse(cls, text: str) -> TableName:
-        """Parse ``share.schema.table``; dots left of the last two belong to the share, unless quoted with backticks.
+    def parse(cls, text: str, kind: str = "table") -> AssetName:
+        """Parse ``share.schema.name``; dots left of the last two belong to the share, unless quoted with backticks.
 
-        A doubled backtick in a quoted name is one. Raises ``UsageError`` if malformed.
+        A doubled backtick in a quoted name is one. Raises ``UsageError`` if malformed, which names the ``kind`` of
+        asset.
         """
         match = _FULL_NAME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise UsageError(f"Expected a table as share.schema.table, found {text!r}.")
+            raise UsageError(f"Expected a {kind} as share.schema.{kind}, found {text!r}.")
         return cls(*map(_unquoted, match.groups()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AssetName) and self._folded == other._folded
+
+    def __hash__(self) -> int:
+        return hash(self._folded)
+
+    @property
+    def _folded(self) -> tuple[str, str, str]:
+        return self.share.lower(), self.schema.lower(), self.name.lower()
 
     def __str__(self) -> str:
         share = _quoted(self.share) if "`" in self.share else self.share
-        return ".".join([share, *(_quoted(n) if "`" in n or "." in n else n for n in (self.schema, self.table))])
+        return ".".join([share, *(_quoted(n) if "`" in n or "." in n else n for n in (self.schema, self.name))])
+
+
+TableName = AssetName
+"""The full name of an asset that is a table."""
 
 
 def parse_table_url(url: str) -> tuple[str | None, TableName]:
@@ -152,6 +168,8 @@ class Table:
         Storage directories of the table, if the server states them (needed for directory access).
     access_modes:
         ``url`` and/or ``dir``; empty if the server does not state them, which means ``url``.
+    formats:
+        ``delta`` and/or ``iceberg``, in lower case; empty if the server does not state them, as in listings.
     """
 
     name: str
@@ -163,6 +181,7 @@ class Table:
     location: str | None = None
     auxiliary_locations: tuple[str, ...] = ()
     access_modes: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
     __repr__ = _short
     _repr_html_ = _html

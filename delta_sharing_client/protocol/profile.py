@@ -183,11 +183,15 @@ class Profile:
         How to authenticate.
     version:
         The file's ``shareCredentialsVersion``, 1 or 2.
+    iceberg_endpoint:
+        ``http(s)`` URL of the server's Iceberg REST catalog, which takes the same credentials (OpenSharing protocol,
+        "Profile File Format"); ``None`` if the server has no Iceberg tables.
     """
 
     endpoint: str
     credentials: Credentials
     version: int = 1
+    iceberg_endpoint: str | None = None
     # The file of the profile, and its state when it was read.
     _origin: tuple[str, _Stamp | None] | None = dataclasses.field(default=None, repr=False, compare=False)
 
@@ -378,9 +382,9 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
             f"The profile {where} has 'shareCredentialsVersion' {version}, but this package reads up to "
             f"{NEWEST_VERSION}; upgrade delta-sharing-client."
         )
-    endpoint = _http_url(read, "endpoint")
+    endpoint, iceberg = _http_url(read, "endpoint"), _iceberg_endpoint(read)
     if version == 1:
-        return Profile(endpoint, _bearer(read), version)
+        return Profile(endpoint, _bearer(read), version, iceberg)
     kind = read.text("type")
     maker = _KINDS.get(kind)
     if maker is None:
@@ -388,7 +392,7 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
             f"The profile {where} has type {shown(kind, _WORD)}; expected one of {', '.join(map(repr, _KINDS))}. "
             "If the type is newer than this package, upgrade delta-sharing-client."
         )
-    return Profile(endpoint, maker(read), version)
+    return Profile(endpoint, maker(read), version, iceberg)
 
 
 def _bearer(read: _Fields) -> BearerToken:
@@ -452,10 +456,20 @@ _KINDS: dict[str, Callable[[_Fields], Credentials]] = {
 
 def _token_endpoint(read: _Fields, endpoint: str | None = None) -> str:
     url = _http_url(read, "tokenEndpoint", query=True)
-    served = urlsplit(endpoint or _http_url(read, "endpoint"))
-    if unfetchable(url, allow_http=served.scheme == "http") is not None:
+    return _encrypted(url, "tokenEndpoint", read, endpoint or _http_url(read, "endpoint"))
+
+
+def _iceberg_endpoint(read: _Fields) -> str | None:
+    if read.optional_text("icebergEndpoint") is None:
+        return None
+    return _encrypted(_http_url(read, "icebergEndpoint"), "icebergEndpoint", read, _http_url(read, "endpoint"))
+
+
+def _encrypted(url: str, name: str, read: _Fields, endpoint: str) -> str:
+    """Return ``url``; ``ProfileError`` if it is http and the server's ``endpoint`` is not."""
+    if unfetchable(url, allow_http=urlsplit(endpoint).scheme == "http") is not None:
         raise ProfileError(
-            f"'tokenEndpoint' of the profile {read.where} is http, which would send the client's credentials in clear "
+            f"'{name}' of the profile {read.where} is http, which would send the client's credentials in clear "
             "text; expected https."
         )
     return url

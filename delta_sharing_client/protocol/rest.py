@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,13 +17,16 @@ from delta_sharing_client.errors import (
     ProtocolError,
     RequestError,
     UnsupportedFeatureError,
+    UsageError,
     about_table,
 )
 from delta_sharing_client.protocol.body import html_page
+from delta_sharing_client.protocol.kinds import KINDS, MODEL, MODEL_VERSION, TABLE, AssetKind, AssetRef, ItemT
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
     ItemsPage,
+    ModelVersionItem,
     SchemaItem,
     ShareAnswer,
     ShareItem,
@@ -32,11 +35,16 @@ from delta_sharing_client.protocol.messages import (
     TemporaryCredentialsAnswer,
     version_header,
 )
-from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.transport import Request, Transport
+from delta_sharing_client.redact import scrub
 
 _MAX_EMPTY_PAGES = 1000
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
+
+_CREDENTIALS = ("awsTempCredentials", "azureUserDelegationSas", "gcpOauthToken", "r2Credentials")
+_WITHOUT_CREDENTIALS = "Read the table by URL."
+_ASK = "Ask the data provider for credentials of another kind."
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +69,13 @@ class RestClient(Transport):
     @contextlib.contextmanager
     def about(self, table: TableName) -> Iterator[None]:
         """Add ``table`` to the errors of a block; if it does not exist, also the nearest name that does."""
-        with self._advised(lambda: self._near_table(table)), about_table(str(table), self.query_id):
+        with self.about_asset(AssetRef(TABLE, table)), about_table(str(table), self.query_id):
+            yield
+
+    @contextlib.contextmanager
+    def about_asset(self, asset: AssetRef) -> Iterator[None]:
+        """Add to a ``NotFoundError`` of a block, once, the nearest name that exists if there is no such ``asset``."""
+        with self._advised(lambda: self._near_asset(asset)):
             yield
 
     @contextlib.contextmanager
@@ -77,14 +91,38 @@ class RestClient(Transport):
             error.advised = True
             raise
 
-    def _near_table(self, table: TableName) -> str | None:
+    def _near_asset(self, asset: AssetRef) -> str | None:
         shares = [share.name for share in self.list_shares()]
         if not shares:
             return "Nothing is shared with this profile."
-        near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], cutoff=0.0)
+        near = difflib.get_close_matches(asset.name.share.lower(), [name.lower() for name in shares], cutoff=0.0)
         share = next(name for name in shares if name.lower() == near[0])
-        names = [str(item.full_name) for item in self.list_all_tables(share)]
-        return _nearest(str(table), names, "'list_all_tables()' lists what is shared.")
+        kind = MODEL if asset.kind is MODEL_VERSION else asset.kind
+        names = [str(name) for name in self._names_of(kind, share)]
+        advice = _nearest(str(asset.name), names, f"'list_all_{kind.plural}()' lists what is shared.")
+        if advice is None:
+            return None if asset.version is None else self._near_version(asset.name)
+        for other in KINDS:
+            if other is not kind and self._is_shared(AssetRef(other, asset.name)):
+                return f"There is a {other.noun} with this name: use 'client.{other.noun}()'."
+        return advice
+
+    def _names_of(self, kind: AssetKind[Any], share: str) -> list[AssetName]:
+        if kind is TABLE:
+            return [table.full_name for table in self.list_all_tables(share)]
+        return [AssetName(item.share, item.schema, item.name) for item in self.list_all_assets(kind, share)]
+
+    def _near_version(self, model: AssetName) -> str | None:
+        versions = ", ".join(str(item.version) for item in self.list_model_versions(model))
+        return f"Its versions are {versions}." if versions else "None of its versions is ready."
+
+    def _is_shared(self, asset: AssetRef) -> bool:
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", negotiates=True)
+        try:
+            self._json(request, asset.kind.item)
+        except (RequestError, ProtocolError):
+            return False
+        return True
 
     def _near_schema(self, share: str, schema: str | None = None) -> str | None:
         given, names = share, [item.name for item in self.list_shares()]
@@ -133,6 +171,125 @@ class RestClient(Transport):
                 _log.warning("%s: table %r is left out, because the server names no schema for it.", doing, item.name)
         return [_table(item, share, item.schema) for item in items if item.schema]
 
+    def get_table(self, table: TableName) -> Table:
+        """Get Table: one table, with its formats. If the server lacks this endpoint, the table as it is listed.
+
+        ``NotFoundError`` if there is no such table.
+        """
+        asset = AssetRef(TABLE, table)
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table), negotiates=True)
+        with self.about(table):
+            try:
+                item = self._json(request, TableItem)
+            except RequestError as error:
+                if error.status not in _UNKNOWN_ENDPOINT:
+                    raise
+                listed = self.list_tables(table.share, table.schema)
+                found = next((one for one in listed if one.full_name == table), None)
+                if found is None:
+                    raise _not_found(error) from None
+                return found
+            return _table(item, table.share, table.schema)
+
+    # --- other assets ---
+
+    def list_assets(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
+        """List Volumes, Models or Skills in a Schema: all pages; none if the server has no assets of this kind.
+
+        ``NotFoundError`` if there is no such schema.
+        """
+        try:
+            return self._list_in_schema(kind, share, schema)
+        except RequestError as error:
+            if error.status not in _UNKNOWN_ENDPOINT:
+                raise
+            # The error may also mean that there is no such schema.
+            with self._advised(lambda: self._near_schema(share, schema)):
+                names = {item.name.lower() for item in self.list_schemas(share)}
+                if schema.lower() not in names:
+                    raise _not_found(error) from None
+            return []
+
+    def list_all_assets(self, kind: AssetKind[ItemT], share: str) -> list[ItemT]:
+        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this endpoint,
+        none if it has no assets of this kind."""
+        path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
+        doing = f"Listing all {kind.plural} of share {share}"
+        try:
+            return _placed(self._list(path, kind.item, doing, negotiates=True), doing, share=share)
+        except RequestError as error:
+            if error.status not in _UNKNOWN_ENDPOINT:
+                raise
+        items: list[ItemT] = []
+        # A 404 may also mean that there is no such share: then listing its schemas says so.
+        for schema in self.list_schemas(share):
+            try:
+                items += self._list_in_schema(kind, share, schema.name)
+            except RequestError as error:
+                if error.status not in _UNKNOWN_ENDPOINT:
+                    raise
+                # The schema is there, so the server has no assets of this kind.
+                return items
+        return items
+
+    def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
+        path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), kind.plural)
+        doing = f"Listing the {kind.plural} of schema {share}.{schema}"
+        return _placed(self._list(path, kind.item, doing, negotiates=True), doing, share=share, schema=schema)
+
+    def get_asset(self, kind: AssetKind[ItemT], name: AssetName) -> ItemT:
+        """Get Volume, Get Model or Get Skill.
+
+        ``NotFoundError`` if there is none, with the nearest name that exists.
+        """
+        asset = AssetRef(kind, name)
+        with self.about_asset(asset):
+            return self._looked_up(asset, asset.path, f"Looking up {asset}", share=name.share, schema=name.schema)
+
+    def list_model_versions(self, model: AssetName) -> list[ModelVersionItem]:
+        """List Model Versions: all pages; the protocol lists only those that are ready.
+
+        ``NotFoundError`` if there is no such model.
+        """
+        asset = AssetRef(MODEL, model)
+        doing = f"Listing the versions of {asset}"
+        with self.about_asset(asset):
+            items = self._list((*asset.path, MODEL_VERSION.plural), ModelVersionItem, doing)
+        return _placed(items, doing, share=model.share, schema=model.schema, model_name=model.name)
+
+    def get_model_version(self, model: AssetName, version: int) -> ModelVersionItem:
+        """Get Model Version. ``NotFoundError`` if there is none, with the versions that exist."""
+        asset = AssetRef(MODEL_VERSION, model, version)
+        with self.about_asset(asset):
+            item = self._model_version(asset, asset.path, f"Looking up {asset}")
+        if item.version != version:
+            raise ProtocolError(f"Looking up {asset}: the response is about version {item.version}.")
+        return item
+
+    def get_model_alias(self, model: AssetName, alias: str) -> ModelVersionItem:
+        """Get Model Version by Alias: the version that ``alias`` names now. ``NotFoundError`` if there is none."""
+        asset = AssetRef(MODEL, model)
+        path = (*asset.path, "aliases", check_name(alias, "alias"))
+        with self.about_asset(asset):
+            return self._model_version(asset, path, f"Looking up alias '{alias}' of {asset}")
+
+    def _model_version(self, asset: AssetRef, path: tuple[str, ...], doing: str) -> ModelVersionItem:
+        name = asset.name
+        version = AssetRef(MODEL_VERSION, name, asset.version)
+        return self._looked_up(version, path, doing, share=name.share, schema=name.schema, model_name=name.name)
+
+    def _looked_up(self, asset: AssetRef, path: tuple[str, ...], doing: str, **names: str) -> Any:
+        request = Request(method="GET", path=path, doing=doing, negotiates=True)
+        try:
+            item = self._json(request, asset.kind.item)
+        except RequestError as error:
+            if error.status not in _UNKNOWN_ENDPOINT:
+                raise
+            raise _not_found(error) from None
+        return _placed([item], doing, **names)[0]
+
+    # --- versions of tables ---
+
     def table_version(self, table: TableName, starting_timestamp: str | None = None) -> int:
         """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
 
@@ -157,32 +314,75 @@ class RestClient(Transport):
             raise ProtocolError(f"{doing}: the response has no {VERSION_HEADER} header.", table=str(table))
         return version
 
+    # --- temporary credentials ---
+
     def temporary_table_credentials(
         self, table: TableName, location: str | None = None, *, negotiates: bool = False
     ) -> TemporaryCredentials:
         """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``;
         ``negotiates`` as in ``retry.is_retried``."""
-        doing = f"Asking for storage credentials of {table}"
-        body = None if location is None else {"location": location}
-        path = ("temporary-table-credentials",)
-        request = _table_request("POST", table, path, doing, body=body, negotiates=negotiates)
-        credentials = self._json(request, TemporaryCredentialsAnswer).credentials
-        given = (credentials.aws_temp_credentials, credentials.azure_user_delegation_sas, credentials.gcp_oauth_token)
-        count = sum(one is not None for one in given)
+        return self.credentials(AssetRef(TABLE, table), location, negotiates=negotiates)
+
+    def credentials(
+        self, asset: AssetRef, location: str | None = None, *, negotiates: bool = False
+    ) -> TemporaryCredentials:
+        """Generate Temporary Table, Volume, Skill or Model Version Credentials.
+
+        For a table, ``location`` is the location to ask for, by default its main one; for another asset it is its
+        storage location, which the response does not repeat. ``negotiates`` as in ``retry.is_retried``.
+
+        Raises ``ProtocolError`` unless there are credentials of exactly one kind (of none for a local directory), and
+        ``UnsupportedFeatureError`` if there are only credentials of an unknown kind.
+        """
+        doing = f"Asking for storage credentials of {asset}"
+        table = str(asset.name) if asset.kind is TABLE else None
+        body = {"location": location} if asset.kind is TABLE and location is not None else None
+        answer = self._credentials_answer(asset, doing, body, negotiates)
+        credentials = answer if answer.credentials is None else answer.credentials
+        found = (*(() if answer.credentials is None else answer.kinds), *credentials.kinds)
+        where = credentials.location or location or ""
+        if not where and asset.kind is TABLE:
+            raise ProtocolError(f"{doing}: the response has no 'location'.", table=table)
         # A directory of this machine needs no keys.
-        expected = 0 if credentials.location.startswith("file:") else 1
-        if count < expected:
+        expected = 0 if where.startswith("file:") else 1
+        if len(found) < expected:
             raise UnsupportedFeatureError(
-                f"{doing}: expected credentials for AWS, Azure or Google Cloud, found those of another kind, for a "
-                f"location in '{urlsplit(credentials.location).scheme}:'. Read the table by URL.",
+                f"{doing}: expected one of {', '.join(map(repr, _CREDENTIALS))}, found none of them, for a location in "
+                f"'{urlsplit(where).scheme}:'. {_WITHOUT_CREDENTIALS if table else _ASK}",
                 feature="temporary credentials",
-                table=str(table),
+                table=table,
             )
-        if count > expected:
+        if len(found) > expected:
             raise ProtocolError(
-                f"{doing}: expected credentials of exactly one cloud, found those of {count}.", table=str(table)
+                f"{doing}: expected {'exactly one kind of' if expected else 'no'} credentials, found "
+                f"{' and '.join(map(repr, found))}.",
+                table=table,
             )
-        return credentials
+        fields = {name: getattr(credentials, name) for name in TemporaryCredentials.__struct_fields__}
+        return TemporaryCredentials(**{**fields, "location": where})
+
+    def _credentials_answer(
+        self, asset: AssetRef, doing: str, body: Mapping[str, object] | None, negotiates: bool
+    ) -> TemporaryCredentialsAnswer:
+        first: RequestError | None = None
+        for segment in asset.kind.credentials:
+            request = Request(
+                method="POST",
+                path=(*asset.path, segment),
+                doing=doing,
+                table=str(asset.name) if asset.kind is TABLE else None,
+                body=None if body is None else msgspec.json.encode(body),
+                negotiates=negotiates or len(asset.kind.credentials) > 1,
+            )
+            try:
+                return self._json(request, TemporaryCredentialsAnswer)
+            except RequestError as error:
+                first = first or error
+                if error.status not in _UNKNOWN_ENDPOINT:
+                    raise
+        if first is None:
+            raise UsageError(f"A {asset.kind.noun} has no storage credentials; ask for those of one of its versions.")
+        raise first
 
     def _json(self, request: Request, answer: type[T]) -> T:
         _, body = self.fetch(request)
@@ -279,7 +479,7 @@ def _table_request(
     body: Mapping[str, object] | None = None,
     negotiates: bool = False,
 ) -> Request:
-    base = ("shares", table.share, "schemas", table.schema, "tables", table.table)
+    base = AssetRef(TABLE, table).path
     return Request(
         method=method,
         path=base + path,
@@ -309,6 +509,42 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
     return items
 
 
+def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
+    """Return the items with ``names``, those of the request, where the server omits them.
+
+    Items without a schema or with an invalid name are left out, with a warning; ``ProtocolError`` if all of them are.
+    """
+    placed: list[ItemT] = []
+    problem = ""
+    for item in items:
+        missing = {name: value for name, value in names.items() if not getattr(item, name)}
+        whole: Any = msgspec.structs.replace(item, **missing)  # type: ignore[type-var]
+        name: Any = whole.model_name if isinstance(whole, ModelVersionItem) else whole.name
+        try:
+            AssetName(whole.share, whole.schema, name)
+        except UsageError as error:
+            problem = error.message
+            _log.warning("%s: the item %r is left out. %s", doing, scrub(str(name)), problem)
+            continue
+        placed.append(whole)
+    if items and not placed:
+        raise ProtocolError(f"{doing}: expected items with valid names, found none. {problem}")
+    return placed
+
+
+def _not_found(error: RequestError) -> NotFoundError:
+    """Return ``error`` as one that says that something does not exist, whatever its status."""
+    if isinstance(error, NotFoundError):
+        return error
+    return NotFoundError(
+        error.message,
+        status=error.status,
+        error_code=error.error_code,
+        server_message=error.server_message,
+        table=error.table,
+    )
+
+
 def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
     """Return advice for a name that is none of ``names``; ``None`` if it is one."""
     spelled = {name.lower(): name for name in names}
@@ -333,4 +569,5 @@ def _table(item: TableItem, share: str, schema: str) -> Table:
         location=item.location,
         auxiliary_locations=tuple(item.auxiliary_locations or ()),
         access_modes=tuple(item.access_modes or ()),
+        formats=tuple(filter(None, (part.strip().lower() for part in (item.format or "").split(",")))),
     )

@@ -157,7 +157,7 @@ def _feed(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]
 
 
 def _copy(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]:
-    directory = place / f"copy-{table.name.table}-{response_format}"
+    directory = place / f"copy-{table.name.name}-{response_format}"
     table.replicate(directory, response_format=response_format)
     # Read by another server, which nothing disturbs.
     with mock_server.running(tables={"c.c.c": directory}) as server, ds.SharingClient(server.profile) as client:

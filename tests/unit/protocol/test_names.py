@@ -68,10 +68,10 @@ def test_what_is_no_table_url_is_refused(url):
 
 @pytest.mark.parametrize("parts", [("..", "b", "c"), ("a", "..", "c"), ("a", "", "c"), ("a", "b", "x" * 256)])
 def test_names_that_cannot_be_are_refused(parts):
-    kind = ("share", "schema", "table")[[len(part) % 254 == 2 or not part for part in parts].index(True)]
-    with pytest.raises(UsageError, match=f"A {kind} n"):
+    kind = ("share", "schema", "asset")[[len(part) % 254 == 2 or not part for part in parts].index(True)]
+    with pytest.raises(UsageError, match=f"An? {kind} n"):
         TableName(*parts)
-    assert TableName("a", "b", "x" * 255).table == "x" * 255
+    assert TableName("a", "b", "x" * 255).name == "x" * 255
     for name in (5, None, b"a"):
         with pytest.raises(UsageError, match="A share needs a name, found"):
             TableName(name, "b", "c")

@@ -455,7 +455,24 @@ def test_client_secret_is_not_sent_in_clear_text():
     assert Profile.load(open_to_all).credentials.token_endpoint == "http://login/token"
 
 
-@pytest.mark.parametrize("field", ["endpoint", "tokenEndpoint"])
+def test_iceberg_endpoint_is_read_like_the_endpoint():
+    for fields in (V1, OAUTH):
+        assert Profile.load(fields).iceberg_endpoint is None
+        for missing in (None, ""):
+            assert Profile.load({**fields, "icebergEndpoint": missing}).iceberg_endpoint is None
+        found = Profile.load({**fields, "icebergEndpoint": " https://h/iceberg/ "})
+        assert found.iceberg_endpoint == "https://h/iceberg"
+        assert found.endpoint == "https://h/api"
+        assert pickle.loads(pickle.dumps(found)) == found
+        with pytest.raises(ProfileError, match=r"'icebergEndpoint' of the profile .* is http, .* in clear text"):
+            Profile.load({**fields, "icebergEndpoint": "http://h/iceberg"})
+    clear = {**V1, "endpoint": "http://h/api", "icebergEndpoint": "http://i/iceberg"}
+    assert Profile.load(clear).iceberg_endpoint == "http://i/iceberg"
+    with pytest.raises(ProfileError, match=r"'icebergEndpoint' .* is a int; expected text"):
+        Profile.load({**V1, "icebergEndpoint": 5})
+
+
+@pytest.mark.parametrize("field", ["endpoint", "tokenEndpoint", "icebergEndpoint"])
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
@@ -504,6 +521,8 @@ TOKENS = [
     ("field", "version"),
     [
         ("endpoint", 1),
+        ("icebergEndpoint", 1),
+        ("icebergEndpoint", 2),
         ("expirationTime", 1),
         ("shareCredentialsVersion", 1),
         ("type", 2),

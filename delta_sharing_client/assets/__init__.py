@@ -1,0 +1,1 @@
+"""Assets other than tables, as a user holds them: volumes, models with their versions, and agent skills."""

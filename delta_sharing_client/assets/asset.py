@@ -1,0 +1,97 @@
+"""What the handles of all kinds of assets share: their names, and what the server says about them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.lazy import lazy
+from delta_sharing_client.notebook import html_facts
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.kinds import AssetKind, AssetRef
+from delta_sharing_client.protocol.names import AssetName
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.redact import printable, scrub
+
+AssetT = TypeVar("AssetT", bound="Asset")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Asset:
+    """An asset of a share. It sends no request until something needs one. Thread-safe and picklable.
+
+    ``full_name`` is ``share.schema.name``. Attributes that only the server knows are requested on first use, which
+    raises ``NotFoundError`` if there is no such asset, and ``DeltaSharingError`` from the server or the network.
+    """
+
+    kind: ClassVar[AssetKind[Any]]
+
+    full_name: AssetName
+    rest: RestClient
+    options: ReadOptions
+
+    @classmethod
+    def listed(cls: type[AssetT], item: Any, rest: RestClient) -> AssetT:
+        """Return the asset for an ``item`` of a listing, which is not requested again."""
+        asset = cls(AssetName(item.share, item.schema, item.name), rest, rest.options)
+        vars(asset)["item"] = item
+        return asset
+
+    @lazy
+    def item(self) -> Any:
+        """The object that the server sent, requested on first use."""
+        return self.rest.get_asset(self.kind, self.full_name)
+
+    @property
+    def ref(self) -> AssetRef:
+        """The asset, for requests."""
+        return AssetRef(self.kind, self.full_name)
+
+    @property
+    def name(self) -> str:
+        """The name within the schema."""
+        return self.full_name.name
+
+    @property
+    def schema(self) -> str:
+        """The name of the schema."""
+        return self.full_name.schema
+
+    @property
+    def share(self) -> str:
+        """The name of the share."""
+        return self.full_name.share
+
+    @property
+    def id(self) -> str | None:
+        """An id that does not change, if the server has one."""
+        given: str | None = self.item.id
+        return given
+
+    @property
+    def share_id(self) -> str | None:
+        """An id of the share that does not change, if the server has one."""
+        given: str | None = getattr(self.item, "share_id", None)
+        return given
+
+    def facts(self) -> Mapping[str, object]:
+        """Return what the server said about the asset, by the names of attributes; no secrets are shown."""
+        told = msgspec.structs.asdict(self.item)
+        return {name: scrub(value) if isinstance(value, str) else value for name, value in told.items()}
+
+    def __repr__(self) -> str:
+        return printable(f"{type(self).__name__}({self.full_name})")
+
+    def __str__(self) -> str:
+        return str(self.full_name)
+
+    def _repr_html_(self) -> str:
+        try:
+            facts = self.facts()
+        except DeltaSharingError as error:
+            facts = {type(error).__name__: str(error)}
+        return html_facts(str(self.ref), facts)

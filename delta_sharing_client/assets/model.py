@@ -1,0 +1,124 @@
+"""``Model`` and ``ModelVersion``: a registered model and the files of one of its versions (OpenSharing protocol, "ML
+Model Sharing")."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from delta_sharing_client.assets.asset import Asset
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.lazy import lazy
+from delta_sharing_client.notebook import Listed
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.kinds import MODEL, MODEL_VERSION, AssetRef
+from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem
+from delta_sharing_client.protocol.names import AssetName
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.redact import printable
+
+
+class Model(Asset):
+    """A shared model, from ``SharingClient.model`` or a listing. Its files belong to its versions.
+
+    It sends no request until something needs one. Attributes that only the server knows are requested on first use,
+    which raises ``NotFoundError`` if it does not exist, and ``DeltaSharingError`` from the server or the network.
+
+    Examples
+    --------
+    >>> from delta_sharing_client import SharingClient
+    >>> SharingClient("demo.share").model("demo.shop.churn").version(2)
+    ModelVersion(demo.shop.churn, version=2)
+    """
+
+    kind = MODEL
+
+    @lazy
+    def item(self) -> ModelItem:
+        """The object that the server sent, requested on first use."""
+        return self.rest.get_asset(MODEL, self.full_name)
+
+    @property
+    def comment(self) -> str | None:
+        """The provider's description of the model."""
+        return self.item.comment
+
+    @property
+    def storage_location(self) -> str | None:
+        """The URL below which the versions are stored, if the server states it."""
+        return self.item.storage_location
+
+    def versions(self) -> list[ModelVersion]:
+        """Return the versions that are ready, as the server lists them.
+
+        Raises ``NotFoundError`` if there is no such model, and ``DeltaSharingError`` from the server or the network.
+        """
+        items = self.rest.list_model_versions(self.full_name)
+        return Listed(ModelVersion.of(self.full_name, item, self.rest, self.options) for item in items)
+
+    def version(self, version: int) -> ModelVersion:
+        """Return a version by its number. This sends no request. Raises ``UsageError`` if it is not a number."""
+        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+            raise UsageError(f"Expected the number of a version of model {self.full_name}, found {version!r}.")
+        return ModelVersion(self.full_name, self.rest, self.options, version)
+
+    def alias(self, alias: str) -> ModelVersion:
+        """Return the version that an alias such as ``"champion"`` names now.
+
+        Raises ``NotFoundError`` if there is none, and ``DeltaSharingError`` from the server or the network.
+        """
+        item = self.rest.get_model_alias(self.full_name, alias)
+        return ModelVersion.of(self.full_name, item, self.rest, self.options)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ModelVersion(Asset):
+    """One version of a shared model. ``full_name`` is the name of the model."""
+
+    kind = MODEL_VERSION
+
+    version: int
+
+    @classmethod
+    def of(cls, model: AssetName, item: ModelVersionItem, rest: RestClient, options: ReadOptions) -> ModelVersion:
+        """Return the version of ``model`` that ``item`` describes; it is not requested again."""
+        version = cls(model, rest, options, item.version)
+        vars(version)["item"] = item
+        return version
+
+    @lazy
+    def item(self) -> ModelVersionItem:
+        """The object that the server sent, requested on first use."""
+        return self.rest.get_model_version(self.full_name, self.version)
+
+    @property
+    def ref(self) -> AssetRef:
+        """The version, for requests."""
+        return AssetRef(MODEL_VERSION, self.full_name, self.version)
+
+    @property
+    def status(self) -> str:
+        """``READY``, ``PENDING_REGISTRATION`` or ``FAILED_REGISTRATION``; only a ready version has files to read."""
+        return self.item.status
+
+    @property
+    def storage_location(self) -> str:
+        """The URL of the directory of the version in its store."""
+        return self.item.storage_location
+
+    @property
+    def source(self) -> str | None:
+        """Where the files came from, for information."""
+        return self.item.source
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that made the version, for information."""
+        return self.item.run_id
+
+    @property
+    def comment(self) -> str | None:
+        """The provider's description of the version."""
+        return self.item.comment
+
+    def __repr__(self) -> str:
+        return printable(f"{type(self).__name__}({self.full_name}, version={self.version})")

@@ -1,0 +1,34 @@
+"""``Volume``: a directory of any files (OpenSharing protocol, "Volume Sharing")."""
+
+from __future__ import annotations
+
+from delta_sharing_client.assets.asset import Asset
+from delta_sharing_client.lazy import lazy
+from delta_sharing_client.protocol.kinds import VOLUME
+from delta_sharing_client.protocol.messages import VolumeItem
+
+
+class Volume(Asset):
+    """A shared directory of files, from ``SharingClient.volume`` or a listing.
+
+    It sends no request until something needs one. Attributes that only the server knows are requested on first use,
+    which raises ``NotFoundError`` if it does not exist, and ``DeltaSharingError`` from the server or the network.
+
+    Examples
+    --------
+    >>> from delta_sharing_client import SharingClient
+    >>> SharingClient("demo.share").volume("demo.shop.documents")
+    Volume(demo.shop.documents)
+    """
+
+    kind = VOLUME
+
+    @lazy
+    def item(self) -> VolumeItem:
+        """The object that the server sent, requested on first use."""
+        return self.rest.get_asset(VOLUME, self.full_name)
+
+    @property
+    def storage_location(self) -> str:
+        """The URL of the directory in its store."""
+        return self.item.storage_location

@@ -1,0 +1,68 @@
+"""The kinds of assets that a share can hold, one row each: names, paths, objects (OpenSharing protocol)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Generic, TypeVar
+
+from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem, SkillItem, TableItem, VolumeItem
+from delta_sharing_client.protocol.names import AssetName
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AssetKind(Generic[ItemT]):
+    """A kind of asset.
+
+    Parameters
+    ----------
+    noun, plural:
+        What messages call it. ``plural`` is also the segment of paths, and ``all-<plural>`` lists a share.
+    item:
+        The class of its object in responses.
+    credentials:
+        The last segment of the path for temporary credentials; several if servers differ, the protocol's first. Empty
+        if only its versions have credentials.
+    """
+
+    noun: str
+    plural: str
+    item: type[ItemT]
+    credentials: tuple[str, ...]
+
+
+TABLE = AssetKind("table", "tables", TableItem, ("temporary-table-credentials",))
+VOLUME = AssetKind("volume", "volumes", VolumeItem, ("temporary-volume-credentials",))
+MODEL = AssetKind("model", "models", ModelItem, ())
+SKILL = AssetKind("skill", "skills", SkillItem, ("temporary-skill-credentials",))
+MODEL_VERSION = AssetKind(
+    "model version",
+    "versions",
+    ModelVersionItem,
+    ("temporary-model-version-credentials", "temporary-model-credentials"),
+)
+KINDS = (TABLE, VOLUME, MODEL, SKILL)
+"""The kinds that a schema lists, in the order in which they are shown."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AssetRef:
+    """Names one asset for requests and messages: its kind and full name, and for a model version the number."""
+
+    kind: AssetKind[Any]
+    name: AssetName
+    version: int | None = None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The path of the asset below the endpoint, as unencoded segments."""
+        plural = MODEL.plural if self.version is not None else self.kind.plural
+        path = ("shares", self.name.share, "schemas", self.name.schema, plural, self.name.name)
+        return path if self.version is None else (*path, self.kind.plural, str(self.version))
+
+    def __str__(self) -> str:
+        """Such as ``volume demo.shop.documents`` and ``version 3 of model demo.shop.churn``."""
+        if self.version is None:
+            return f"{self.kind.noun} {self.name}"
+        return f"version {self.version} of model {self.name}"

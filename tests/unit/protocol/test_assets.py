@@ -1,0 +1,411 @@
+"""Volumes, models and skills: listings, single objects, versions, aliases and credentials, from any kind of server."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.client import SharingClient
+from delta_sharing_client.errors import (
+    AuthError,
+    NotFoundError,
+    ProtocolError,
+    RequestError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.kinds import KINDS, MODEL, MODEL_VERSION, SKILL, TABLE, VOLUME, AssetRef
+from delta_sharing_client.protocol.names import AssetName, Table
+
+S = "/shares/s/schemas/d"
+NAME = AssetName("s", "d", "v")
+OTHERS = [kind for kind in KINDS if kind is not TABLE]
+REQUIRED = {
+    "volumes": {"storageLocation": "s3://b/v"},
+    "models": {},
+    "skills": {"storageLocation": "s3://b/v", "description": "what it does"},
+}
+AWS = {"accessKeyId": "planted-1", "secretAccessKey": "planted-2", "sessionToken": "planted-3"}
+CLOUDS = {
+    "awsTempCredentials": AWS,
+    "azureUserDelegationSas": {"sasToken": "planted-4"},
+    "gcpOauthToken": {"oauthToken": "planted-5"},
+    "r2Credentials": AWS,
+}
+
+
+def item_of(kind, name="v", **fields):
+    return {"name": name, "schema": "d", "share": "s", **REQUIRED[kind.plural], **fields}
+
+
+def serve_names(server, wire, kind, *names):
+    """Serve one share and schema with assets of one kind."""
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": "s"}]}))
+    server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "d"}]}))
+    server.on("GET", f"/shares/s/all-{kind.plural}", wire.as_json({"items": [item_of(kind, name) for name in names]}))
+
+
+def version_item(version=3, **fields):
+    place = {"modelName": "v", "schema": "d", "share": "s", "storageLocation": "s3://b/v/3"}
+    return {**place, "version": version, "status": "READY", **fields}
+
+
+# --- listings ---
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
+def test_listings_have_all_pages_and_fields(server, rest, wire, kind):
+    first = {"items": [item_of(kind, "a", shareId="1", id="2")], "nextPageToken": "x"}
+    rest_of = {"items": [item_of(kind, "b", futureField={"a": [1]})], "nextPageToken": ""}
+    for path in (f"{S}/{kind.plural}", f"/shares/s/all-{kind.plural}"):
+        server.on("GET", path, wire.as_json(first), wire.as_json({"nextPageToken": "y"}), wire.as_json(rest_of))
+
+    for found in (rest.list_assets(kind, "s", "d"), rest.list_all_assets(kind, "s")):
+        assert [(one.name, one.schema, one.share, one.share_id, one.id) for one in found] == [
+            ("a", "d", "s", "1", "2"),
+            ("b", "d", "s", None, None),
+        ]
+    assert [seen.query.get("pageToken") for seen in server.seen] == [None, "x", "y"] * 2
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"<html><head><title>404 Not Found</title></head></html>"),
+        (404, b'{"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "no such path"}'),
+        (405, b"Method Not Allowed"),
+        (501, b'{"errorCode": "NOT_IMPLEMENTED", "message": "no"}'),
+    ],
+)
+def test_server_without_a_kind_has_none_of_it(server, rest, wire, sleeps, kind, status, body):
+    server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "D"}, {"name": "e"}]}))
+    for path in (f"{S}/{kind.plural}", f"/shares/s/schemas/D/{kind.plural}", f"/shares/s/all-{kind.plural}"):
+        server.on("GET", path, wire.Reply(status, body))
+
+    assert rest.list_assets(kind, "s", "d") == []
+    assert rest.list_all_assets(kind, "s") == []
+    # Two requests and three: the second schema is not asked, and nothing is repeated.
+    assert len(server.seen) == 5
+    assert sleeps == []
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
+@pytest.mark.parametrize(("status", "error"), [(401, AuthError), (403, AuthError), (400, RequestError)])
+def test_refusal_of_a_listing_is_an_error(server, rest, wire, kind, status, error):
+    for path in (f"{S}/{kind.plural}", f"/shares/s/all-{kind.plural}"):
+        server.on("GET", path, wire.error(status, "PERMISSION_DENIED"))
+
+    with pytest.raises(error):
+        rest.list_assets(kind, "s", "d")
+    with pytest.raises(error):
+        rest.list_all_assets(kind, "s")
+
+
+@pytest.mark.parametrize("reply", ["outage", "login page", "cut off"])
+def test_broken_response_to_a_listing_is_an_error(server, rest, wire, reply):
+    body = {"outage": b"", "login page": b"<html><title>Sign in</title></html>", "cut off": b'{"items": [{"name"'}
+    server.on("GET", "/shares/s/all-volumes", wire.Reply(503 if reply == "outage" else 200, body[reply]))
+
+    with pytest.raises((ProtocolError, RequestError), match="Listing all volumes of share s"):
+        rest.list_all_assets(VOLUME, "s")
+
+
+def test_listing_a_missing_schema_or_share_is_an_error(server, rest, wire):
+    serve_names(server, wire, VOLUME)
+
+    with pytest.raises(NotFoundError, match=r"Did you mean 's\.d'"):
+        rest.list_assets(VOLUME, "s", "dd")
+    server.on("GET", "/shares/s/schemas/dd/volumes", wire.error(501, "NOT_IMPLEMENTED"))
+    with pytest.raises(NotFoundError, match=r"Did you mean 's\.d'"):
+        rest.list_assets(VOLUME, "s", "dd")
+    with pytest.raises(NotFoundError, match="There are: s"):
+        rest.list_all_assets(VOLUME, "unlike")
+
+
+def test_share_is_listed_by_schema_if_only_that_exists(server, rest, wire):
+    server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "d"}, {"name": "e"}]}))
+    server.on("GET", f"{S}/volumes", wire.as_json({"items": [item_of(VOLUME, "a")]}))
+    server.on(
+        "GET", "/shares/s/schemas/e/volumes", wire.as_json({"items": [{"name": "b", "storageLocation": "s3://b"}]})
+    )
+
+    assert [(one.schema, one.name) for one in rest.list_all_assets(VOLUME, "s")] == [("d", "a"), ("e", "b")]
+
+
+def test_items_without_what_the_protocol_requires_are_left_out_aloud(server, rest, wire, caplog):
+    bad = [{"name": "a"}, item_of(VOLUME, "../etc"), item_of(VOLUME, "x" * 256), item_of(VOLUME, "")]
+    bad += [{**item_of(VOLUME, "n"), "schema": None}]
+    server.on("GET", "/shares/s/all-volumes", wire.as_json({"items": [*bad, item_of(VOLUME, "good")]}))
+
+    with caplog.at_level(logging.WARNING):
+        assert [one.name for one in rest.list_all_assets(VOLUME, "s")] == ["good"]
+    assert len([record for record in caplog.records if "left out" in record.getMessage()]) == len(bad)
+
+    for one, problem in zip(
+        bad, ["storageLocation", "slash", "255", "needs a name", "schema needs a name"], strict=True
+    ):
+        server.on("GET", "/shares/s/all-volumes", wire.as_json({"items": [one]}))
+        with pytest.raises(ProtocolError, match=problem):
+            rest.list_all_assets(VOLUME, "s")
+
+
+def test_listing_that_never_ends_is_an_error(server, rest, wire):
+    server.on("GET", f"{S}/skills", wire.as_json({"items": [item_of(SKILL)], "nextPageToken": "x"}))
+
+    with pytest.raises(ProtocolError, match="nextPageToken twice"):
+        rest.list_assets(SKILL, "s", "d")
+
+
+# --- one asset ---
+
+
+def test_skill_has_all_that_the_server_says(server, rest, wire):
+    told = {"license": "MIT", "compatibility": "git", "allowedTools": "Read  Bash(git:*)", "metadata": {"k": "v"}}
+    server.on("GET", f"{S}/skills/v", wire.as_json(item_of(SKILL, id="1", shareId="2", **told)))
+
+    skill = SharingClient(rest.profile).skill("s.d.v")
+
+    assert server.seen == []
+    assert (skill.description, skill.storage_location, skill.license) == ("what it does", "s3://b/v", "MIT")
+    assert (skill.compatibility, skill.allowed_tools) == ("git", ("Read", "Bash(git:*)"))
+    assert (skill.metadata, skill.id, skill.share_id) == ({"k": "v"}, "1", "2")
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
+def test_missing_asset_is_an_error_that_names_the_nearest(server, rest, wire, kind):
+    serve_names(server, wire, kind, "documents")
+
+    for status in (404, 405, 501):
+        server.on("GET", f"{S}/{kind.plural}/document", wire.error(status, "NOT_IMPLEMENTED"))
+        with pytest.raises(NotFoundError, match=r"Did you mean 's\.d\.documents'") as caught:
+            rest.get_asset(kind, AssetName("s", "d", "document"))
+        assert f"{kind.noun} s.d.document" in str(caught.value)
+    with pytest.raises(NotFoundError, match=rf"'list_all_{kind.plural}\(\)' lists what is shared"):
+        rest.get_asset(kind, AssetName("s", "d", "unlike"))
+
+
+def test_name_of_an_asset_of_another_kind_is_told(server, rest, wire):
+    serve_names(server, wire, VOLUME, "documents")
+    for path in ("/shares/s/all-tables", f"{S}/tables"):
+        server.on("GET", path, wire.as_json({}))
+    server.on("GET", f"{S}/volumes/documents", wire.as_json(item_of(VOLUME, "documents")))
+
+    with pytest.raises(NotFoundError, match=r"There is a volume with this name: use 'client\.volume\(\)'"):
+        rest.get_table(AssetName("s", "d", "documents"))
+
+
+def test_missing_required_field_of_one_asset_is_an_error(server, rest, wire):
+    server.on("GET", f"{S}/volumes/v", wire.as_json({"name": "v", "schema": "d", "share": "s"}))
+
+    with pytest.raises(ProtocolError, match=r"Looking up volume s\.d\.v: .*'storageLocation' is missing"):
+        rest.get_asset(VOLUME, NAME)
+
+
+def test_table_says_its_formats(server, rest, wire, table):
+    item = {"name": "t", "schema": "d", "share": "s", "id": "1", "format": "Delta, iceberg,"}
+    server.on("GET", f"{S}/tables/t", wire.as_json(item))
+
+    assert rest.get_table(table) == Table("t", "s", "d", "1", formats=("delta", "iceberg"))
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_table_of_a_server_without_get_table_is_looked_up_in_the_listing(server, rest, wire, table, status):
+    server.on("GET", f"{S}/tables/t", wire.Reply(status, b"<html>"))
+    server.on("GET", f"{S}/tables", wire.as_json({"items": [{"name": "T", "id": "1"}]}))
+
+    assert rest.get_table(table) == Table("T", "s", "d", "1")
+    server.on("GET", f"{S}/tables", wire.as_json({"items": [{"name": "u"}]}))
+    with pytest.raises(NotFoundError):
+        rest.get_table(table)
+
+
+# --- models ---
+
+
+def test_versions_and_aliases_of_a_model(server, rest, wire):
+    told = {"id": "i", "source": "runs:/1", "runId": "1", "comment": "c"}
+    bare = {"version": 4, "status": "READY", "storageLocation": "s3://b/v/4"}
+    server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(**told), bare]}))
+    server.on("GET", f"{S}/models/v/versions/3", wire.as_json(version_item(status="PENDING_REGISTRATION")))
+    server.on("GET", f"{S}/models/v/aliases/champion", wire.as_json(version_item(4)))
+    model = SharingClient(rest.profile).model("s.d.v")
+
+    third, fourth = model.versions()
+
+    assert repr(model.versions()) == "[ModelVersion(s.d.v, version=3), ModelVersion(s.d.v, version=4)]"
+    assert (third.version, third.status, third.storage_location) == (3, "READY", "s3://b/v/3")
+    assert (third.id, third.source, third.run_id, third.comment) == ("i", "runs:/1", "1", "c")
+    assert (fourth.item.model_name, fourth.item.schema, fourth.item.share) == ("v", "d", "s")
+    assert model.version(3).status == "PENDING_REGISTRATION"
+    assert model.alias("champion").version == 4
+    assert model.version(3).ref.path == ("shares", "s", "schemas", "d", "models", "v", "versions", "3")
+
+
+def test_missing_version_or_alias_names_the_versions(server, rest, wire):
+    serve_names(server, wire, MODEL, "v")
+    server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(1), version_item(3)]}))
+
+    with pytest.raises(NotFoundError, match=r"version 2 of model s\.d\.v failed.*Its versions are 1, 3"):
+        rest.get_model_version(NAME, 2)
+    with pytest.raises(NotFoundError, match=r"alias 'old' of model s\.d\.v failed"):
+        rest.get_model_alias(NAME, "old")
+    with pytest.raises(NotFoundError, match=r"Did you mean 's\.d\.v'"):
+        rest.list_model_versions(AssetName("s", "d", "vv"))
+
+
+def test_another_version_than_the_requested_is_an_error(server, rest, wire):
+    server.on("GET", f"{S}/models/v/versions/3", wire.as_json(version_item(2)))
+
+    with pytest.raises(ProtocolError, match=r"version 3 of model s\.d\.v: the response is about version 2"):
+        rest.get_model_version(NAME, 3)
+
+
+@pytest.mark.parametrize("version", [-1, True, "3", 3.0, None])
+def test_number_of_a_version_is_checked(rest, version):
+    with pytest.raises(UsageError, match="number of a version"):
+        SharingClient(rest.profile).model("s.d.v").version(version)
+
+
+@pytest.mark.parametrize("alias", ["", "a/b", "..", None])
+def test_alias_is_checked(rest, alias):
+    with pytest.raises(UsageError, match="An alias n"):
+        rest.get_model_alias(NAME, alias)
+
+
+# --- credentials ---
+
+
+REFS = [AssetRef(TABLE, NAME), AssetRef(VOLUME, NAME), AssetRef(SKILL, NAME), AssetRef(MODEL_VERSION, NAME, 3)]
+
+
+def credentials_path(ref, segment=0):
+    return "/".join(("", *ref.path, ref.kind.credentials[segment]))
+
+
+@pytest.mark.parametrize("ref", REFS, ids=str)
+@pytest.mark.parametrize("cloud", list(CLOUDS))
+@pytest.mark.parametrize("nested", [False, True])
+def test_credentials_of_any_asset_in_either_place(server, rest, wire, ref, cloud, nested):
+    given = {cloud: CLOUDS[cloud], "expirationTime": 5, **({"location": "s3://b/v"} if ref.kind is TABLE else {})}
+    unset = dict.fromkeys((name for name in CLOUDS if name != cloud), None)
+    body = {"credentials": {**unset, **given}} if nested else {**unset, **given}
+    server.on("POST", credentials_path(ref), wire.as_json(body))
+
+    found = rest.credentials(ref, "s3://b/v")
+
+    assert found.kinds == (cloud,)
+    assert (found.location, found.expiration_time) == ("s3://b/v", 5)
+    assert type(found).__name__ == "TemporaryCredentials"
+    assert "planted" not in repr(found)
+    assert server.seen[0].body == ({"location": "s3://b/v"} if ref.kind is TABLE else "")
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_access_point_of_databricks_is_kept(server, rest, wire):
+    arn = "arn:aws:s3:us-west-2:1:accesspoint/a"
+    server.on("POST", credentials_path(REFS[1]), wire.as_json({"awsTempCredentials": {**AWS, "accessPoint": arn}}))
+
+    assert rest.credentials(REFS[1], "s3://b/v").aws_temp_credentials.access_point == arn
+
+
+@pytest.mark.parametrize("ref", REFS, ids=str)
+def test_credentials_of_none_or_two_kinds_are_named(server, rest, wire, ref):
+    server.on("POST", credentials_path(ref), wire.as_json({"location": "s3://b/v", "expirationTime": 5}))
+    with pytest.raises(UnsupportedFeatureError, match=r"'awsTempCredentials', .*found none of them.* in 's3:'") as none:
+        rest.credentials(ref, "s3://b/v")
+
+    two = {name: CLOUDS[name] for name in ("gcpOauthToken", "r2Credentials")}
+    split = {"awsTempCredentials": AWS, "credentials": {"location": "s3://b/v", "r2Credentials": AWS}}
+    for body, first in ((two, "gcpOauthToken"), (split, "awsTempCredentials")):
+        server.on("POST", credentials_path(ref), wire.as_json({"location": "s3://b/v", **body}))
+        with pytest.raises(ProtocolError, match=f"exactly one kind of credentials, found '{first}' and 'r2C") as caught:
+            rest.credentials(ref, "s3://b/v")
+        assert "planted" not in str(caught.value)
+    assert str(ref) in str(none.value)
+
+
+def test_credentials_without_a_location_are_refused_for_a_table(server, rest, wire):
+    server.on("POST", credentials_path(REFS[0]), wire.as_json({"credentials": {"awsTempCredentials": AWS}}))
+
+    with pytest.raises(ProtocolError, match="no 'location'"):
+        rest.credentials(REFS[0])
+
+
+def test_malformed_credentials_are_not_shown(server, rest, wire):
+    for body in (
+        {"awsTempCredentials": {**AWS, "sessionToken": 7}},
+        {"awsTempCredentials": {"accessKeyId": "planted-1"}},
+    ):
+        server.on("POST", credentials_path(REFS[1]), wire.as_json(body | {"gcpOauthToken": "planted-9"}))
+        with pytest.raises(ProtocolError) as caught:
+            rest.credentials(REFS[1], "s3://b/v")
+        assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_both_names_of_the_path_of_a_version_are_tried(server, rest, wire, sleeps, status):
+    ref = REFS[3]
+    server.on("POST", credentials_path(ref), wire.error(status, "NOT_IMPLEMENTED", "first"))
+    server.on("POST", credentials_path(ref, 1), wire.as_json({"awsTempCredentials": AWS}))
+
+    assert rest.credentials(ref, "s3://b/v").kinds == ("awsTempCredentials",)
+    assert sleeps == []
+
+    server.on("POST", credentials_path(ref, 1), wire.error(status, "NOT_IMPLEMENTED", "second"))
+    with pytest.raises(RequestError, match="first"):
+        rest.credentials(ref, "s3://b/v")
+
+
+def test_refused_credentials_of_a_version_are_not_asked_for_twice(server, rest, wire):
+    server.on("POST", credentials_path(REFS[3]), wire.error(403, "PERMISSION_DENIED"))
+
+    with pytest.raises(AuthError):
+        rest.credentials(REFS[3], "s3://b/v")
+    assert len(server.seen) == 1
+
+
+def test_model_has_no_credentials_of_its_own(rest):
+    with pytest.raises(UsageError, match="one of its versions"):
+        rest.credentials(AssetRef(MODEL, NAME))
+
+
+# --- the client ---
+
+
+def test_names_are_equal_without_regard_to_case():
+    assert AssetName("S", "d", "V") == AssetName("s", "D", "v")
+    assert len({AssetName("S", "d", "V"), AssetName("s", "D", "v"), AssetName("s", "d", "w")}) == 2
+    assert AssetName("s", "d", "v") != "s.d.v"
+
+
+def test_client_lists_handles_of_all_kinds(server, rest, wire):
+    for kind in OTHERS:
+        serve_names(server, wire, kind, "a", "b")
+        server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": [item_of(kind, "a")]}))
+    client = SharingClient(rest.profile, ReadOptions(read_timeout=7))
+
+    assert repr(client.list_volumes("s.d")) == "[Volume(s.d.a)]"
+    assert repr(client.list_models(ds.Schema("d", "s"))) == "[Model(s.d.a)]"
+    assert repr(client.list_skills("s.d")) == "[Skill(s.d.a)]"
+    before = len(server.seen)
+    volumes = client.list_all_volumes()
+    assert len(server.seen) == before + 2
+    assert [str(one) for one in (*volumes, *client.list_all_models("s"), *client.list_all_skills("s"))] == [
+        *("s.d.a", "s.d.b") * 3
+    ]
+    before = len(server.seen)
+    assert volumes[0].storage_location == "s3://b/v"
+    assert volumes[0].options.read_timeout == 7
+    assert pickle.loads(pickle.dumps(volumes[0])).storage_location == "s3://b/v"
+    assert len(server.seen) == before
+    html = volumes._repr_html_()
+    assert "storage_location" in html
+    assert "share_id" not in html
+    with pytest.raises(UsageError, match=r"Expected a volume as share\.schema\.volume"):
+        client.volume("a.b")
