@@ -49,6 +49,8 @@ _V2, _DEFINITION_BYTES, _REPETITION_BYTES, _IS_COMPRESSED = 8, 5, 6, 7
 # Unpacked bytes: of a step, and at most.
 _STEP = 4096
 _LARGEST = 4 * 1024 * 1024
+# A walk from one text to the next takes less than a tenth of a second for so many.
+_MOST_WALKED = 1 << 18
 _DAMAGED = (*UNREADABLE, pa.ArrowException, OSError)
 
 
@@ -172,27 +174,41 @@ def _ends(values: bytes, physical: int, type_length: int) -> list[int]:
     return ends
 
 
-def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
-    """Return the length of the longest text in a dictionary of texts under 256 bytes or of one length, else ``None``.
-
-    Each text is preceded by its length. The lengths of short texts end in three zero bytes, and only they do; the
-    lengths found must lead from one to the next and to the page's end.
-    """
+def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
+    """Return the length of the longest text in a dictionary; ``None`` if it is damaged or has very many texts."""
     page, at = dictionary
-    if max(page.compressed, page.uncompressed) > _LARGEST:
+    if page.values <= 0:
         return None
     try:
         body = unpack(pa.py_buffer(chunk[at : at + page.compressed]), codec, page.uncompressed)
     except _DAMAGED:
         return None
-    data = np.frombuffer(body, np.uint8)
-    if page.values <= 0:
+    # Most dictionaries need no walk.
+    for measure in (_equal_length, _longest_under_256, _longest_on_a_walk):
+        longest = measure(body, page.values)
+        if longest is not None:
+            return longest
+    return None
+
+
+def _equal_length(body: bytes, count: int) -> int | None:
+    """Return the length of ``count`` texts if all have one length."""
+    first = int.from_bytes(body[:_LENGTH], "little")
+    if len(body) != count * (_LENGTH + first):
         return None
-    first = int.from_bytes(data[:_LENGTH].tobytes(), "little")
-    if len(data) == page.values * (_LENGTH + first):
-        lengths = np.ndarray(page.values, "<u4", data, strides=(_LENGTH + first,))
-        if (lengths == first).all():
-            return first
+    lengths = np.ndarray(count, "<u4", body, strides=(_LENGTH + first,))
+    return first if (lengths == first).all() else None
+
+
+def _longest_under_256(body: bytes, count: int) -> int | None:
+    """Return the length of the longest of ``count`` texts under 256 bytes; ``None`` if that is not clear.
+
+    Each text is preceded by its length. The lengths of short texts end in three zero bytes, and only they do; the
+    lengths found must lead from one to the next and to the page's end.
+    """
+    if len(body) > _LARGEST:
+        return None
+    data = np.frombuffer(body, np.uint8)
     zero = data == 0
     three = zero[1:-2] & zero[2:-1]
     three &= zero[3:]
@@ -202,9 +218,23 @@ def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], co
     real = np.append(starts[1:] - starts[:-1] >= _LENGTH, True)
     starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
     ends = np.append(starts[1:], len(data))
-    if len(starts) != page.values or starts[0] or not np.array_equal(starts + _LENGTH + lengths, ends):
+    if len(starts) != count or starts[0] or not np.array_equal(starts + _LENGTH + lengths, ends):
         return None
     return int(lengths.max())
+
+
+def _longest_on_a_walk(body: bytes, count: int) -> int | None:
+    """Return the length of the longest of ``count`` texts; ``None`` if there are too many, or not so many."""
+    if count > _MOST_WALKED:
+        return None
+    at = longest = 0
+    for _ in range(count):
+        length = int.from_bytes(body[at : at + _LENGTH], "little")
+        longest = max(longest, length)
+        at += _LENGTH + length
+        if at > len(body):
+            return None
+    return longest if at == len(body) else None
 
 
 # === The beginning of compressed bytes ===

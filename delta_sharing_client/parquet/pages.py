@@ -158,11 +158,15 @@ class PageHeader(NamedTuple):
 
 class ChunkPages(NamedTuple):
     """The pages of one chunk: the largest unpacked size, the encodings of data pages, and the dictionary with the
-    position of its body."""
+    position of its body.
+
+    ``indices_first``: no page of indices into the dictionary follows one of other values.
+    """
 
     largest: int
     encodings: frozenset[int]
     dictionary: tuple[PageHeader, int] | None
+    indices_first: bool = True
 
 
 def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
@@ -225,6 +229,7 @@ def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
     largest = at = 0
     encodings: set[int] = set()
     dictionary = None
+    indices_first = True
     try:
         while values > 0:
             page, at = read_page_header(chunk, at)
@@ -232,9 +237,11 @@ def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
             if page.kind == DICTIONARY_PAGE:
                 dictionary = (page, at)
             elif page.kind in _BODIES:
+                if page.encoding in DICTIONARY_ENCODINGS:
+                    indices_first = indices_first and encodings.issubset(DICTIONARY_ENCODINGS)
                 encodings.add(page.encoding)
                 values -= page.values
             at += page.compressed
     except UNREADABLE:
         pass
-    return ChunkPages(largest, frozenset(encodings), dictionary)
+    return ChunkPages(largest, frozenset(encodings), dictionary, indices_first)

@@ -130,18 +130,20 @@ def partial_chunk(
     kept = _overlapping(pages, rows)
     if len(kept) == pages.number or not SHORTCUTS.page_stubs:
         return None
+    encoded = chunk.dictionary_pages()
+    dictionary = ByteRange(chunk.start, pages.starts[0]) if pages.starts[0] > chunk.start else None
+    if encoded is not None and not (kept and kept[0] < encoded) and not _refers(chunk, shape):
+        dictionary = None
     stubs: dict[int, bytes] = {}
     edges = (-1, *kept, pages.number)
     for before, after in itertools.pairwise(edges):
-        if after - before > 1:
-            stub = _stub(pages.rows[after] - pages.rows[before + 1], chunk, pages, shape)
+        first = before + 1
+        if first < after:
+            as_indices = dictionary is not None and (encoded is None or first < encoded or _refers(chunk, shape))
+            stub = _stub(pages.rows[after] - pages.rows[first], chunk, shape, as_indices=as_indices)
             if stub is None:
                 return None
-            stubs[before + 1] = stub
-    dictionary = ByteRange(chunk.start, pages.starts[0]) if pages.starts[0] > chunk.start else None
-    encoded = chunk.dictionary_pages()
-    if encoded is not None and not (kept and kept[0] < encoded) and not (stubs and _refers(chunk, shape)):
-        dictionary = None
+            stubs[first] = stub
     if dictionary is not None and short and not shape.is_dictionary:
         length = beginning(chunk, pages, kept)
         dictionary = dictionary if length is None else ByteRange(chunk.start, chunk.start + length)
@@ -163,13 +165,17 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
 # === Stubs ===
 
 
-def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | None:
-    """Return an uncompressed page of version 2 with ``rows`` nulls, or ``rows`` times one value."""
+def _stub(rows: int, chunk: Chunk, shape: ColumnShape, *, as_indices: bool) -> bytes | None:
+    """Return an uncompressed page of version 2 with ``rows`` nulls, or ``rows`` times one value.
+
+    ``as_indices``: in a chunk whose dictionary is read, in place of pages that refer to it.
+    """
     if rows > _MOST_ROWS or shape.max_definition_level > 0xFF:
         return None
     run = encode_varint(rows << 1) + b"\0"
     if shape.max_definition_level:
-        return _page(rows, rows, _PLAIN, levels=run)
+        # Below a struct, Arrow does not read a chunk as indices if they follow other values.
+        return _page(rows, rows, _RLE_DICTIONARY if as_indices else _PLAIN, levels=run)
     if shape.is_dictionary:
         return None
     if chunk.physical in (_INT32, _INT64):
@@ -178,7 +184,7 @@ def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | 
         return _page(rows, 0, _DELTA_LENGTH_BYTE_ARRAY, values=_zeros(rows))
     if chunk.physical == _BOOLEAN:
         return _page(rows, 0, _RLE, values=len(run).to_bytes(4, "little") + run)
-    if _refers(chunk, shape) and pages.starts[0] > chunk.start:
+    if as_indices:
         # One bit for the index 0, the dictionary's first value.
         return _page(rows, 0, _RLE_DICTIONARY, values=b"\1" + run)
     return None

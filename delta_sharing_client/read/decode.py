@@ -24,7 +24,7 @@ from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.dictionaries import longest_short_text
+from delta_sharing_client.parquet.dictionaries import longest_text
 from delta_sharing_client.parquet.pages import ChunkPages, walk_pages
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.plan.columns import Origin, ReadColumn
@@ -364,7 +364,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
         pages = _checked_pages(data, chunk, column, most)
         if pages.encodings - _ONCE:
             suspects[leaf] = pages
-            texts += chunk.values * _longest_text(data, group, leaf, chunk, pages)
+            texts += chunk.values * _longest_text(data, chunk, pages)
     widths = sum(_WIDTHS.get(column.physical_type, column.length) for column in columns.values())
     # Without lists every column has a value per row: the other chunks need not be decoded. Some writers state a total
     # of compressed bytes; then it can be less than that of the texts.
@@ -406,23 +406,22 @@ def _checked_pages(data: ParquetBytes, chunk: Chunk, column: pq.ColumnSchema, mo
 _ONCE = frozenset((0, 3, 4, 6))
 # Encodings that Arrow cannot read as dictionary indices: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
+# Of those, the one whose texts share beginnings, so that they are longer than what is stored.
+_DELTA_BYTE_ARRAY = 7
 
 
-def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages: ChunkPages) -> int:
+def _longest_text(data: ParquetBytes, chunk: Chunk, pages: ChunkPages) -> int:
     """Return an upper bound for the length of the texts in a chunk, which every row may repeat."""
-    if pages.dictionary is not None and not pages.encodings & _DELTAS:
-        longest = longest_short_text(data.chunk(chunk), pages.dictionary, chunk.codec)
-        if longest is not None:
-            return longest
-        first = next(_texts(data, group, leaf), None)
-        if first is not None:
-            return int(pc.max(pc.binary_length(first.dictionary)).as_py() or chunk.uncompressed)
-    return chunk.uncompressed
+    if pages.dictionary is None or _DELTA_BYTE_ARRAY in pages.encodings:
+        return chunk.uncompressed
+    found = longest_text(data.chunk(chunk), pages.dictionary, chunk.codec)
+    return chunk.uncompressed if found is None else found
 
 
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
     """Return the length of each row's text; at most ``few`` texts are decoded at a time."""
-    if pages.encodings & _DELTAS:
+    # Below a struct, Arrow does not read indices that follow other values, also if these only replace skipped pages.
+    if pages.encodings & _DELTAS or not pages.indices_first:
         reader = data.open().iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
         )

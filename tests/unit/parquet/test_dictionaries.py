@@ -20,7 +20,7 @@ from delta_sharing_client.parquet import dictionaries
 from delta_sharing_client.parquet import partial_chunk as partial_chunks
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
 from delta_sharing_client.parquet.chunks import Chunks
-from delta_sharing_client.parquet.dictionaries import ShortDictionary, largest_index, longest_short_text
+from delta_sharing_client.parquet.dictionaries import ShortDictionary, largest_index, longest_text
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.pages import (
     DATA_PAGE_V2,
@@ -418,7 +418,7 @@ def dictionary_of(texts: list[bytes]) -> memoryview:
 
 def longest(texts: list[bytes]) -> int | None:
     page = dictionary_of(texts)
-    return longest_short_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), len(texts)), 0), 0)
+    return longest_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), len(texts)), 0), 0)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -428,15 +428,15 @@ def test_the_longest_text_of_a_written_dictionary(codec: str, version: str) -> N
     chunk = memoryview(column.data)[column.chunk.start : column.chunk.start + column.chunk.length]
     dictionary = walk_pages(chunk, column.chunk.values).dictionary
     assert dictionary is not None
-    assert longest_short_text(chunk, dictionary, column.chunk.codec) == 9
+    assert longest_text(chunk, dictionary, column.chunk.codec) == 9
 
 
-@meets(known=21, several=19)
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
-def test_the_longest_text_is_right_or_not_known(texts: list[bytes]) -> None:
-    met("known", longest(texts) is not None)
+@meets(long=15, several=19)
+@given(st.lists(st.binary(max_size=30) | st.binary(min_size=200, max_size=600), min_size=1, max_size=20))
+def test_the_longest_text_is_right(texts: list[bytes]) -> None:
+    met("long", max(map(len, texts)) > 255)
     met("several", len(set(map(len, texts))) > 1)
-    assert longest(texts) in (max(map(len, texts)), None)
+    assert longest(texts) == max(map(len, texts))
 
 
 @meets(several=15, wide=23)
@@ -464,7 +464,7 @@ def test_texts_of_one_length_are_known_whatever_they_hold(texts: list[bytes]) ->
 def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
     data, values = given
     page = PageHeader(DICTIONARY_PAGE, len(data), len(data), values)
-    found = longest_short_text(memoryview(data), (page, 0), 0)
+    found = longest_text(memoryview(data), (page, 0), 0)
     met("unknown" if found is None else "known")
     assert found is None or 0 <= found <= len(data)
 
@@ -476,7 +476,8 @@ def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
         ([b"abc", b"", b"x"], 3),
         ([b"", b"abc", b""], 3),
         ([b"x" * 255, b"y"], 255),
-        ([b"x" * 256, b"y"], None),
+        ([b"x" * 256, b"y"], 256),
+        ([b"y", b"x" * 70_000, b""], 70_000),
         ([b"x" * 256, b"y" * 256], 256),
         ([b"x" * 300], 300),
         ([b"a"], 1),
@@ -487,8 +488,8 @@ def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
         ([b"ab", b"abc", b"a"], 3),
         # A zero inside of a text, or more of them than a length has.
         ([b"a\0b", b"c"], 3),
-        ([b"a\0\0\0b", b"c"], None),
-        ([b"\0\0\0\0", b"cc"], None),
+        ([b"a\0\0\0b", b"c"], 5),
+        ([b"\0\0\0\0", b"cc"], 4),
     ],
 )
 def test_the_longest_text_of(texts: list[bytes], found: int | None) -> None:
@@ -498,45 +499,50 @@ def test_the_longest_text_of(texts: list[bytes], found: int | None) -> None:
 @pytest.mark.parametrize(("values", "found"), [(-1, None), (0, None), (1, None), (2, 2), (3, None), (4, None)])
 def test_a_dictionary_has_as_many_texts_as_its_page_says(values: int, found: int | None) -> None:
     page = dictionary_of([b"ab", b"c"])
-    assert longest_short_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == found
+    assert longest_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == found
 
 
 @pytest.mark.parametrize("data", [b"\1\0\0\0", b"\1\0\0\0a\1\0\0\0", b"\2\0\0\0a\1\0\0\0b", b"\0", b"\5\0\0\0abc"])
 def test_lengths_that_do_not_lead_to_the_end_are_not_known(data: bytes) -> None:
     for count in (1, 2):
         page = PageHeader(DICTIONARY_PAGE, len(data), len(data), count)
-        assert longest_short_text(memoryview(data), (page, 0), 0) is None
+        assert longest_text(memoryview(data), (page, 0), 0) is None
 
 
 def test_a_dictionary_may_lie_anywhere_in_its_chunk() -> None:
     page = bytes(dictionary_of([b"abc", b"d"]))
     chunk = memoryview(b"header" + page + b"\7\0\0\0")
-    assert longest_short_text(chunk, (PageHeader(DICTIONARY_PAGE, len(page), len(page), 2), 6), 0) == 3
+    assert longest_text(chunk, (PageHeader(DICTIONARY_PAGE, len(page), len(page), 2), 6), 0) == 3
 
 
-@pytest.mark.parametrize(("compressed", "uncompressed", "found"), [(0, 0, 2), (1, 0, None), (0, 1, None)])
-def test_large_dictionaries_are_not_looked_at(compressed: int, uncompressed: int, found: int | None) -> None:
-    most = 4 * 1024 * 1024
-    page = dictionary_of([b"ab", b"c"])
-    padded = memoryview(bytes(page).ljust(most + 2, b"!"))
-    said = PageHeader(DICTIONARY_PAGE, most + compressed, most + uncompressed, 2)
-    # The rest of the page is part of the second text, whose length is thus not the one in front of it.
-    assert longest_short_text(padded, (said, 0), 0) is None
-    one = memoryview(struct.pack("<I", most - 4) + b"x" * most)
-    said = said._replace(values=1)
-    assert longest_short_text(one, (said, 0), 0) == (most - 4 if found else None)
+def test_a_large_dictionary_of_few_texts_is_walked_through() -> None:
+    texts = [b"x" * 700_000 + bytes([place]) * place for place in range(8)]
+    assert sum(map(len, texts)) > 5_000_000
+    assert longest(texts) == 700_007
+
+
+def test_a_large_dictionary_of_many_texts_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [b"x" * 300, *[b"y"] * 9]
+    monkeypatch.setattr(dictionaries, "_MOST_WALKED", 10)
+    assert longest(texts) == 300
+    monkeypatch.setattr(dictionaries, "_MOST_WALKED", 9)
+    assert longest(texts) is None
+    # Texts of less than 256 bytes need no walk, in a dictionary that is not large itself.
+    assert longest([*texts[1:], b"zz"]) == 2
+    monkeypatch.setattr(dictionaries, "_LARGEST", 9 * 5)
+    assert longest([*texts[1:], b"zz"]) is None
 
 
 def test_what_is_not_compressed_as_it_says_is_not_known() -> None:
     page = PageHeader(DICTIONARY_PAGE, 10, 100, 3)
     for codec in range(10):
-        assert longest_short_text(memoryview(b"\xff" * 10), (page, 0), codec) is None
+        assert longest_text(memoryview(b"\xff" * 10), (page, 0), codec) is None
 
 
 def test_the_first_text_begins_where_the_page_does() -> None:
     page = b"\1" + (1).to_bytes(4, "little") + b"a"
-    assert longest_short_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 6, 6, 1), 0), 0) is None
-    assert longest_short_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 5, 5, 1), 1), 0) == 1
+    assert longest_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 6, 6, 1), 0), 0) is None
+    assert longest_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 5, 5, 1), 1), 0) == 1
 
 
 def test_pages_behind_the_dictionary_s_do_not_need_its_first_values() -> None:

@@ -61,6 +61,21 @@ def test_a_dictionary_that_was_given_up_leaves_both_encodings() -> None:
     assert walk_pages(data, chunk.values).encodings == {PLAIN, RLE_DICTIONARY}
 
 
+def test_indices_come_first_or_after_other_values() -> None:
+    plain, indices, dictionary = header(0, 10, 0), header(0, 10, 0, {2: 8}), header(2, 10, 0)
+
+    def walked(*pages: bytes) -> bool:
+        return walk_pages(memoryview(b"".join(pages)), 7 * len(pages)).indices_first
+
+    assert walked(dictionary, indices, indices, plain, plain)
+    assert walked(dictionary, indices, header(3, 10, 0))
+    assert walked(plain, plain)
+    assert walked()
+    assert not walked(dictionary, plain, indices)
+    assert not walked(dictionary, indices, plain, indices)
+    assert not walked(dictionary, header(3, 10, 0, {4: 0}), header(3, 10, 0))
+
+
 def test_damage_ends_the_walk() -> None:
     data, chunk = written(["a", "b"] * 500, data_page_size=64)
     for stop in range(len(data)):

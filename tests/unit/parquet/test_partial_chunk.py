@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ import pytest
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import Footer, parse_footer
-from delta_sharing_client.parquet.pages import PageMismatch, Pages, pages
+from delta_sharing_client.parquet.pages import PageMismatch, Pages, pages, read_page_header
 from delta_sharing_client.parquet.partial_chunk import (
     ColumnShape,
     PartialChunk,
@@ -252,6 +253,26 @@ def test_what_has_no_stub_is_read_whole(rows: int, depth: int, physical: int, is
     found = pages_of((0, rows, rows + 5), (1000, 40))
     part = partial_chunk(chunk_of(found, physical), found, [(rows, rows + 1)], ColumnShape(depth, is_dictionary))
     assert (part is not None) is fits
+
+
+def test_nulls_for_skipped_pages_of_indices_are_indices() -> None:
+    """Below a struct, Arrow does not read a chunk as indices if they follow other values."""
+    texts = [f"{row % 9}" if row < 500 else f"{row:09}" for row in range(ROWS)]
+    file = File(pa.array(texts), optional=True, dictionary_pagesize_limit=200, use_dictionary=True)
+    encoded = file.chunk.dictionary_pages()
+    assert encoded == 11
+
+    def encodings(*rows: tuple[int, int]) -> dict[int, int]:
+        part = file.part(*rows)
+        assert part is not None
+        return {page: read_page_header(stub, 0)[0].encoding for page, stub in part.stubs.items()}
+
+    assert encodings((60, 61)) == {0: 8, 2: 8}
+    assert encodings((60, 61), (560, 561), (950, 951)) == {0: 8, 2: 8, 12: 0}
+    # Without pages that refer to it, the dictionary is not read.
+    assert encodings((560, 561)) == {0: 0, 12: 0}
+    with mock.patch.object(Chunk, "dictionary_pages", return_value=None):
+        assert encodings((60, 61), (950, 951)) == {0: 8, 2: 8}
 
 
 def test_a_part_is_never_longer_than_the_chunk() -> None:

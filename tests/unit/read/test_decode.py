@@ -202,10 +202,12 @@ def test_the_longest_text_may_be_outside_of_the_dictionary() -> None:
     file = File(pa.table({"t": ["x" * 1000] * ROWS}))
     chunk = file.layout.chunks.get(0, 0)
     pages = decode.walk_pages(file.data.chunk(chunk), chunk.values)
-    assert decode._longest_text(file.data, 0, 0, chunk, pages) == 1000
-    for encoding in (6, 7):
+    assert decode._longest_text(file.data, chunk, pages) == 1000
+    # What each row stores is no longer than the chunk; only DELTA_BYTE_ARRAY repeats parts of it.
+    for encoding, longest in ((0, 1000), (6, 1000), (7, chunk.uncompressed)):
         others = pages._replace(encodings=pages.encodings | {encoding})
-        assert decode._longest_text(file.data, 0, 0, chunk, others) == chunk.uncompressed
+        assert decode._longest_text(file.data, chunk, others) == longest
+    assert decode._longest_text(file.data, chunk, pages._replace(dictionary=None)) == chunk.uncompressed
 
 
 def test_a_text_that_no_batch_has_room_for_is_alone() -> None:
