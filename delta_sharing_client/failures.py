@@ -17,7 +17,7 @@ import requests.exceptions
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
-from delta_sharing_client.network import is_loopback
+from delta_sharing_client.network import OutOfReach, Reach, is_loopback
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 # The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError; a
@@ -55,7 +55,8 @@ def translated(
     causes = _causes(error)
     host = _host(causes, url)
     reason, may_pass = _verdict(causes, host, receiving)
-    kind = ProtocolError if _find(causes, zlib.error, urllib3.exceptions.DecodeError) else TransportError
+    of_protocol = (zlib.error, urllib3.exceptions.DecodeError, OutOfReach)
+    kind = ProtocolError if _find(causes, *of_protocol) else TransportError
     problem = kind(f"{doing} failed: {reason}.", table=table)
     if not may_pass:
         return problem
@@ -67,7 +68,7 @@ def translated(
 
 def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:
     """Return the reason, as part of a sentence, and whether a retry may succeed."""
-    for judge in (_names, _tls, _proxy, _addresses, _connections):
+    for judge in (_reached, _names, _tls, _proxy, _addresses, _connections):
         verdict = None if receiving and judge is _addresses else judge(causes, host)
         if verdict is not None:
             return verdict
@@ -84,6 +85,15 @@ def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[s
     return f"the connection broke ({_kind(causes[-1])})", isinstance(
         error, (OSError, urllib3.exceptions.HTTPError, aiohttp.ClientConnectionError)
     )
+
+
+def _reached(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
+    found = _find(causes, OutOfReach)
+    if not isinstance(found, OutOfReach):
+        return None
+    if found.reach is Reach.LOCAL:
+        return f"{host} is not this machine, so that http would send the request to it in clear text", False
+    return f"{host} leads to this machine, which only a server on this machine may name", False
 
 
 def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import enum
 import functools
 import ipaddress
 import os
 import re
+import socket
 import ssl
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -37,19 +39,62 @@ _ORIGIN = re.compile(
 )
 
 
-def unfetchable(url: str, *, allow_http: bool) -> str | None:
+class Reach(enum.Enum):
+    """The addresses that a connection may have, by where its host's name leads."""
+
+    ANY = "any"
+    REMOTE = "remote"
+    """Not this machine: a server elsewhere must not make its recipients send requests to services of their own."""
+    LOCAL = "local"
+    """Only this machine: what is sent in clear text must not leave it."""
+
+    def allows(self, address: str) -> bool:
+        """Whether a connection to the IP ``address`` is allowed."""
+        return self is Reach.ANY or is_here(address) is (self is Reach.LOCAL)
+
+
+class OutOfReach(OSError):
+    """A host's name leads to an address that is not allowed. Nothing was sent there."""
+
+    def __init__(self, reach: Reach) -> None:
+        super().__init__("The address is not allowed.")
+        self.reach = reach
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a server may make its recipients request, beyond ``https:`` from other machines.
+
+    ``http``: unencrypted requests, because the profile's own endpoint is ``http:``. ``loopback``: requests to this
+    machine, because the endpoint is on it; with both, any request.
+    """
+
+    http: bool = False
+    loopback: bool = False
+
+    def reach(self, url: str) -> Reach:
+        """Return the addresses that a request to ``url`` may connect to."""
+        if not self.loopback:
+            return Reach.REMOTE
+        return Reach.ANY if self.http or url[:6].lower() == "https:" else Reach.LOCAL
+
+
+ONLY_HTTPS = Allowed()
+
+
+def unfetchable(url: str, allowed: Allowed) -> str | None:
     """Return why ``url`` is not allowed, as part of a sentence; ``None`` if it is.
 
-    It must be ``https:``, or ``http:`` to this machine or with ``allow_http``: a server must not make its recipients
-    read local files, or send requests in clear text. All libraries that parse URLs here (urllib.parse, urllib3 for
-    requests, yarl for aiohttp) must find the same host and port, so that the checked host is the connected host. The
-    reason contains only scheme and host.
+    A server must not make its recipients read local files, send requests in clear text, or use services of their own
+    machine. All libraries that parse URLs here (urllib.parse, urllib3 for requests, yarl for aiohttp) must find the
+    same host and port, so that the checked host is the connected host. Where its name leads is checked when a
+    connection is made (``Allowed.reach``). The reason contains only scheme and host.
     """
     if not _is_sendable(url):
         return "a space, a backslash or a control character in it"
     found = _ORIGIN.match(url)
     if found is not None:
-        return _judged(found[0].lower(), allow_http)
+        return _judged(found[0].lower(), allowed)
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
@@ -66,7 +111,7 @@ def _is_sendable(url: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _judged(origin: str, allow_http: bool) -> str | None:
+def _judged(origin: str, allowed: Allowed) -> str | None:
     import urllib3.util
     import yarl
 
@@ -79,7 +124,10 @@ def _judged(origin: str, allow_http: bool) -> str | None:
         hosts, ports = set(), set()
     if len(hosts) != 1 or len(ports) != 1 or not parts.hostname:
         return "no unambiguous host and port"
-    if parts.scheme == "https" or allow_http or is_loopback(parts.hostname):
+    is_local = is_loopback(parts.hostname)
+    if is_local and not allowed.loopback:
+        return f"host {parts.hostname!r}, which is this machine; only a profile with an endpoint on it allows that"
+    if parts.scheme == "https" or allowed.http or is_local:
         return None
     return f"http to host {parts.hostname!r}, which only a profile with an http endpoint allows"
 
@@ -96,14 +144,37 @@ def redirected(url: str, location: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine: ``localhost``, a name below it, or a loopback address."""
-    name = host.lower()
-    if f".{name.removesuffix('.')}".endswith(".localhost"):
-        return True
+    """Whether ``host`` is this machine by its text: ``localhost``, a name below it, or an address in any notation.
+
+    Other names, and in fact those below ``localhost`` too, may lead anywhere.
+    """
+    name = host.lower().removesuffix(".")
+    return f".{name}".endswith(".localhost") or is_here(name)
+
+
+def leads_here(host: str) -> bool:
+    """Whether all addresses of ``host`` are this machine's. Asks the resolver, if the text is no address."""
     try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
         return False
+    return all(is_here(str(address[0])) for *_, address in found)
+
+
+def is_here(address: str) -> bool:
+    """Whether the IP ``address`` is this machine: loopback, also as IPv6, or the unspecified address, which connects
+    to loopback."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        try:
+            # The other notations that resolvers accept: 127.1, 0x7f000001, 2130706433, 0177.0.0.1.
+            found = ipaddress.IPv4Address(socket.inet_aton(address))
+        except (OSError, ValueError):
+            return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    found = mapped or found
+    return found.is_loopback or found.is_unspecified
 
 
 # === Proxies and certificates ===
@@ -161,6 +232,7 @@ class Network:
         import urllib3.util.ssl_
 
         found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+        found.set_alpn_protocols(["http/1.1"])
         if os.path.isdir(self.trusted):
             found.load_verify_locations(capath=self.trusted)
         else:

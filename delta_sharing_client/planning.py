@@ -465,7 +465,7 @@ def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource 
         protocol=head.protocol,
         metadata=head.metadata,
         urls=urls,
-        allow_http=rest.allows_http_data,
+        allowed=rest.allowed_data,
         query_id=rest.query_id,
     )
 

@@ -26,7 +26,10 @@ from delta_sharing_client.fetch.source import Body, DataRequest, Refused, Span, 
 from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
+    Allowed,
     Network,
+    OutOfReach,
+    Reach,
     Throughput,
     content_codings,
     proxy_headers,
@@ -133,7 +136,7 @@ class Http:
     """Sends range requests with the limits of ``options``; has no connection itself, so it pickles."""
 
     options: ReadOptions
-    allow_http: bool
+    allowed: Allowed
     table: str
     network: Network = dataclasses.field(init=False)
     # Finding the proxy reads the whole environment, so it is done once per host.
@@ -151,7 +154,13 @@ class Http:
         """
         for _ in range(MAX_REDIRECTS + 1):
             url, deadline = request.url, request.deadline
-            check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=request.file_id)
+            check_data_url(
+                url,
+                allow_http=self.allowed.http,
+                allow_loopback=self.allowed.loopback,
+                table=self.table,
+                file_id=request.file_id,
+            )
             deadline.check(_DOING, self.table)
             # It alone refers to the timeout, and that to the task: an error's frames must not.
             timer = _RequestTimer(asyncio.timeout(None), deadline)
@@ -198,7 +207,9 @@ class Http:
     async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
         """Return the response to one request, with its headers."""
         arguments, login = self._proxy(url)
-        return await _session().get(
+        # A proxy is the user's choice, and it looks up the host itself.
+        reach = Reach.ANY if arguments else self.allowed.reach(url)
+        return await _session(reach).get(
             yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
             headers=headers | login,
             allow_redirects=False,
@@ -217,13 +228,17 @@ class Http:
         return found
 
 
-def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:
-    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` to this machine or with ``allow_http``.
-
-    A server must not make its recipients read local files or send requests in clear text. ``allow_http`` is for
-    profiles whose own endpoint is ``http:``.
-    """
-    problem = unfetchable(url, allow_http=allow_http)
+def check_data_url(
+    url: str,
+    *,
+    allow_http: bool,
+    allow_loopback: bool = False,
+    table: str | None = None,
+    file_id: str | None = None,
+) -> None:
+    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` with ``allow_http``, and does not name this
+    machine, or does with ``allow_loopback`` (``network.Allowed``)."""
+    problem = unfetchable(url, Allowed(allow_http, allow_loopback))
     if problem is not None:
         raise ProtocolError(f"Expected an https URL of a data file, found {problem}.", table=table, file_id=file_id)
 
@@ -308,7 +323,9 @@ def _user_agent() -> str:
 
 # === Sessions with connections: one per loop ===
 
-_sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
+# A connection serves requests with the same reach only.
+_Sessions = dict[Reach, aiohttp.ClientSession]
+_sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Sessions] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 # For the request being sent: its ``_RequestTimer``, and the seconds for its headers.
 _current: contextvars.ContextVar[tuple[_RequestTimer, float]] = contextvars.ContextVar("current")
@@ -327,14 +344,15 @@ class _Response(aiohttp.ClientResponse):
         return await super().start(connection)
 
 
-def _session() -> aiohttp.ClientSession:
-    """Return the session of the running loop. It separates connections by proxy and by TLS settings."""
-    running = asyncio.get_running_loop()
-    found = _sessions.get(running)
+def _session(reach: Reach) -> aiohttp.ClientSession:
+    """Return the session of the running loop for ``reach``. It separates connections by proxy and by TLS settings."""
+    sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
+    found = sessions.get(reach)
     if found is None:
-        found = _sessions[running] = aiohttp.ClientSession(
+        factory = functools.partial(_socket, reach)
+        found = sessions[reach] = aiohttp.ClientSession(
             # ``source.RequestLimiter`` limits the number of requests.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=_socket),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=factory),
             response_class=_Response,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -348,13 +366,14 @@ def _session() -> aiohttp.ClientSession:
 
 async def close_all() -> None:
     """Close the connections of the running loop, at its end."""
-    session = _sessions.pop(asyncio.get_running_loop(), None)
-    if session is not None:
+    for session in _sessions.pop(asyncio.get_running_loop(), {}).values():
         await session.close()
 
 
-def _socket(address: Any) -> socket.socket:
-    family, kind, protocol, _, _ = address
+def _socket(reach: Reach, address: Any) -> socket.socket:
+    family, kind, protocol, _, place = address
+    if not reach.allows(place[0]):
+        raise OutOfReach(reach)
     found = socket.socket(family, kind, protocol)
     _sockets.add(found)
     return found

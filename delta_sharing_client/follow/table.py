@@ -200,7 +200,7 @@ class FollowedTable:
             protocol=window.protocol,
             metadata=stream,
             urls=window.urls,
-            allow_http=self._rest.allows_http_data,
+            allowed=self._rest.allowed_data,
             query_id=self._rest.query_id,
         )
         if self.request.read_change_feed:

@@ -23,6 +23,7 @@ from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.lazy import lazy
+from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
 from delta_sharing_client.predicates.binding import bind
@@ -141,8 +142,8 @@ class TableState:
         The version described; ``None`` if it is not known yet.
     urls:
         The source of new URLs when those of the response expire.
-    allow_http:
-        Whether the profile's endpoint is ``http:``, so that data may be (``fetch.http``).
+    allowed:
+        Which URLs its files may have, by the profile's endpoint.
     query_id:
         The id of the read's requests, for errors.
     """
@@ -152,7 +153,7 @@ class TableState:
     protocol: Protocol
     metadata: Metadata
     urls: UrlSource | None = None
-    allow_http: bool = False
+    allowed: Allowed = ONLY_HTTPS
     query_id: str | None = None
 
     @lazy

@@ -229,7 +229,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         is_change_feed=isinstance(request, ChangesRequest),
         left_out=left_out,
         urls=table.urls,
-        allow_http=table.allow_http,
+        allowed=table.allowed,
         query_id=table.query_id,
     )
     for note in context.notes:

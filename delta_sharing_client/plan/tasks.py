@@ -20,6 +20,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
 from delta_sharing_client.lazy import lazy
+from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
@@ -182,8 +183,8 @@ class ScanContext:
         The source of new URLs; the location of files that are not behind URLs.
     left_out:
         Metadata for ``output_schema`` if all columns are read and some cannot be (``columns.left_out_metadata``).
-    allow_http:
-        The profile's own endpoint is ``http:``, so its data URLs may be as well (``fetch.http``).
+    allowed:
+        Which URLs the files may have, by the profile's endpoint.
     query_id:
         The id of the read's requests, for errors.
     advise:
@@ -205,7 +206,7 @@ class ScanContext:
     left_out: Mapping[str, str] | None = None
     urls: UrlSource | None = None
     files: FileStore | None = None
-    allow_http: bool = False
+    allowed: Allowed = ONLY_HTTPS
     query_id: str | None = None
     advise: Callable[[DeltaSharingError], object] | None = None
 
@@ -231,7 +232,7 @@ class ScanContext:
         # Imported here, because aiohttp takes a while to import.
         from delta_sharing_client.fetch.http import Http
 
-        return Reader(self.files or Http(self.options, self.allow_http, self.table), self.urls, report)
+        return Reader(self.files or Http(self.options, self.allowed, self.table), self.urls, report)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Union
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 import msgspec
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
+from delta_sharing_client.network import Reach, leads_here
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import Refusal, html_page
 from delta_sharing_client.protocol.messages import error_of
@@ -35,6 +36,7 @@ from delta_sharing_client.protocol.profile import (
     Credentials,
     PrivateKeyJwt,
     Profile,
+    beside,
     check_sendable,
 )
 from delta_sharing_client.protocol.watch import RequestLimits
@@ -72,7 +74,7 @@ def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
         return BasicAuth(credentials)
     if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
         return BearerAuth(credentials, credentials.token)
-    return TokenAuth(credentials, options)
+    return TokenAuth(profile, options)
 
 
 class SharingAuth(abc.ABC):
@@ -230,8 +232,9 @@ if hasattr(os, "register_at_fork"):
 class TokenAuth(SharingAuth):
     """A token from an endpoint, fetched once per process and renewed shortly before it expires."""
 
-    def __init__(self, credentials: Credentials, options: ReadOptions) -> None:
-        self._credentials = credentials
+    def __init__(self, profile: Profile, options: ReadOptions) -> None:
+        self._credentials = profile.credentials
+        self._endpoint = profile.endpoint
         self._options = options
 
     def header(self) -> str:
@@ -288,7 +291,8 @@ class TokenAuth(SharingAuth):
 
         asked_at = time.time()
         url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
-        limits = RequestLimits(self._options, deadline, "Fetching an OAuth token", None)
+        reach = _reach(url, self._endpoint)
+        limits = RequestLimits(self._options, deadline, "Fetching an OAuth token", None, reach=reach)
         headers = {"Accept": "application/json", **header}
         response, body = exchange("POST", url, limits, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
         answer = _decode_token(body)
@@ -307,6 +311,16 @@ class TokenAuth(SharingAuth):
         except ProfileError as unusable:
             raise AuthError(unusable.message, status=status) from None
         return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
+
+
+def _reach(url: str, endpoint: str) -> Reach:
+    """Return the addresses that the token request to ``url`` may connect to."""
+    allowed = beside(endpoint)
+    if not allowed.loopback:
+        # Over TLS, a service of this machine cannot pass for the host. The server's own name may lead here, too.
+        is_safe = url.startswith("https:") or leads_here(urlsplit(endpoint).hostname or "")
+        return Reach.ANY if is_safe else Reach.REMOTE
+    return allowed.reach(url)
 
 
 class _TokenAnswer(msgspec.Struct):

@@ -21,7 +21,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import DeltaSharingError, ProfileError, UsageError
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.local_paths import expanded
-from delta_sharing_client.network import unfetchable
+from delta_sharing_client.network import Allowed, is_loopback, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret, safe_url, shown
 
@@ -466,13 +466,25 @@ def _iceberg_endpoint(read: _Fields) -> str | None:
 
 
 def _encrypted(url: str, name: str, read: _Fields, endpoint: str) -> str:
-    """Return ``url``; ``ProfileError`` if it is http and the server's ``endpoint`` is not."""
-    if unfetchable(url, allow_http=urlsplit(endpoint).scheme == "http") is not None:
+    """Return ``url``; ``ProfileError`` if it is http, or on this machine, and the server's ``endpoint`` is not."""
+    allowed = beside(endpoint)
+    if unfetchable(url, allowed) is None:
+        return url
+    if not allowed.loopback and is_loopback(urlsplit(url).hostname or ""):
         raise ProfileError(
-            f"'{name}' of the profile {read.where} is http, which would send the client's credentials in clear "
-            "text; expected https."
+            f"'{name}' of the profile {read.where} is on this machine and its 'endpoint' is not; expected both here or "
+            "none. A token that this machine provides can be named with 'bearerTokenFile'."
         )
-    return url
+    raise ProfileError(
+        f"'{name}' of the profile {read.where} is http, which would send the client's credentials in clear text; "
+        "expected https."
+    )
+
+
+def beside(endpoint: str) -> Allowed:
+    """Return which other addresses a profile with ``endpoint`` may name."""
+    served = urlsplit(endpoint)
+    return Allowed(http=served.scheme == "http", loopback=is_loopback(served.hostname or ""))
 
 
 def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
@@ -491,7 +503,7 @@ def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
         raise ProfileError(f"{expected} without user name and password in it; credentials are fields of their own.")
     if parts.fragment or (parts.query and not query):
         raise ProfileError(f"{expected} without query string and fragment; found one with it.")
-    problem = unfetchable(url, allow_http=True)
+    problem = unfetchable(url, Allowed(http=True, loopback=True))
     if problem is not None:
         raise ProfileError(f"{expected}; found {problem}.")
     return url[:-1] if url.endswith("/") else url

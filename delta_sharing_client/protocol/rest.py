@@ -20,6 +20,7 @@ from delta_sharing_client.errors import (
     UsageError,
     about_table,
 )
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.protocol.body import html_page
 from delta_sharing_client.protocol.kinds import KINDS, MODEL, MODEL_VERSION, TABLE, AssetKind, AssetRef, ItemT
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
@@ -62,9 +63,9 @@ class RestClient(Transport):
         return f"RestClient({self.profile.endpoint!r})"
 
     @property
-    def allows_http_data(self) -> bool:
-        """Whether files may be downloaded over ``http:`` from any host, because the endpoint itself is ``http:``."""
-        return urlsplit(self.profile.endpoint).scheme == "http"
+    def allowed_data(self) -> Allowed:
+        """Which URLs this server may give for data files; final when it has responded."""
+        return Allowed(http=urlsplit(self.profile.endpoint).scheme == "http", loopback=self.is_here)
 
     @contextlib.contextmanager
     def about(self, table: TableName) -> Iterator[None]:

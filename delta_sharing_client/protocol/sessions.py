@@ -12,19 +12,27 @@ import io
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 import requests.adapters
 import urllib3
 import urllib3.connection
+import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
+    Allowed,
     Network,
+    OutOfReach,
+    Reach,
+    is_here,
+    is_loopback,
     proxy_headers,
     redirected,
     unfetchable,
@@ -224,13 +232,40 @@ class _Answer(http.client.HTTPResponse):
 class _Connection(urllib3.connection.HTTPConnection):
     response_class = _Answer
 
+    def __init__(self, host: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(host, *args, **kwargs)
+        # With the dot at its end, if any: then it is looked up as it is.
+        self._name = host
+        self._is_here: bool | None = None
+
     def connect(self) -> None:
-        super().connect()
+        if self.proxy is None:
+            plain = self._connected()
+            self._is_here = is_here(plain.getpeername()[0])
+            self.sock = self._secured(plain)
+        else:
+            super().connect()
         under_way.use(self.sock)
+
+    def _connected(self) -> socket.socket:
+        try:
+            return connected(self._name, self.port, self.timeout, under_way.reach, self.socket_options or ())
+        except socket.gaierror as error:
+            raise urllib3.exceptions.NameResolutionError(self.host, self, error) from error
+        except UnicodeError:
+            raise urllib3.exceptions.LocationParseError(self.host) from None
+        except TimeoutError as error:
+            raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
+        except OSError as error:
+            raise urllib3.exceptions.NewConnectionError(self, "no connection") from error
+
+    def _secured(self, sock: socket.socket) -> socket.socket:
+        return sock
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         under_way.use(self.sock)
         super().request(*args, **kwargs)
+        under_way.sent(self._is_here)
 
     @property
     def is_connected(self) -> bool:
@@ -241,6 +276,16 @@ class _Connection(urllib3.connection.HTTPConnection):
 
 class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
     """Like ``_Connection``, with TLS."""
+
+    def _secured(self, sock: socket.socket) -> socket.socket:
+        assert self.ssl_context is not None, "it is in the key of the pool"
+        try:
+            found = self.ssl_context.wrap_socket(sock, server_hostname=self.host)
+        except BaseException:
+            sock.close()
+            raise
+        self.is_verified = True
+        return found
 
 
 class _Pool(urllib3.HTTPConnectionPool):
@@ -254,6 +299,67 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 _POOLS = {"http": _Pool, "https": _TlsPool}
 
 
+# === Connections ===
+
+# Seconds after which the next address of a host is tried, too (RFC 8305, section 8).
+_STAGGER = 0.25
+
+
+def connected(
+    host: str, port: int, seconds: float | None, reach: Reach, options: Sequence[tuple[Any, ...]] = ()
+) -> socket.socket:
+    """Return a socket that is connected to an address of ``host`` that ``reach`` allows.
+
+    Addresses are tried side by side, because those that do not respond would take ``seconds`` each. ``options`` are for
+    ``setsockopt``. Raises ``OutOfReach`` if no address is allowed, and other ``OSError``.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    allowed = [each for each in found if reach.allows(str(each[4][0]))]
+    if not allowed:
+        raise OutOfReach(reach)
+    sock = _one_connected(allowed[0], seconds) if len(allowed) == 1 else _first_connected(allowed, seconds)
+    sock.settimeout(seconds)
+    for option in options:
+        sock.setsockopt(*option)
+    return sock
+
+
+def _one_connected(found: Any, seconds: float | None) -> socket.socket:
+    family, kind, protocol, _, address = found
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _first_connected(addresses: list[Any], seconds: float | None) -> socket.socket:
+    # Imported here, as asyncio takes a while to import, and most hosts have one address.
+    import asyncio
+
+    import aiohappyeyeballs
+
+    async def first() -> socket.socket:
+        async with asyncio.timeout(seconds):
+            return await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_STAGGER)
+
+    def run() -> socket.socket:
+        # With a factory it leaves alone the event loop that the user may have set for this thread.
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(first())
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    # A loop runs in this thread, such as a notebook's.
+    with ThreadPoolExecutor(1, "delta-sharing-connect") as threads:
+        return threads.submit(run).result()
+
+
 # === A file, from anywhere ===
 
 
@@ -265,13 +371,18 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
     redirects to, is not allowed (``network.unfetchable``), or if no complete response arrives.
     """
     deadline = Deadline(options.total_timeout)
+    allowed = Allowed(loopback=is_loopback(urlsplit(url).hostname or ""))
 
     def attempt() -> tuple[int, bytes]:
         target = url
         for _ in range(MAX_REDIRECTS + 1):
-            if (problem := unfetchable(target, allow_http=False)) is not None:
+            if (problem := unfetchable(target, allowed)) is not None:
                 raise ProtocolError(f"{doing} failed: its URL has {problem}.")
-            response, body = exchange("GET", target, RequestLimits(options, deadline, doing, None), limit=limit)
+            # The user chose the first URL, and may choose a name of this machine.
+            reach = Reach.ANY if target == url else allowed.reach(target)
+            response, body = exchange(
+                "GET", target, RequestLimits(options, deadline, doing, None, reach=reach), limit=limit
+            )
             location = response.headers.get("Location")
             if response.status_code in REDIRECTS and location is not None:
                 target = redirected(target, location)

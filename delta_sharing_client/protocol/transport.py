@@ -24,7 +24,7 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
-from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, redirected, unfetchable
+from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Allowed, Reach, is_loopback, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
@@ -108,6 +108,11 @@ class Transport:
     def profile(self) -> Profile:
         """The profile, as last read."""
         return self._server.profile
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the server is on this machine. Its name may lead elsewhere until it has responded from here."""
+        return self._server.is_here
 
     def tries(self) -> Tries:
         """Return the attempts of one request, within the deadline of the operation."""
@@ -217,14 +222,14 @@ class Transport:
         """Send ``request``, and follow redirects; a redirect's body is not read."""
         url = "/".join((self._sign_in().endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
-        response = self._send(request, url, trusted=True)
+        response = self._send(request, url)
         for _ in range(MAX_REDIRECTS):
             location = response.headers.get("Location")
             if response.status_code not in REDIRECTS or location is None:
                 return response
             response.close()
             url, trusted = self._target(response, location, request)
-            response = self._send(request, url, trusted=trusted)
+            response = self._send(request, url, trusted=trusted, reach=self._redirects.reach(url))
         response.close()
         raise RequestError(
             f"{request.doing} failed: the server redirects more than {MAX_REDIRECTS} times; ask the data provider.",
@@ -232,15 +237,27 @@ class Transport:
             table=request.table,
         )
 
-    def _send(self, request: Request, url: str, *, trusted: bool) -> requests.Response:
-        """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``."""
+    @property
+    def _redirects(self) -> Allowed:
+        """Where the server may redirect; ``_target`` compares the schemes."""
+        return Allowed(http=True, loopback=self.is_here)
+
+    def _send(
+        self, request: Request, url: str, *, trusted: bool = True, reach: Reach | None = None
+    ) -> requests.Response:
+        """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``.
+
+        ``reach`` has the addresses that a redirect may lead to; ``None`` for the endpoint itself.
+        """
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
         headers = {**(self._headers if trusted else {}), **request.headers, "Accept-Encoding": ACCEPTED_ENCODINGS}
         headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
-        limits = RequestLimits(self.options, self.deadline, request.doing, request.table, self._interrupt)
+        limits = RequestLimits(
+            self.options, self.deadline, request.doing, request.table, self._interrupt, reach=reach or Reach.ANY
+        )
         auth = self._auth if trusted else None
         doing = printable(request.doing)
         try:
@@ -249,6 +266,8 @@ class Transport:
         except (DeltaSharingError, Transient) as failure:
             _log.debug("%s: %s (query id %s)", doing, failure, query_id)
             raise
+        if reach is None and limits.is_here is not None:
+            self._server.places.add(limits.is_here)
         _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status_code, query_id)
         return response
 
@@ -273,7 +292,7 @@ class Transport:
             )
         here = response.url
         url = redirected(here, location)
-        problem = unfetchable(url, allow_http=True)
+        problem = unfetchable(url, self._redirects)
         if problem is not None:
             raise ProtocolError(
                 f"{request.doing} failed: the server redirects ({response.status_code}) to an address that cannot be "
@@ -295,6 +314,8 @@ class _Server:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
+        # Whether it responded from this machine, from another one, or (its name has many addresses) both.
+        self.places: set[bool] = set()
         # By process. There is no lock, because a forked child would wait for one that another thread held.
         self._sessions: dict[int, Session] = {}
 
@@ -311,6 +332,14 @@ class _Server:
             _log.info("The profile of %s changed and was read again.", safe_url(fresh.endpoint))
         self.profile = fresh
         return fresh
+
+    @property
+    def is_here(self) -> bool:
+        if self.places:
+            return self.places == {True}
+        # Through a proxy: only what can be nowhere else.
+        host = urlsplit(self.profile.endpoint).hostname or ""
+        return is_loopback(host) and not host.endswith(".localhost")
 
     def session(self) -> Session:
         # Here, as requests takes a while to import.

@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.network import Throughput
+from delta_sharing_client.network import Reach, Throughput
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Deadline, Transient
 
@@ -26,7 +26,9 @@ class RequestLimits:
 
     ``options``: the headers must be complete ``read_timeout`` after their first byte; for ``min_bytes_per_second`` see
     ``Throughput``. ``deadline`` is that of the operation, and ``interrupt`` cancels it. ``doing`` and ``table`` are for
-    messages.
+    messages. ``reach`` has the addresses that the request may connect to.
+
+    ``is_here`` says whether it was sent to this machine; ``None`` before that, and through a proxy.
     """
 
     def __init__(
@@ -36,11 +38,15 @@ class RequestLimits:
         doing: str,
         table: str | None,
         interrupt: Interrupt | None = None,
+        *,
+        reach: Reach = Reach.ANY,
     ) -> None:
         self.options = options
         self.deadline = deadline
         self.doing = doing
         self.table = table
+        self.reach = reach
+        self.is_here: bool | None = None
         self._interrupt = interrupt
         self._timeout = options.read_timeout
         self._throughput = Throughput(options, doing, table)
@@ -143,6 +149,15 @@ class _Sending(threading.local):
     def use(self, sock: socket.socket | None) -> None:
         if self.limits is not None:
             self.limits.use(sock)
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.ANY if self.limits is None else self.limits.reach
+
+    def sent(self, is_here: bool | None) -> None:
+        """Say where the request went (``RequestLimits.is_here``)."""
+        if self.limits is not None:
+            self.limits.is_here = is_here
 
 
 under_way = _Sending()

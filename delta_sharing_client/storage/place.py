@@ -22,7 +22,6 @@ from delta_sharing_client import optional
 from delta_sharing_client.delta.log.listing import LocalDirectory, LogEntry
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.fetch.source import Refused, Span, Version
-from delta_sharing_client.network import is_loopback
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.messages import TemporaryCredentials
@@ -37,6 +36,7 @@ _AHEAD_MS = 300_000
 _CHUNK, _PIECE = 1024 * 1024, 4 * 1024 * 1024
 _LEAST_TIMEOUT = 300
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
 
 
@@ -72,7 +72,7 @@ def place_of(rest: RestClient, table: TableName, location: str | None, options: 
     parts = urlsplit(found)
     if parts.scheme == "file":
         # A remote server must not make a recipient read its own files.
-        if not is_loopback(urlsplit(rest.profile.endpoint).hostname or "") or parts.netloc not in ("", "localhost"):
+        if not rest.is_here or parts.netloc not in ("", "localhost"):
             raise ProtocolError(
                 "The server's location of the table is a local directory, which only a server on this machine may do.",
                 table=str(table),
@@ -293,7 +293,7 @@ def _s3(location: str, credentials: TemporaryCredentials, options: ReadOptions) 
     given = credentials.aws_temp_credentials
     if given is None:
         raise _of_another_cloud(location, "awsTempCredentials")
-    bucket = urlsplit(location).netloc
+    bucket = _in_host(urlsplit(location).netloc)
     config = {
         "access_key_id": given.access_key_id,
         "secret_access_key": given.secret_access_key,
@@ -313,7 +313,7 @@ def _azure(location: str, credentials: TemporaryCredentials, options: ReadOption
         raise _of_another_cloud(location, "azureUserDelegationSas")
     container, _, host = urlsplit(location).netloc.partition("@")
     config = {
-        "account_name": host.partition(".")[0],
+        "account_name": _in_host(host.partition(".")[0]),
         "sas_token": given.sas_token.lstrip("?"),
         **_settings(options),
     }
@@ -331,6 +331,14 @@ def _gcs(location: str, credentials: TemporaryCredentials, options: ReadOptions)
     provider: Callable[[], dict[str, object]] = lambda: {"token": token, "expires_at": None}  # noqa: E731
     config = {"base_url" if name == "endpoint" else name: value for name, value in _settings(options).items()}
     return GCSStore(urlsplit(location).netloc, config=config, credential_provider=provider, **_client(options))
+
+
+def _in_host(name: str) -> str:
+    """Return the ``name`` of a bucket or account, which becomes a part of the store's host; ``ProtocolError`` if it
+    would be more than that."""
+    if not _NAME.fullmatch(name):
+        raise ProtocolError("The server's location of the table names no valid bucket or account.")
+    return name
 
 
 _STORES: Mapping[str, Callable[[str, TemporaryCredentials, ReadOptions], Any]] = {

@@ -391,7 +391,7 @@ def _state(rest: RestClient, files: TableFiles, snapshot: Snapshot) -> TableStat
         version=snapshot.version,
         protocol=snapshot.protocol,
         metadata=snapshot.metadata,
-        allow_http=rest.allows_http_data,
+        allowed=rest.allowed_data,
         query_id=rest.query_id,
     )
 

@@ -27,7 +27,7 @@ from delta_sharing_client.errors import DeltaSharingError, ProtocolError, Transp
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
-from delta_sharing_client.network import Network
+from delta_sharing_client.network import Allowed, Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol import watch
@@ -113,7 +113,7 @@ def ask_oauth(url: str, options: ReadOptions) -> object:
 
 
 def ask_data(url: str, options: ReadOptions) -> object:
-    reader = Reader(Http(options, True, "s.d.t"), None, ScanReport())
+    reader = Reader(Http(options, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
     file = RemoteFile(reader, key="f", url=f"{url}/f", size=SIZE, file_id="f")
     return loop.call(file.read(ByteRange(0, SIZE)))
 
@@ -560,7 +560,7 @@ def test_connections_are_used_again_and_so_are_their_handshakes(
 ) -> None:
     server = make_secure()
     options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
-    reader = Reader(Http(options, False, "s.d.t"), None, ScanReport())
+    reader = Reader(Http(options, Allowed(loopback=True), "s.d.t"), None, ScanReport())
 
     async def work() -> None:
         for start in range(0, 25_000, 1000):

@@ -22,7 +22,7 @@ import aiohttp
 import yarl
 
 from delta_sharing_client.failures import LIBRARY_ERRORS
-from delta_sharing_client.network import Network, redirected, unfetchable
+from delta_sharing_client.network import Allowed, Network, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.sessions import Session
 
@@ -77,7 +77,9 @@ def urls(chance: random.Random) -> Iterator[str]:
 
 
 def compare(
-    seed: int, count: int, may_be_asked: Callable[[str], bool] = lambda url: unfetchable(url, allow_http=True) is None
+    seed: int,
+    count: int,
+    may_be_asked: Callable[[str], bool] = lambda url: unfetchable(url, Allowed(http=True, loopback=True)) is None,
 ) -> tuple[Counter[str], list[str]]:
     """Return how many of ``count`` URLs were asked and refused, and those that led elsewhere."""
     counts: Counter[str] = Counter()

@@ -27,6 +27,7 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, Shar
 from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
@@ -229,7 +230,10 @@ def metadata(
 
 def table_state(metadata: Metadata, protocol: Protocol | None = None, **fields: Any) -> TableState:
     return TableState(
-        **{"name": "share.schema.t", "version": None, **fields}, protocol=protocol or Protocol(1), metadata=metadata
+        allowed=Allowed(http=True, loopback=True),
+        **{"name": "share.schema.t", "version": None, **fields},
+        protocol=protocol or Protocol(1),
+        metadata=metadata,
     )
 
 

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import base64
+import socket
 
 import pytest
 
-from delta_sharing_client.network import is_loopback, proxy_headers, redirected, unfetchable
+from delta_sharing_client.network import (
+    ONLY_HTTPS,
+    Allowed,
+    Reach,
+    is_loopback,
+    leads_here,
+    proxy_headers,
+    redirected,
+    unfetchable,
+)
+
+EVERYTHING = Allowed(http=True, loopback=True)
 
 
 @pytest.mark.parametrize(
@@ -18,15 +30,50 @@ from delta_sharing_client.network import is_loopback, proxy_headers, redirected,
         "https://h?x=http://e\u00fc/",
         "https://h/x#@e",
         "https://h:65535/\u4e2d\u6587/\U0001f600",
-        "http://localhost:9/x",
-        "http://LOCALHOST/x",
-        "http://127.0.0.1/x",
-        "http://[::1]:9/x",
-        "http://a.localhost/x",
     ],
 )
-def test_https_and_loopback_are_fetched(url: str) -> None:
-    assert unfetchable(url, allow_http=False) is None
+def test_https_is_fetched(url: str) -> None:
+    assert unfetchable(url, ONLY_HTTPS) is None
+
+
+# Notations of loopback and of the unspecified address, which connects to it.
+HERE = [
+    *("localhost", "LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.9.9.9", "127.0.0.1.", "0.0.0.0"),
+    *("0x7f.1", "127.1", "2130706433", "0x7F000001", "0177.0.0.1", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]"),
+    *("[::ffff:0.0.0.0]", "[0:0:0:0:0:0:0:1]"),
+]
+
+
+@pytest.mark.parametrize("host", HERE)
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
+@pytest.mark.parametrize("port", ["", ":2375"])
+def test_only_a_server_on_this_machine_may_name_it(scheme: str, host: str, port: str) -> None:
+    url = f"{scheme}://{host}{port}/containers/create?sig=planted"
+    for allowed in (ONLY_HTTPS, Allowed(http=True)):
+        found = unfetchable(url, allowed)
+        assert found is not None
+        assert "which is this machine" in found or "unambiguous" in found
+        assert "planted" not in found
+        assert allowed.reach(url) is Reach.REMOTE
+
+
+@pytest.mark.parametrize("host", ["localhost:9", "LOCALHOST", "127.0.0.1", "[::1]:9", "a.localhost"])
+def test_a_server_on_this_machine_names_it_over_http(host: str) -> None:
+    for allowed in (Allowed(loopback=True), EVERYTHING):
+        assert unfetchable(f"http://{host}/x", allowed) is None
+        assert unfetchable(f"https://{host}/x", allowed) is None
+    # The name alone does not say where it leads.
+    assert Allowed(loopback=True).reach(f"http://{host}/x") is Reach.LOCAL
+    assert Allowed(loopback=True).reach(f"HTTPS://{host}/x") is Reach.ANY
+    assert EVERYTHING.reach(f"http://{host}/x") is Reach.ANY
+
+
+def test_addresses_are_compared_with_what_is_allowed() -> None:
+    here = ("127.0.0.1", "127.255.0.9", "::1", "::1%1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0:0")
+    elsewhere = ("10.0.0.1", "169.254.169.254", "8.8.8.8", "2001:db8::1", "fe80::1%eth0", "::ffff:10.0.0.1")
+    assert [Reach.REMOTE.allows(each) for each in (*here, *elsewhere)] == [False] * len(here) + [True] * len(elsewhere)
+    assert [Reach.LOCAL.allows(each) for each in (*here, *elsewhere)] == [True] * len(here) + [False] * len(elsewhere)
+    assert all(map(Reach.ANY.allows, (*here, *elsewhere)))
 
 
 @pytest.mark.parametrize(
@@ -34,10 +81,7 @@ def test_https_and_loopback_are_fetched(url: str) -> None:
     [
         ("http://h/x", "http to host 'h'"),
         ("http://127.0.0.1.evil/x", "http to host"),
-        ("http://127.0.0.1./x", "http to host"),
         ("http://localhost.evil/x", "http to host"),
-        ("http://0x7f.1/x", "http to host|unambiguous"),
-        ("http://2130706433/x", "http to host"),
         ("http://169.254.169.254\\@127.0.0.1/", "backslash"),
         ("http:\\\\127.0.0.1/", "backslash"),
         ("https://h/a b", "space"),
@@ -76,14 +120,15 @@ def test_https_and_loopback_are_fetched(url: str) -> None:
     ],
 )
 def test_everything_else_is_refused_with_a_reason_that_shows_none_of_it(url: str, why: str) -> None:
-    found = unfetchable(url + "?sig=planted", allow_http=False)
+    found = unfetchable(url + "?sig=planted", ONLY_HTTPS)
     assert found is not None
     assert any(reason in found for reason in why.split("|"))
     assert "planted" not in found
 
 
 def test_http_is_fetched_where_the_endpoint_is_http() -> None:
-    assert unfetchable("http://h/x", allow_http=True) is None
+    assert unfetchable("http://h/x", Allowed(http=True)) is None
+    assert unfetchable("http://h/x", Allowed(loopback=True)) is not None
 
 
 @pytest.mark.parametrize(
@@ -105,7 +150,7 @@ def test_a_redirect_is_joined(location: str, expected: str) -> None:
     ["http://e\\@h/", "/\\e/", "\t//e/", "http://e\n.h/", "ht\rtp://e/", "http://[::1", " http://e/", "//e\t/"],
 )
 def test_a_redirect_that_programs_read_differently_is_refused(location: str) -> None:
-    assert unfetchable(redirected("http://h:1/a/x", location), allow_http=True) is not None
+    assert unfetchable(redirected("http://h:1/a/x", location), EVERYTHING) is not None
 
 
 def test_the_login_at_a_proxy_is_decoded_once() -> None:
@@ -118,6 +163,15 @@ def test_the_login_at_a_proxy_is_decoded_once() -> None:
     assert proxy_headers("http://p:1") == {}
 
 
-def test_this_machine_is_known_by_name_and_by_address() -> None:
-    assert all(map(is_loopback, ("localhost", "LocalHost.", "a.localhost", "127.9.9.9", "::1")))
-    assert not any(map(is_loopback, ("", "h", "127.0.0.1.", "localhost.h", "xlocalhost", "10.0.0.1", "0.0.0.0", "::")))
+def test_this_machine_is_known_by_name_and_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(map(is_loopback, (host.strip("[]") for host in HERE)))
+    assert not any(map(is_loopback, ("", "h", "localhost.h", "xlocalhost", "10.0.0.1", "0.0.0.1", "::2", "a%1")))
+    found = {"both": ["127.0.0.1", "10.0.0.1"], "here": ["::1", "127.0.1.1"]}
+
+    def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host not in found:
+            raise socket.gaierror(socket.EAI_NONAME, "no such host")
+        return [(0, 0, 0, "", (address, 0)) for address in found[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert [leads_here(host) for host in ("both", "here", "unknown")] == [False, True, False]

@@ -29,6 +29,7 @@ from delta_sharing_client.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (
@@ -270,7 +271,7 @@ def ask_oauth(url: str) -> None:
 
 
 def ask_data(url: str) -> None:
-    reader = Reader(Http(OPTIONS, True, "s.d.t"), None, ScanReport())
+    reader = Reader(Http(OPTIONS, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
     file = RemoteFile(reader, key="f", url=f"{url}/f", size=10, file_id="f")
     loop.call(file.read(ByteRange(0, 10)))
 

@@ -14,6 +14,7 @@ from delta_sharing_client.errors import DeltaSharingError, ProtocolError, Transp
 from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.profile import BearerToken, Profile
@@ -24,20 +25,27 @@ from tests.effort import sample
 from tests.unit.raw_server import SOON, Raw, pause
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["https://h/x?sig=1", "http://localhost:9/x", "http://127.0.0.1/x", "http://[::1]:9/x", "http://a.localhost/x"],
-)
-def test_https_and_loopback_are_allowed(url):
-    check_data_url(url, allow_http=False)
+def test_what_may_be_fetched_depends_on_the_endpoint():
+    def allowed(endpoint):
+        return RestClient(Profile(endpoint, BearerToken(Secret("t")))).allowed_data
+
+    assert allowed("https://h/api") == Allowed()
+    assert allowed("http://h/api") == Allowed(http=True)
+    assert allowed("https://127.0.0.1:8443/api") == Allowed(loopback=True)
+    assert allowed("http://localhost/api") == Allowed(http=True, loopback=True)
+    # Nothing has come from there yet, and the name may lead anywhere.
+    assert allowed("https://x.localhost/api") == Allowed()
 
 
-def test_http_is_allowed_only_where_the_endpoint_is_http():
-    assert RestClient(Profile("http://h/api", BearerToken(Secret("t")))).allows_http_data
-    assert not RestClient(Profile("https://h/api", BearerToken(Secret("t")))).allows_http_data
+def test_a_data_url_is_checked():
+    check_data_url("https://h/x?sig=1", allow_http=False)
     check_data_url("http://h/x", allow_http=True)
+    check_data_url("http://[::1]:9/x", allow_http=False, allow_loopback=True)
     with pytest.raises(ProtocolError, match="http to host 'h'"):
         check_data_url("http://h/x", allow_http=False)
+    for scheme in ("http", "https"):
+        with pytest.raises(ProtocolError, match=r"host '127\.0\.0\.1', which is this machine"):
+            check_data_url(f"{scheme}://127.0.0.1:2375/containers/create", allow_http=True)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
 def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
         chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
-        reader = Reader(Http(chosen, True, "s.d.t"), None, ScanReport())
+        reader = Reader(Http(chosen, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
         file = RemoteFile(reader, key="f", url=raw.url + target, size=SIZE, file_id="f")
         return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())
 
@@ -234,7 +242,7 @@ def test_a_proxy_of_plain_http_is_given_the_login_decoded_once(bundle: str) -> N
     proxy.answers = [HEAD + BODY]
     try:
         options = ReadOptions(proxy=proxy.url.replace("//", "//us%40er:p%2Fw%2525@"))
-        reader = Reader(Http(options, True, "s.d.t"), None, ScanReport())
+        reader = Reader(Http(options, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
         file = RemoteFile(reader, key="f", url="http://storage.invalid/f?a=%2F", size=SIZE, file_id="f")
         assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
         assert proxy.requests[0].startswith(b"GET http://storage.invalid/f?a=%2F HTTP/1.1\r\n")
@@ -244,5 +252,5 @@ def test_a_proxy_of_plain_http_is_given_the_login_decoded_once(bundle: str) -> N
 
 
 def test_a_reader_of_files_goes_to_another_process() -> None:
-    http = Http(ReadOptions(), True, "s.d.t")
+    http = Http(ReadOptions(), Allowed(http=True, loopback=True), "s.d.t")
     assert pickle.loads(pickle.dumps(http)) == http

@@ -16,6 +16,7 @@ from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolEr
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSource
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 from tests.unit.storages import Storage, cut, fast_options, respond, status
@@ -49,7 +50,7 @@ def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
         *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
     ) -> RemoteFile:
         chosen = fast_options(**options)
-        reader = Reader(Http(chosen, False, "share.schema.t"), urls, report)
+        reader = Reader(Http(chosen, Allowed(loopback=True), "share.schema.t"), urls, report)
         return RemoteFile(reader, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
 
     return make

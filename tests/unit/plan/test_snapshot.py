@@ -17,6 +17,7 @@ from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.delta.statistics import FileStatistics, StatisticsReader
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.plan import snapshot
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.snapshot import plan_snapshot, stream_snapshot, vector_ref
@@ -177,9 +178,9 @@ def test_files_without_rows_of_the_filter_end_no_listing() -> None:
 
 
 def test_a_plan_knows_how_to_reach_its_table() -> None:
-    table = dataclasses.replace(TABLE, allow_http=True, query_id="query-7", version=3)
+    table = dataclasses.replace(TABLE, allowed=Allowed(http=True), query_id="query-7", version=3)
     context = plan_snapshot(table, [], ScanRequest(), fast_options()).context
-    assert (context.allow_http, context.query_id, context.version) == (True, "query-7", 3)
+    assert (context.allowed, context.query_id, context.version) == (Allowed(http=True), "query-7", 3)
 
 
 # === Tasks ===

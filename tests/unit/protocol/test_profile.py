@@ -449,7 +449,8 @@ def test_profile_stays_as_it_was_while_its_file_is_no_use(path, tmp_path, caplog
 def test_client_secret_is_not_sent_in_clear_text():
     with pytest.raises(ProfileError, match="clear text"):
         Profile.load({**OAUTH, "tokenEndpoint": "http://login/token"})
-    assert Profile.load({**OAUTH, "tokenEndpoint": "http://localhost/token"}).credentials.client_id == "id"
+    here = {**OAUTH, "endpoint": "https://localhost/api", "tokenEndpoint": "http://localhost/token"}
+    assert Profile.load(here).credentials.client_id == "id"
     # Who serves the tables in clear text has chosen to.
     open_to_all = {**OAUTH, "endpoint": "http://h/api", "tokenEndpoint": "http://login/token"}
     assert Profile.load(open_to_all).credentials.token_endpoint == "http://login/token"
@@ -470,6 +471,15 @@ def test_iceberg_endpoint_is_read_like_the_endpoint():
     assert Profile.load(clear).iceberg_endpoint == "http://i/iceberg"
     with pytest.raises(ProfileError, match=r"'icebergEndpoint' .* is a int; expected text"):
         Profile.load({**V1, "icebergEndpoint": 5})
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("host", ["localhost:2375", "127.0.0.1", "[::1]", "a.localhost", "2130706433"])
+def test_no_profile_of_another_machine_names_this_one(scheme, host):
+    for endpoint in ("https://h/api", "http://h/api"):
+        for field in ("tokenEndpoint", "icebergEndpoint"):
+            with pytest.raises(ProfileError, match=rf"'{field}' .* is on this machine and its 'endpoint' is not"):
+                Profile.load({**OAUTH, "endpoint": endpoint, field: f"{scheme}://{host}/token"})
 
 
 @pytest.mark.parametrize("field", ["endpoint", "tokenEndpoint", "icebergEndpoint"])

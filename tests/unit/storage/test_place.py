@@ -94,6 +94,26 @@ def test_credentials_of_another_cloud_are_a_breach_of_the_protocol(
         read.files("_delta_log")
 
 
+@pytest.mark.parametrize(
+    ("location", "given"),
+    [
+        ("s3://127.0.0.1\\x/t", {"aws_temp_credentials": AWS}),
+        ("s3://127.0.0.1:80@x/t", {"aws_temp_credentials": AWS}),
+        ("s3:///t", {"aws_temp_credentials": AWS}),
+        ("abfss://box@localhost\\x.dfs.core.windows.net/t", {"azure_user_delegation_sas": AZURE}),
+        ("abfss://box@localhost:80/t", {"azure_user_delegation_sas": AZURE}),
+    ],
+)
+def test_no_name_of_a_bucket_or_account_is_another_host(
+    location: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "_region", lambda bucket: pytest.fail(f"{bucket} was asked"))
+    _, read = place.place_of(Server(location=location, **given), NAME, None, ReadOptions())
+
+    with pytest.raises(ProtocolError, match="no valid bucket or account"):
+        read.files("_delta_log")
+
+
 def test_a_file_of_this_machine_is_read_in_one_version_of_it(tmp_path: Path) -> None:
     here = place.LocalPlace(tmp_path)
     (tmp_path / "a").write_bytes(b"first")

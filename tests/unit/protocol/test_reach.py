@@ -1,0 +1,295 @@
+"""A server elsewhere cannot make its recipients send requests to services of their own machine.
+
+Here 127.8.8.8 is the recipient's own machine, and the rest of loopback is elsewhere: the servers of the tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client import network
+from delta_sharing_client.errors import AuthError, DeltaSharingError, ProtocolError
+from delta_sharing_client.fetch.http import Http
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.protocol import sessions
+from delta_sharing_client.protocol.sessions import connected
+from delta_sharing_client.run import loop
+from tests.unit.storages import Storage, parquet_bytes
+
+OWN = "127.8.8.8"
+ROWS = pa.table({"a": [1, 2, 3]})
+DATA = parquet_bytes(ROWS)
+QUERY = "/shares/s/schemas/d/tables/t/query"
+
+
+class Service:
+    """A service of the recipient's machine; counts who connects."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self._listener = socket.create_server((OWN, 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            connection.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class Names:
+    """A name server: the addresses of a name, of which each question takes the next list, if there are several."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, list[list[str]]] = {}
+        self._asked = socket.getaddrinfo
+
+    def __call__(self, host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        known = self.addresses.get(name, [[name]])
+        found = known.pop(0) if len(known) > 1 else known[0]
+        return [each for address in found for each in self._asked(address, port, *args, **kwargs)]
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    real = network.is_here
+
+    def is_here(address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return real(address)
+        return str(getattr(found, "ipv4_mapped", None) or found) == OWN
+
+    monkeypatch.setattr(network, "is_here", is_here)
+    monkeypatch.setattr(sessions, "is_here", is_here)
+    network._judged.cache_clear()
+    running = Service()
+    yield running
+    running.close()
+    network._judged.cache_clear()
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    found = Names()
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    return found
+
+
+@pytest.fixture
+def read(server: Any) -> Callable[..., list[int]]:
+    def rows(endpoint: str | None = None, **fields: Any) -> list[int]:
+        profile = {"shareCredentialsVersion": 1, "endpoint": endpoint or server.endpoint, "bearerToken": "t", **fields}
+        options = ds.ReadOptions(max_attempts=2, connect_timeout=5, read_timeout=5)
+        return ds.SharingClient(profile, options=options).table("s.d.t").scan().to_arrow()["a"].to_pylist()
+
+    return rows
+
+
+def listed(wire: Any, url: str, **fields: object) -> Any:
+    """The response to a query: a table with one file."""
+    file = wire.delta_file("f", wrapper=fields.pop("wrapper", None), **{"path": url, "size": len(DATA), **fields})
+    return wire.ndjson(*wire.delta_head(), file, capabilities="responseformat=delta")
+
+
+def fetched(allowed: network.Allowed, url: str) -> bytes:
+    reader = Reader(Http(ds.ReadOptions(), allowed, "t"), None, ScanReport())
+    file = RemoteFile(reader, key="f", url=url, size=len(DATA), file_id="f")
+    return bytes(loop.call(file.read(ByteRange(0, len(DATA)))).to_pybytes())
+
+
+# Names that lead to the recipient's machine, and texts of its address.
+PLACES = ["inside.test", "evil.localhost", OWN, "127.526344", "2131232776", "[::ffff:127.8.8.8]"]
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, names: Names, service: Service) -> str:
+    for name in ("inside.test", "evil.localhost"):
+        names.addresses[name] = [[OWN]]
+    return f"{request.param}:{service.port}"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_no_data_file_is_read_from_the_own_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str, scheme: str
+) -> None:
+    server.on("POST", QUERY, listed(wire, f"{scheme}://{place}/containers/create?sig=planted"))
+    with pytest.raises(ProtocolError, match=r"this machine|unambiguous") as caught:
+        read()
+    assert caught.value.file_id == "f"
+    assert "planted" not in str(caught.value)
+    assert service.connections == 0
+
+
+def test_no_deletion_vector_is_read_from_the_own_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, place: str
+) -> None:
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": f"http://{place}/v?sig=planted",
+        "offset": 1,
+        "sizeInBytes": 34,
+        "cardinality": 1,
+    }
+    stats = json.dumps({"numRecords": 3})
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    head = wire.delta_head()
+    head[0] = {"protocol": {"deltaProtocol": {**protocol, "writerFeatures": ["deletionVectors"]}}}
+    file = wire.delta_file("f", path=storage.put("f", DATA), size=len(DATA), stats=stats, deletionVector=vector)
+    server.on("POST", QUERY, wire.ndjson(*head, file, capabilities="responseformat=delta"))
+    with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
+        read()
+    assert service.connections == 0
+
+
+def test_no_storage_redirects_to_the_own_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str
+) -> None:
+    server.on("GET", "/f", wire.Reply(307, b"", {"Location": f"http://{place}/shutdown"}))
+    server.on("POST", QUERY, listed(wire, f"{server.endpoint}/f"))
+    with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
+        read()
+    assert service.connections == 0
+
+
+def test_no_renewed_url_is_of_the_own_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str
+) -> None:
+    server.on("GET", "/f", wire.Reply(403))
+    server.on("POST", QUERY, listed(wire, f"{server.endpoint}/f"), listed(wire, f"http://{place}/shutdown"))
+    with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
+        read()
+    assert service.connections == 0
+
+
+def test_no_server_redirects_to_the_own_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str
+) -> None:
+    server.on("POST", QUERY, wire.Reply(307, b"", {"Location": f"http://{place}/shutdown"}))
+    with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
+        read()
+    assert service.connections == 0
+
+
+def test_no_name_of_a_token_endpoint_leads_to_the_own_machine(
+    server: Any, read: Callable[..., list[int]], service: Service, names: Names
+) -> None:
+    names.addresses["inside.test"] = [[OWN]]
+    login = {"type": "oauth_client_credentials", "clientId": "c", "clientSecret": "planted"}
+    fields = {"shareCredentialsVersion": 2, "tokenEndpoint": f"http://inside.test:{service.port}/containers", **login}
+    with pytest.raises(DeltaSharingError, match="leads to this machine") as caught:
+        read(**fields)
+    assert not isinstance(caught.value, AuthError)
+    assert service.connections == 0
+
+
+def test_a_name_that_changes_its_address_is_checked_when_it_is_used(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
+) -> None:
+    # One name for endpoint and data: first it leads to the server, and then to a service here.
+    names.addresses["evil.test"] = [["127.0.0.1"], [OWN]]
+    server.on("POST", QUERY, listed(wire, f"http://evil.test:{service.port}/shutdown"))
+    with pytest.raises(ProtocolError, match="leads to this machine"):
+        read(server.endpoint.replace("127.0.0.1", "evil.test"))
+    assert len(server.seen) == 1
+    assert service.connections == 0
+
+
+def test_addresses_that_are_not_allowed_are_left_out(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
+) -> None:
+    names.addresses["mixed.test"] = [[OWN, "127.0.0.1"]]
+    storage.put("f", DATA)
+    server.on("POST", QUERY, listed(wire, f"http://mixed.test:{storage.port}/f"))
+    assert read() == [1, 2, 3]
+    sock = connected("mixed.test", storage.port, 5, network.Reach.REMOTE)
+    assert sock.getpeername() == ("127.0.0.1", storage.port)
+    sock.close()
+    with pytest.raises(network.OutOfReach):
+        connected("inside.test" if "inside.test" in names.addresses else OWN, service.port, 5, network.Reach.REMOTE)
+    assert service.connections == 0
+
+
+def test_a_connection_serves_no_read_that_may_not_make_it(
+    server: Any, wire: Any, service: Service, storage: Storage, names: Names
+) -> None:
+    """A connection to this machine that one read made is not there for a read of another server."""
+    storage.put("f", DATA)
+    names.addresses["data.test"] = [["127.0.0.1"]]
+    url = f"http://data.test:{storage.port}/f"
+    for _ in range(2):
+        assert fetched(network.Allowed(http=True, loopback=True), url) == DATA
+    assert storage.connections == 1
+    assert fetched(network.Allowed(http=True), url) == DATA
+    assert storage.connections == 2
+
+
+# === A server on this machine ===
+
+
+@pytest.fixture
+def own_server(service: Service, server: Any, names: Names, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The server is the recipient's own, under names too."""
+    monkeypatch.setattr(network, "is_here", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(sessions, "is_here", lambda address: address == "127.0.0.1")
+    network._judged.cache_clear()
+    names.addresses["sharing.test"] = names.addresses["x.localhost"] = [["127.0.0.1"]]
+    return server
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "sharing.test", "x.localhost"])
+@pytest.mark.parametrize("data", ["127.0.0.1", "localhost", "sharing.test", "x.localhost"])
+def test_a_server_here_names_this_machine(
+    own_server: Any, wire: Any, read: Callable[..., list[int]], storage: Storage, host: str, data: str
+) -> None:
+    storage.put("f", DATA)
+    own_server.on("POST", QUERY, listed(wire, f"http://{data}:{storage.port}/f"))
+    assert read(own_server.endpoint.replace("127.0.0.1", host)) == [1, 2, 3]
+
+
+def test_clear_text_to_a_name_of_this_machine_stays_here(
+    own_server: Any, service: Service, storage: Storage, names: Names
+) -> None:
+    """``allowed`` is that of an https endpoint on this machine."""
+    names.addresses["evil.localhost"] = [[OWN]]  # which is elsewhere for this test
+    storage.put("f", DATA)
+    allowed = network.Allowed(loopback=True)
+    assert fetched(allowed, f"http://x.localhost:{storage.port}/f") == DATA
+    with pytest.raises(ProtocolError, match=r"evil\.localhost:.* is not this machine"):
+        fetched(allowed, f"http://evil.localhost:{service.port}/f")
+    assert service.connections == 0
+
+
+def test_a_read_with_coroutines_is_checked_too(server: Any, wire: Any, service: Service, names: Names) -> None:
+    names.addresses["inside.test"] = [[OWN]]
+    server.on("POST", QUERY, listed(wire, f"http://inside.test:{service.port}/f"))
+    profile = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "t"}
+
+    async def read() -> pa.Table:
+        return await ds.SharingClient(profile).table("s.d.t").scan().to_arrow_async()
+
+    with pytest.raises(ProtocolError, match="leads to this machine"):
+        asyncio.run(read())
+    assert service.connections == 0
