@@ -22,6 +22,7 @@ from delta_sharing_client.errors import UsageError
 
 MICROS_PER_SECOND: Final = 1_000_000
 MICROS_PER_DAY: Final = 86_400 * MICROS_PER_SECOND
+NANOS_PER_SECOND: Final = MICROS_PER_SECOND * 1000
 NANOS_PER_DAY: Final = MICROS_PER_DAY * 1000
 
 _UTC = datetime.timezone.utc
@@ -268,3 +269,15 @@ def days_in_month(year: int, month: int) -> int:
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
+
+
+# === Offsets with seconds ===
+
+OFFSET_ERROR: Final = 59 * NANOS_PER_SECOND
+"""How wrong a time is at most whose zone's offset was cut to minutes, in nanoseconds."""
+# In the IANA time zone database, Africa/Monrovia has -00:44:30 until 1972-01-07. Before its release 2020b, Africa/Accra
+# had -00:00:52 until 1918-01-01; without the seconds that is UTC.
+OFFSETS_WITH_SECONDS_END: Final = days_of_date(datetime.date(1972, 1, 8)) * NANOS_PER_DAY
+"""From this time on (nanoseconds since 1970, UTC), the offset of every zone is whole minutes."""
+OFFSETS_BELOW_A_MINUTE_END: Final = days_of_date(datetime.date(1918, 1, 2)) * NANOS_PER_DAY
+"""From this time on, no offset is below a minute, but for 0."""

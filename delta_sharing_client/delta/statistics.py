@@ -6,7 +6,8 @@ error, and an unknown bound skips nothing. A known bound is true for every row t
 - A deletion vector does not invalidate bounds. With one, unless ``tightBounds`` is ``true``, a null count is used only
   if it holds for the remaining rows: no nulls, or only nulls.
 - Writers truncate text to a prefix and timestamps to milliseconds, so their upper bounds are raised to cover what was
-  cut off.
+  cut off. Some cut the seconds off a zone's offset: both bounds of moments before 1972 are moved by as much.
+- Bounds whose minimum is above the maximum are unknown.
 - Some writers ignore ``NaN`` in minimum and maximum, and Spark orders it last, so floating-point columns have no upper
   bound; :attr:`ColumnBounds.upper_without_nan` has the bound of all other values.
 - Some writers convert decimals to double; bounds of decimals that a double cannot represent are widened by the error.
@@ -26,7 +27,7 @@ from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import DataType, StructType, row_of
 from delta_sharing_client.delta.partition_values import partition_bound
-from delta_sharing_client.delta.value_bounds import INTEGER, Converters
+from delta_sharing_client.delta.value_bounds import INTEGER, Converters, ordered
 from delta_sharing_client.errors import DataError
 
 
@@ -94,6 +95,7 @@ class FileStatistics:
         if convert.lower is not None and convert.upper is not None:
             lower = _converted(convert.lower, _leaf(document.min_values, column.slots))
             upper = _converted(convert.upper, _leaf(document.max_values, column.slots))
+            lower, upper = ordered(lower, upper)
             if convert.floating:
                 without_nan, upper = upper, None
         if lower is None and upper is None and without_nan is None and nulls is None:

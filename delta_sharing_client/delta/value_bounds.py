@@ -10,6 +10,7 @@ import datetime
 import decimal
 import functools
 import math
+import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal
@@ -18,7 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 import msgspec
 import pyarrow as pa
 
-from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, NANOS_PER_DAY, days_of_date, parse_timestamp
+from delta_sharing_client.instants import (
+    EPOCH,
+    EPOCH_NTZ,
+    NANOS_PER_DAY,
+    NANOS_PER_SECOND,
+    OFFSET_ERROR,
+    OFFSETS_BELOW_A_MINUTE_END,
+    OFFSETS_WITH_SECONDS_END,
+    days_of_date,
+    parse_timestamp,
+)
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.data_types import StructField
@@ -27,6 +38,17 @@ Convert = Callable[[msgspec.Raw], Any]
 Footer = tuple[Any, Any, Optional[float]]
 """Lower bound, upper bound, and the upper bound of all that is not ``NaN``."""
 UNKNOWN: Footer = (None, None, None)
+
+
+def ordered(lower: Any, upper: Any) -> tuple[Any, Any]:
+    """Return the bounds of a column, wherever they come from; both are unknown if the lower is above the upper.
+
+    ``None`` is unknown. Some writers compare in another order than that of the values, or put the ends in the wrong
+    place: then neither can be trusted. The same holds for ``NaN``, which has no order.
+    """
+    if lower is not None and upper is not None and not lower <= upper:
+        return None, None
+    return lower, upper
 
 
 # === Statistics in the log (Delta log protocol, "Per-file Statistics") ===
@@ -42,6 +64,7 @@ class Converters(NamedTuple):
 
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _TRUNCATED_TEXT = 32  # UTF-16 units; writers truncate text at this length, and the maximum may lack the mark for it
+_OLD_MARK = "\ufffd"  # what Delta for Spark before 3.3 appends to a truncated maximum
 _DOUBLE_DIGITS = 15  # decimals with more digits may change in a double
 _DOUBLE_ERROR = Decimal(2) ** -52
 _MOST_DIGITS = 76
@@ -57,15 +80,17 @@ _DATETIME = msgspec.json.Decoder(datetime.datetime)
 
 def _text_above(raw: msgspec.Raw) -> str | None:
     text = _TEXT.decode(raw)
-    if _utf16_length(text) < _TRUNCATED_TEXT:
+    # The old mark shows a truncation at any length, because the length can be configured. The marks of newer writers,
+    # U+007F and U+10FFFF, are above what was cut off.
+    if _utf16_length(text) < _TRUNCATED_TEXT and not text.endswith(_OLD_MARK):
         return text
     # The successor of a prefix is greater than everything that starts with it. The last character has no successor, and
     # writers also append it to truncated text; surrogates are not characters.
     prefix = text.rstrip("\U0010ffff")
-    if prefix.endswith("\ufffd"):
-        # The mark of older writers is greater than the truncated text only in UTF-16 order, and a truncated surrogate
+    if prefix.endswith(_OLD_MARK):
+        # The old mark is greater than the truncated text only in UTF-16 order, and a truncated surrogate
         # pair leaves a question mark.
-        prefix = prefix.rstrip("\U0010ffff\ufffd").removesuffix("?")
+        prefix = prefix.rstrip("\U0010ffff" + _OLD_MARK).removesuffix("?")
     if not prefix:
         return None
     last = ord(prefix[-1])
@@ -125,22 +150,47 @@ def _days(raw: msgspec.Raw) -> int:
     return days_of_date(_DATE.decode(raw))
 
 
-def _timestamp(raw: msgspec.Raw) -> int | None:
-    moment = _moment(raw)
-    # Without a zone it could be in any writer's zone.
-    return None if moment is None or moment.tzinfo is None else (moment - EPOCH) // _MICROSECOND * 1000
+_SECONDS_OF_OFFSET = re.compile(rb'([+-])\d\d:?\d\d(:?(\d\d))"\Z')
+
+
+def _timestamp(raw: msgspec.Raw, side: int) -> int | None:
+    """Return the lower (``side`` -1) or the upper (1) bound of the moment ``raw``."""
+    text = bytes(raw)
+    seconds = 0
+    if (match := _SECONDS_OF_OFFSET.search(text)) is not None:
+        # The decoder reads no such offsets.
+        seconds = int(match[1] + match[3])
+        text = text[: match.start(2)] + b'"'
+    moment = _moment(text)
+    if moment is None or moment.tzinfo is None:
+        return None  # without a zone it could be in any writer's zone
+    nanos = (moment - EPOCH) // _MICROSECOND * 1000 - seconds * NANOS_PER_SECOND
+    return nanos if match else nanos + side * _offset_error(text, nanos)
+
+
+def _offset_error(text: bytes, nanos: int) -> int:
+    """Return by how many nanoseconds a moment may be wrong whose ``text`` has no seconds in its zone's offset.
+
+    Delta for Spark before 4.0 cut them off: it wrote ``+00:53`` for ``+00:53:28``, and ``Z`` for ``-00:00:52``.
+    """
+    end = OFFSETS_BELOW_A_MINUTE_END if text.endswith((b'Z"', b'z"')) else OFFSETS_WITH_SECONDS_END
+    return OFFSET_ERROR if nanos < end else 0
 
 
 def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
     if len(raw_bytes := bytes(raw)) == 12:  # a date, written before the column was widened
         return _days(msgspec.Raw(raw_bytes)) * NANOS_PER_DAY
-    moment = _moment(raw)
+    moment = _moment(raw_bytes)
     return None if moment is None or moment.tzinfo is not None else (moment - EPOCH_NTZ) // _MICROSECOND * 1000
 
 
-def _nanos(raw: msgspec.Raw, zoned: bool) -> int | None:
+def _nanos(raw: msgspec.Raw, zoned: bool, side: int) -> int | None:
     found = parse_timestamp(_TEXT.decode(raw))
-    return found.nanoseconds if found.zoned is zoned else None
+    if found.zoned is not zoned:
+        return None
+    if not zoned or _SECONDS_OF_OFFSET.search(text := bytes(raw)):
+        return found.nanoseconds
+    return found.nanoseconds + side * _offset_error(text, found.nanoseconds)
 
 
 def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
@@ -156,11 +206,11 @@ def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
     return above
 
 
-def _moment(raw: msgspec.Raw) -> datetime.datetime | None:
-    fraction = bytes(raw).partition(b".")[2]
+def _moment(text: bytes) -> datetime.datetime | None:
+    fraction = text.partition(b".")[2]
     if fraction[:7].isdigit() and len(fraction) >= 7:
         return None  # finer than microseconds: it would be rounded
-    return _DATETIME.decode(raw)
+    return _DATETIME.decode(text)
 
 
 def _always(
@@ -176,14 +226,16 @@ no_statistics = _always()
 integer_statistics = _always(INTEGER)
 boolean_statistics = _always(msgspec.json.Decoder(bool).decode)
 date_statistics = _always(_days)
-timestamp_statistics = _always(_timestamp, _above_millisecond(_timestamp))
+timestamp_statistics = _always(
+    functools.partial(_timestamp, side=-1), _above_millisecond(functools.partial(_timestamp, side=1))
+)
 timestamp_ntz_statistics = _always(_timestamp_ntz, _above_millisecond(_timestamp_ntz))
 float_statistics = _always(_float, floating=True)
 
 
 def nanos_statistics(zoned: bool) -> Callable[[StructField], Converters]:
-    convert = functools.partial(_nanos, zoned=zoned)
-    return _always(convert, _above_millisecond(convert, 999))
+    lower, upper = (functools.partial(_nanos, zoned=zoned, side=side) for side in (-1, 1))
+    return _always(lower, _above_millisecond(upper, 999))
 
 
 def text_statistics(leaf: StructField) -> Converters:
@@ -217,7 +269,7 @@ def _footer_of(
     fits: Callable[[pa.DataType], bool], convert: Callable[[Any], Any]
 ) -> Callable[[Any, Any, pa.DataType], Footer]:
     def footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-        return _ordered(convert(lower), convert(upper)) if fits(found) else UNKNOWN
+        return _footer(convert(lower), convert(upper)) if fits(found) else UNKNOWN
 
     return footer
 
@@ -229,23 +281,23 @@ date_footer = _footer_of(pa.types.is_date32, int)
 
 def text_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     is_text = pa.types.is_string(found) and isinstance(lower, bytes)
-    return _ordered(lower.decode(), upper.decode()) if is_text else UNKNOWN
+    return _footer(lower.decode(), upper.decode()) if is_text else UNKNOWN
 
 
 def binary_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    return _ordered(lower, upper) if pa.types.is_binary(found) and isinstance(lower, bytes) else UNKNOWN
+    return _footer(lower, upper) if pa.types.is_binary(found) and isinstance(lower, bytes) else UNKNOWN
 
 
 def timestamp_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     if not pa.types.is_timestamp(found) or not isinstance(lower, int):
         return UNKNOWN
     size = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}[found.unit]
-    return _ordered(lower * size, upper * size)
+    return _footer(lower * size, upper * size)
 
 
 def timestamp_ntz_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     if pa.types.is_date32(found):
-        return _ordered(int(lower) * NANOS_PER_DAY, int(upper) * NANOS_PER_DAY)
+        return _footer(int(lower) * NANOS_PER_DAY, int(upper) * NANOS_PER_DAY)
     return timestamp_footer(lower, upper, found)
 
 
@@ -253,19 +305,18 @@ def floating_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     # Longer integers are not exact as floats.
     if found not in (pa.float32(), pa.float64(), pa.int8(), pa.int16(), pa.int32()):
         return UNKNOWN
-    low, high = float(lower), float(upper)
-    # With a NaN in them they mean nothing.
-    return UNKNOWN if low != low or high != high or low > high else (low, None, high)
+    low, high = ordered(float(lower), float(upper))
+    return low, None, high
 
 
 def decimal_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     if not (pa.types.is_decimal(found) or pa.types.is_signed_integer(found)):
         return UNKNOWN
-    return _ordered(_of_decimal(lower, found), _of_decimal(upper, found))
+    return _footer(_of_decimal(lower, found), _of_decimal(upper, found))
 
 
-def _ordered(lower: Any, upper: Any) -> Footer:
-    return (lower, upper, None) if lower <= upper else UNKNOWN
+def _footer(lower: Any, upper: Any) -> Footer:
+    return (*ordered(lower, upper), None)
 
 
 def _of_decimal(value: Any, found: pa.DataType) -> Decimal:

@@ -13,7 +13,8 @@ a server evaluates it. The conversion therefore also avoids known problems of se
 - Bounds of 32-bit floats are their shortest texts; as doubles these are other numbers, up to half a 32-bit step away,
   and a double column may have been widened from float. So limits are 32-bit numbers beyond these texts, and equality
   is never sent for floating point.
-- Statistics have milliseconds: limits of timestamps are moved outward to whole milliseconds.
+- Statistics have milliseconds: limits of timestamps are moved outward to whole milliseconds. Before 1972 they may be
+  wrong by the seconds of a zone's offset: limits are moved by as much.
 - Java compares strings by UTF-16 units, we by UTF-8 bytes: constants for which this differs are not sent.
 - Writers truncate long strings, possibly in the middle of a character: constants are truncated too, where a truncated
   maximum could be smaller.
@@ -35,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import EPOCH_NTZ
+from delta_sharing_client.instants import EPOCH_NTZ, OFFSET_ERROR, OFFSETS_WITH_SECONDS_END
 from delta_sharing_client.predicates.kinds import Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.tree import (
     And,
@@ -291,8 +292,10 @@ def _date(op: Op, column: Column, value: Value, has_one_value: bool) -> Expressi
 def _timestamp(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
     if not isinstance(value, Moment) or op is Op.NE:
         return None
-    floor = value.nanoseconds // 1_000_000
-    ceiling = -(-value.nanoseconds // 1_000_000)
+    # A partition has its value itself.
+    error = 0 if has_one_value or value.nanoseconds >= OFFSETS_WITH_SECONDS_END else OFFSET_ERROR
+    floor = (value.nanoseconds - error) // 1_000_000
+    ceiling = -(-(value.nanoseconds + error) // 1_000_000)
     if not all(_YEARS[0] <= millis // 86_400_000 <= _YEARS[1] for millis in (floor, ceiling)):
         return None
 

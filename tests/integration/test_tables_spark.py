@@ -16,6 +16,8 @@ import mock_server
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.errors import DeltaSharingError, UnsupportedFeatureError
+from mock_server import hints
+from mock_server.parameters import QueryRequest
 from tests.effort import with_last
 from tests.integration import spark_rows
 from tests.integration.spark_rows import SparkTable
@@ -144,3 +146,56 @@ def assert_changes(
     assert found.schema.field("_commit_timestamp").type == pa.timestamp("ms", tz="UTC"), what
     assert found["_commit_timestamp"].null_count == 0, what
     assert_rows(found.drop_columns(["_commit_timestamp"]), [*fields, *change], rows, what)
+
+
+# === Statistics that Delta Lake 3.2 wrote ===
+
+OLD = spark_rows.SparkTable("old-statistics")
+
+
+def conditions_for(row: Sequence[Any]) -> list[str]:
+    """Conditions that the row fulfils, and no other row of the table: bounds that were read wrongly exclude it."""
+    zone, at, _, cut = row
+    moment = f"TIMESTAMP '{at}'"
+    return [
+        f"at = {moment}",
+        f"at <= {moment} AND zone = '{zone}'",
+        f"at >= {moment} AND zone = '{zone}'",
+        f"at IN ({moment}, TIMESTAMP '2024-01-01 00:00:00Z')",
+        f"s.at = {moment}",
+        f"cut = '{cut}'",
+        f"zone = '{zone}' AND cut > 'abcdefg~'",
+    ]
+
+
+@by_format
+def test_filters_find_rows_beside_the_bounds_of_delta_3_2(client: ds.SharingClient, wire: str) -> None:
+    rows = OLD.rows(OLD.latest)
+    assert len(rows) == 8
+    for row in rows:
+        for condition in conditions_for(row):
+            scan = shared(client, OLD).scan(filter=condition, response_format=wire)
+            assert scan.to_arrow()["zone"].to_pylist() == [row[0]], condition
+            assert scan.count() == 1, condition
+
+
+def test_bounds_of_delta_3_2_still_skip_files(client: ds.SharingClient) -> None:
+    for condition in (
+        "at < TIMESTAMP '1850-01-01 00:00:00Z'",
+        "at > TIMESTAMP '1972-01-01 00:00:00Z'",
+        "cut < 'abc'",
+        "cut > 'abd'",
+    ):
+        assert not shared(client, OLD).scan(filter=condition).plan().tasks, condition
+
+
+def test_hints_keep_files_beside_the_bounds_of_delta_3_2() -> None:
+    snapshot = log.DeltaLog.open(OLD.path).snapshot()
+    files = list(snapshot.files)
+    for zone, at, _, cut in OLD.rows(OLD.latest):
+        texts = [f"at = '{at}'", f"at <= '{at}'", f"at >= '{at}'", f"cut = '{cut}'", f"zone = '{zone}'"]
+        request = QueryRequest(predicate_hints=texts)
+        kept = hints.select(files, snapshot, request, sql=True, json_=True, with_stats=True)
+        assert len(kept) == 1, zone
+    request = QueryRequest(predicate_hints=["at < '1850-01-01T00:00:00Z'"])
+    assert not hints.select(files, snapshot, request, sql=True, json_=True, with_stats=True)

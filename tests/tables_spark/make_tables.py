@@ -2,7 +2,8 @@
 
     python tests/tables_spark/make_tables.py [NAME ...]
 
-needs a JDK, PySpark 4.2 and Maven Central (``PACKAGES``). Each table becomes ``<name>/delta`` and
+needs a JDK, PySpark 4.2 and Maven Central (``PACKAGES``). With PySpark 3.5 it writes the tables of ``OLD_MAKERS`` with an
+old Delta Lake instead, which wrote other statistics. Each table becomes ``<name>/delta`` and
 ``<name>/expected.json`` (and ``expected_cdf.json``) in the form of the conformance tables that ``tests/golden/corpus.py``
 reads; ``version_rows`` holds the rows of every version and ``row_lineage`` those of the latest one with row id and row
 commit version. What is expected is what Delta Lake for Spark read back, so the client is compared with another engine.
@@ -24,9 +25,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
+IS_OLD = pyspark.__version__.startswith("3.5.")
+PACKAGES = "io.delta:delta-spark_2.12:3.2.1" if IS_OLD else "io.delta:delta-spark_4.2_2.13:4.4.0"
 # What Spark brings along in its own versions.
 EXCLUDED = [
     "com.fasterxml.jackson.core",
@@ -47,6 +50,7 @@ EXCLUDED = [
 ]
 HERE = pathlib.Path(__file__).parent
 MAKERS: dict[str, Callable[[Table], None]] = {}
+OLD_MAKERS: dict[str, Callable[[Table], None]] = {}
 
 PROPERTIES = {
     "mapname": {"delta.columnMapping.mode": "name"},
@@ -87,6 +91,11 @@ class Table:
 
 def maker(function: Callable[[Table], None]) -> Callable[[Table], None]:
     MAKERS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def old_maker(function: Callable[[Table], None]) -> Callable[[Table], None]:
+    OLD_MAKERS[function.__name__.replace("_", "-")] = function
     return function
 
 
@@ -637,6 +646,32 @@ def empty(t: Table) -> None:
     t.create("a INT, s STRUCT<x: ARRAY<INT>>, v VARIANT, p STRING", tail="PARTITIONED BY (p)")
 
 
+# === with Delta Lake 3.2 ===
+
+
+@old_maker
+def old_statistics(t: Table) -> None:
+    # Offsets without their seconds, and truncated maxima with the mark U+FFFD.
+    zones = {
+        "Europe/Stockholm": 1850, "America/New_York": 1850, "Asia/Kolkata": 1850, "Africa/Monrovia": 1971, "UTC": 1850,
+        "Europe/Amsterdam": 1936, "Asia/Riyadh": 1946, "Australia/Sydney": 1890,
+    }  # fmt: skip
+    corrected = {f"spark.sql.parquet.{kind}RebaseModeInWrite": "CORRECTED" for kind in ("datetime", "int96")}
+    t.create("zone STRING, at TIMESTAMP, s STRUCT<at: TIMESTAMP>, cut STRING")
+    for zone, year in zones.items():
+        moment = f"make_timestamp({year}, 12, 31, 1, 1, 1.234567)"
+        settings = {
+            **corrected,
+            "spark.sql.session.timeZone": zone,
+            "spark.databricks.io.skipping.stringPrefixLength": "8",
+        }
+        _with_conf(
+            t, settings, lambda zone=zone, moment=moment: t.sql(
+                f"INSERT INTO {{t}} VALUES ('{zone}', {moment}, named_struct('at', {moment}), 'abcdefg\U0001f33c {zone}')",
+            )
+        )  # fmt: skip
+
+
 # === every pair of features, one workload ===
 
 
@@ -815,13 +850,14 @@ def session() -> SparkSession:
 
 
 def main(names: Sequence[str]) -> None:
+    makers = OLD_MAKERS if IS_OLD else MAKERS
     spark = session()
     failed = []
     with tempfile.TemporaryDirectory() as work:
-        for name in names or MAKERS:
+        for name in names or makers:
             table = Table(spark, name, pathlib.Path(work))
             try:
-                MAKERS[name](table)
+                makers[name](table)
                 export(table, HERE / name)
             except Exception as error:
                 failed.append(name)
@@ -849,5 +885,7 @@ def _dump(path: pathlib.Path, value: object) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *MAKERS], help="only these tables")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[[], *(OLD_MAKERS if IS_OLD else MAKERS)], help="only these tables"
+    )
     main(parser.parse_args().names)

@@ -35,6 +35,7 @@ from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import DataError, ProtocolError
+from delta_sharing_client.instants import NANOS_PER_DAY, OFFSETS_WITH_SECONDS_END, format_date
 
 SIDECAR_DIRECTORY = "_sidecars"
 BATCH_ROWS = 32_768
@@ -60,6 +61,7 @@ _DEFAULTS = {"modificationTime": 0, "dataChange": True}
 _COUNTS = ("size", "baseRowId")
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _NAMES = {"nullCounts": "nullCount"}
+_WHOLE_MINUTES = format_date(OFFSETS_WITH_SECONDS_END // NANOS_PER_DAY)
 
 
 def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
@@ -378,8 +380,8 @@ def _json_values(array: pa.Array, path: str, instants: frozenset[str]) -> list[A
     if pa.types.is_struct(kind):
         return _json_objects(array, path, instants)
     if pa.types.is_timestamp(kind):
-        zone = "Z" if kind.tz is not None or path in instants else ""
-        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + zone)
+        is_instant = kind.tz is not None or path in instants
+        return _mapped(_local_text(array), lambda text: _moment_text(text, is_instant))
     if pa.types.is_date(kind):
         return _cast_texts(array)
     if pa.types.is_floating(kind):
@@ -399,6 +401,13 @@ def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) ->
         {name: values[row] for name, values in columns if values[row] is not None} if present else None
         for row, present in enumerate(array.is_valid().to_pylist())
     ]
+
+
+def _moment_text(text: str, is_instant: bool) -> str:
+    # It may have been parsed from a text whose offset lacked its seconds. Such a text never ended in Z, so neither may
+    # this one: readers of statistics trust a Z (``delta.value_bounds``).
+    zone = "" if not is_instant else "+00:00" if text < _WHOLE_MINUTES else "Z"
+    return text.replace(" ", "T") + zone
 
 
 def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:

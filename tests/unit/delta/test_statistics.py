@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 import struct
+import zoneinfo
 from decimal import Decimal
 
 import pytest
@@ -62,21 +63,29 @@ DAY = 86_400_000_000_000
         ("string", "x", "x" * 31, "x", "x" * 31),
         ("string", "x", "\U0001f600" * 15 + "x", "x", "\U0001f600" * 15 + "x"),
         ("string", "x", "\U0001f600" * 16, "x", "\U0001f600" * 15 + "\U0001f601"),
+        ("string", "abcdefgh", "abcdefgh\ufffd", "abcdefgh", "abcdefgi"),
+        ("string", "a", "ab\uffff\ufffd\ufffd", "a", "ab\U00010000"),
+        ("string", "a", "ab?\ufffd", "a", "ac"),
+        ("string", "x", "?\ufffd", "x", None),
+        ("string", "", "\ufffd", "", None),
+        ("string", "a", "ab\x7f", "a", "ab\x7f"),
+        ("string", "a", "ab\U0010ffff", "a", "ab\U0010ffff"),
+        ("string", "x", "x\ufffdx", "x", "x\ufffdx"),
         ("boolean", False, True, False, True),
         ("date", "1969-12-31", "1970-01-02", -1, 1),
         ("timestamp", "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:02.000Z", 1_000_000_000, 2_000_999_999),
         (
             "timestamp",
-            "1970-01-01T00:00:00.000-08:00",
-            "1970-01-01T00:00:00-08:00",
-            28_800_000_000_000,
-            28_800_000_999_999,
+            "1973-01-01T00:00:00.000-08:00",
+            "1973-01-01T00:00:00-08:00",
+            (3 * 365 + 1) * DAY + 28_800_000_000_000,
+            (3 * 365 + 1) * DAY + 28_800_000_999_999,
         ),
         ("timestamp", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000001Z", -1_000_000, 1000),
         ("timestamp_ntz", "1970-01-01T00:00:01.000", "1970-01-01 00:00:01", 1_000_000_000, 1_000_999_999),
         ("timestamp_ntz", "1970-01-02", "1970-01-03", DAY, 2 * DAY + 999_999),
         ("timestamp_nanos", "1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002000001Z", 1_000_000, 2_000_001),
-        ("timestamp_nanos", "1970-01-01T01:00:00+01:00", "1970-01-01T00:00:00.001Z", 0, 1_999_999),
+        ("timestamp_nanos", "1970-01-01T01:00:00+01:00:00", "1970-01-01T00:00:00.001Z", 0, 1_999_999),
         ("timestamp_nanos", "1970-01-01T00:00:00.000001Z", "1970-01-01T00:00:00.000002Z", 1_000, 2_999),
         ("timestamp_nanos_ntz", "1970-01-01 00:00:00.000001", "1970-01-01 00:00:00.001001", 1_000, 1_001_999),
         ("timestamp", "1970-01-01T00:00:00.000001Z", "1970-01-01T00:00:00.000002Z", 1_000, 2_000),
@@ -141,7 +150,45 @@ def test_one_unreadable_bound_leaves_the_other():
         assert read("long", {"numRecords": 10, **stats}).bounds(("c",)) == ColumnBounds(*found, None, 10)
 
 
+@pytest.mark.parametrize(
+    ("data_type", "low", "high"),
+    [
+        ("long", 2, 1),
+        ("boolean", True, False),
+        ("string", "b", "a"),
+        ("date", "2024-01-02", "2024-01-01"),
+        ("timestamp", "2024-01-01T00:00:00.001Z", "2024-01-01T00:00:00.000Z"),
+        ("timestamp_ntz", "2024-01-01T00:00:00.001", "2024-01-01T00:00:00.000"),
+        ("timestamp_nanos", "2024-01-01T00:00:00.001000Z", "2024-01-01T00:00:00.000Z"),
+        ("double", 2.5, -2.5),
+        ("double", "Infinity", 1),
+        ("float", 0.25, 0.125),
+        (DecimalType(5, 2), "1.25", "1.24"),
+        (DecimalType(38, 2), 1.25, -1.25),
+    ],
+)
+def test_bounds_in_the_wrong_order_are_unknown(data_type, low, high):
+    """As ``tests/unit/delta/test_value_bounds.py`` has it for footers."""
+    assert bounds(data_type, low, high) == ColumnBounds(None, None, 0, 10)
+    assert bounds(data_type, high, low) != ColumnBounds(None, None, 0, 10)
+
+
+def test_bounds_in_the_wrong_order_inside_a_struct_are_unknown():
+    column = field("A", StructType((field("b", "long"), field("c", "long"))))
+    reader = StatisticsReader(StructType((column,)), ColumnMappingMode.NONE, [], [("A", "b"), ("A", "c")])
+    low, high = {"A": {"b": 2, "c": 1}}, {"A": {"b": 1, "c": 2}}
+    found = reader.read(AddFile("f", stats=json.dumps({"numRecords": 3, "minValues": low, "maxValues": high})))
+    assert found.bounds(("A", "b")) is None
+    assert found.bounds(("A", "c")) == ColumnBounds(1, 2, None, 3)
+
+
 # === Floating point ===
+
+
+def test_zeros_of_both_signs_are_in_order():
+    for low, high in ((0.0, -0.0), (-0.0, 0.0)):
+        found = bounds("double", low, high)
+        assert found.lower == found.upper_without_nan == 0
 
 
 def test_floats_have_no_upper_bound_because_nan_is_largest():
@@ -199,6 +246,61 @@ def test_text_bounds_hold_for_values_cut_at_32_characters(values):
         assert found.upper is None or value <= found.upper
 
 
+def java(text: str) -> list[int]:
+    """The UTF-16 units of a text."""
+    return list(memoryview(text.encode("utf-16-le")).cast("H"))
+
+
+def stored(units: list[int]) -> str:
+    """Units as a writer stores them in UTF-8: half of a surrogate pair becomes a question mark."""
+    text = b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "surrogatepass")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass").encode("utf-8", "replace").decode()
+
+
+def maximum_before_3_3(text: str, length: int) -> str:
+    """What Delta for Spark before 3.3 kept of a maximum."""
+    units = java(text)
+    if len(units) <= length:
+        return text
+    kept = length
+    while kept < len(units) and units[kept] >= 0xFFFD:
+        kept += 1
+    return stored([*units[:kept], 0xFFFD])
+
+
+def maximum_since_3_3(text: str, length: int) -> str | None:
+    """What Delta for Spark keeps since 3.3: whole characters, and a mark above the next one."""
+    units = java(text)
+    if len(units) <= length:
+        return text
+    kept = length + (0xD800 <= units[length - 1] < 0xDC00)
+    while kept <= 2 * length:
+        if kept >= len(units):
+            return text
+        if units[kept : kept + 2] != java("\U0010ffff"):
+            return stored(units[:kept]) + ("\x7f" if units[kept] < 0x7F else "\U0010ffff")
+        kept += 2
+    return None
+
+
+@meets(cut=23, marked=7, half=1, above=2)
+@given(
+    st.lists(st.text("ab\x7f?\ud7ff\uffff\ufffd\U0001f600\U0010ffff", max_size=12), min_size=1, max_size=4),
+    st.integers(1, 10),
+    st.sampled_from([maximum_before_3_3, maximum_since_3_3]),
+)
+def test_text_bounds_hold_for_values_cut_at_any_length(values, length, maximum):
+    high = maximum(max(values), length)
+    met("cut", high != max(values))
+    met("marked", high is not None and high != max(values) and high.endswith("\ufffd"))
+    met("half", high is not None and high.endswith("?\ufffd"))
+    met("above", maximum is maximum_before_3_3 and high < max(values))
+    found = bounds("string", stored(java(min(values))[:length]), high)
+    for value in values:
+        assert found.lower is None or found.lower <= value
+        assert found.upper is None or value <= found.upper
+
+
 @meets(cut=23, past=3)
 @given(st.lists(st.datetimes(datetime.datetime(1800, 1, 1)), min_size=1, max_size=5))
 def test_timestamp_bounds_hold_for_values_cut_to_milliseconds(values):
@@ -214,6 +316,96 @@ def test_timestamp_bounds_hold_for_values_cut_to_milliseconds(values):
         for value in values:
             nanos = (value - epoch) // datetime.timedelta(microseconds=1) * 1000
             assert found.lower <= nanos <= found.upper
+
+
+SECOND = 1_000_000_000
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def nanos_of(moment: datetime.datetime) -> int:
+    return (moment - EPOCH) // datetime.timedelta(microseconds=1) * 1000
+
+
+def text_of_spark_3(moment: datetime.datetime) -> str:
+    """The text of Delta for Spark before 4.0: Java's pattern XXX has no seconds, and is Z without hours and minutes."""
+    minutes = abs(moment.utcoffset()) // datetime.timedelta(minutes=1)
+    sign = "-" if moment.utcoffset() < datetime.timedelta() else "+"
+    zone = f"{sign}{minutes // 60:02}:{minutes % 60:02}" if minutes else "Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(3208, "+00:53"), (-17762, "-04:56"), (-2670, "-00:44"), (-60, "-00:01"), (-52, "Z"), (59, "Z"), (0, "Z")],
+)
+def test_the_text_of_spark_3_is_that_of_java(seconds, text):
+    # By DateTimeFormatter.ofPattern("XXX").
+    zone = datetime.timezone(datetime.timedelta(seconds=seconds))
+    assert text_of_spark_3(datetime.datetime(1900, 1, 1, tzinfo=zone)) == "1900-01-01T00:00:00.000" + text
+
+
+def zones_and_moments():
+    sampled = [datetime.datetime(year, 1, 1, 1, 1, 1, 234_567) for year in range(1800, 1980, 10)]
+    for key in sorted(zoneinfo.available_timezones()):
+        zone = zoneinfo.ZoneInfo(key)
+        for moment in (*sampled, datetime.datetime(1972, 1, 6, 23, 59, 59, 999_999)):
+            yield moment.replace(tzinfo=zone)
+    # Before the time zone database of 2020b.
+    yield datetime.datetime(1917, 12, 31, 23, 59, 59, 999_999, datetime.timezone(datetime.timedelta(seconds=-52)))
+
+
+@pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
+def test_timestamp_bounds_hold_where_the_offset_lacks_its_seconds(data_type):
+    reader = StatisticsReader(StructType((field("c", data_type),)), ColumnMappingMode.NONE, [], [("c",)])
+    wrong = 0
+    for moment in zones_and_moments():
+        end = {"c": text_of_spark_3(moment)}
+        found = reader.read(AddFile("f", stats=json.dumps({"minValues": end, "maxValues": end}))).bounds(("c",))
+        assert found.lower <= nanos_of(moment) <= found.upper, moment
+        assert found.upper - found.lower <= 2 * 59 * SECOND + 999_999
+        wrong += moment.utcoffset() % datetime.timedelta(minutes=1) > datetime.timedelta()
+    assert wrong > 1000
+
+
+@pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("1972-01-07T23:59:59.999+00:00", 59),
+        ("1972-01-08T00:00:00.000+00:00", 0),
+        ("1972-01-08T01:00:00.000+01:00", 0),
+        ("1972-01-08T00:00:00.000+00:01", 59),
+        ("1972-01-07T23:59:59.999+0000", 59),
+        ("1972-01-07T23:59:59.999Z", 0),
+        ("1918-01-01T23:59:59.999Z", 59),
+        ("1918-01-01T23:59:59.999z", 59),
+        ("1918-01-02T00:00:00.000Z", 0),
+        ("1918-01-02T00:00:00.000z", 0),
+        ("1850-01-01T00:00:00.000-00:00:00", 0),
+    ],
+)
+def test_bounds_are_moved_only_where_an_offset_may_lack_seconds(data_type, text, error):
+    nanos = nanos_of(datetime.datetime.fromisoformat(text.upper().replace("Z", "+00:00")))
+    expected = ColumnBounds(nanos - error * SECOND, nanos + error * SECOND + 999_999, 0, 10)
+    assert bounds(data_type, text, text) == expected
+    if data_type == "timestamp":
+        return
+    local = text[:23]
+    found = bounds("timestamp_nanos_ntz", local, local)
+    assert found.upper - found.lower == 999_999
+
+
+@pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [("+00:53:28", 3208), ("-04:56:02", -17762), ("-004430", -2670)],
+)
+def test_an_offset_with_seconds_is_exact(data_type, text, zone):
+    moment = datetime.datetime(1850, 1, 1, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(seconds=zone)))
+    for fraction, cut in ((".000", 999_999), (".000001", 0 if data_type == "timestamp" else 999)):
+        found = bounds(data_type, "1850-01-01T01:01:01" + fraction + text, "1850-01-01T01:01:01" + fraction + text)
+        lower = nanos_of(moment) + int(float(fraction) * 1_000_000) * 1000
+        assert found == ColumnBounds(lower, lower + cut, 0, 10)
 
 
 @meets(long=1, fraction=15)

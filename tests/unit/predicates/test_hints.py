@@ -230,6 +230,22 @@ def test_a_maximum_that_was_cut_inside_a_character_hides_nothing():
         assert Server({"text": (low, high)}).keeps(json.loads(to_json_hints(bind(parse_filter(filter_), SCHEMA))))
 
 
+@pytest.mark.parametrize(
+    ("moment", "seen"),
+    [
+        # Europe/Stockholm (+00:53:28) and America/New_York (-04:56:02), as servers read +00:53 and -04:56.
+        ("1850-01-01 00:07:33", "1850-01-01T00:08:01Z"),
+        ("1850-01-01 05:57:03", "1850-01-01T05:57:01Z"),
+        # Africa/Monrovia (-00:44:30).
+        ("1972-01-07 00:44:29", "1972-01-07T00:43:59Z"),
+    ],
+)
+@pytest.mark.parametrize("op", ["=", "<=", ">=", "<=>"])
+def test_bounds_whose_offset_lacked_seconds_hide_nothing(moment, seen, op):
+    filter_ = bind(parse_filter(f"instant {op} '{moment}'"), SCHEMA)
+    assert Server({"instant": (seen, seen)}).keeps(json.loads(to_json_hints(filter_)))
+
+
 def test_the_simulated_server_does_skip():
     node = json.loads(to_json_hints(bind(parse_filter("i64 > 5"), SCHEMA)))
     assert not Server({"i64": ("1", "5")}).keeps(node)
@@ -663,6 +679,7 @@ def test_a_tree_may_have_a_hundred_levels(depth):
         ("instant <> '2024-01-01'", None),
         ("instant NOT IN ('2024-01-01')", None),
         ("instant = '2024-01-01'", "(equal instant:timestamp '2024-01-01T00:00:00.000Z':timestamp)"),
+        ("instant = '1850-01-01'", "(equal instant:timestamp '1850-01-01T00:00:00.000Z':timestamp)"),
         ("day <> DATE '2024-02-01'", "(not (equal day:date '2024-02-01':date))"),
         ("flag <> TRUE", "(equal flag:bool 'false':bool)"),
         ("flag < TRUE", None),
@@ -698,9 +715,10 @@ def test_of_a_partition_column_other_things_are_said(text, expected):
         ("instant <= '9999-12-31 23:59:59.999001'", None),
         ("instant >= '9999-12-31 23:59:59.999001'", None),
         (
-            "instant >= '0001-01-01 00:00:00'",
+            "instant >= '0001-01-01 00:00:59'",
             "(greaterThanOrEqual instant:timestamp '0001-01-01T00:00:00.000Z':timestamp)",
         ),
+        ("instant >= '0001-01-01 00:00:58.999999'", None),
         ("instant <= '0000-12-31 23:59:59.9999'", None),
         (
             "instant = '2024-01-02 03:04:05.678901'",
@@ -710,7 +728,17 @@ def test_of_a_partition_column_other_things_are_said(text, expected):
         ("instant < '2024-01-02'", "(lessThan instant:timestamp '2024-01-02T00:00:00.000Z':timestamp)"),
         (
             "instant > '1969-12-31 23:59:59.9999'",
-            "(greaterThanOrEqual instant:timestamp '1969-12-31T23:59:59.999Z':timestamp)",
+            "(greaterThanOrEqual instant:timestamp '1969-12-31T23:59:00.999Z':timestamp)",
+        ),
+        (
+            "instant < '1972-01-07 23:59:59.999999'",
+            "(lessThan instant:timestamp '1972-01-08T00:00:59.000Z':timestamp)",
+        ),
+        ("instant < '1972-01-08'", "(lessThan instant:timestamp '1972-01-08T00:00:00.000Z':timestamp)"),
+        (
+            "instant = '1850-01-01 00:07:33'",
+            "(and (greaterThanOrEqual instant:timestamp '1850-01-01T00:06:34.000Z':timestamp) "
+            "(lessThanOrEqual instant:timestamp '1850-01-01T00:08:32.000Z':timestamp))",
         ),
         (f"text = '{'a' * 31}'", f"(equal text:string {'a' * 31!r}:string)"),
         (

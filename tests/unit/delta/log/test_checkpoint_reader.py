@@ -11,10 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.delta.actions import AddFile, DomainMetadata, RemoveFile, Transaction
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.log import checkpoint_reader as checkpoints
 from delta_sharing_client.delta.log.listing import LocalDirectory, LogListing
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.delta.statistics import StatisticsReader
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
 from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, earliest_version, metadata, remove, vector
 
@@ -384,6 +387,32 @@ def test_int96_bounds_are_instants(builder: LogBuilder) -> None:
     assert json.loads(file.stats or "")["maxValues"] == {"t": "2900-01-01T00:00:00.000005Z"}
 
 
+@pytest.mark.parametrize("int96", [False, True])
+@pytest.mark.parametrize(
+    ("moment", "parsed"),
+    [
+        # What Spark parsed of 1850-01-01T01:01:01.000+00:53, the truncated text of Europe/Stockholm (+00:53:28).
+        (datetime.datetime(1850, 1, 1, 0, 7, 33), datetime.datetime(1850, 1, 1, 0, 8, 1)),
+        # Africa/Monrovia (-00:44:30) on its last day.
+        (datetime.datetime(1972, 1, 7, 0, 44, 29), datetime.datetime(1972, 1, 7, 0, 43, 59)),
+    ],
+)
+def test_bounds_parsed_from_an_offset_without_seconds_hold(
+    builder: LogBuilder, moment: datetime.datetime, parsed: datetime.datetime, int96: bool
+) -> None:
+    ends = pa.struct([("t", pa.timestamp("us", None if int96 else "UTC"))])
+    stats = pa.struct([("numRecords", pa.int64()), ("minValues", ends), ("maxValues", ends)])
+    row = add("a", stats_parsed={"numRecords": 1, "minValues": {"t": parsed}, "maxValues": {"t": parsed}})
+    fields = [*_without("stats"), ("stats_parsed", stats)]
+    _write(_classic(builder, 1), [*HEAD, row], fields, use_deprecated_int96_timestamps=int96)
+    (file,) = _snapshot_files(builder)
+    schema = StructType((StructField("t", PrimitiveType("timestamp")),))
+    bounds = StatisticsReader(schema, ColumnMappingMode.NONE, [], [("t",)]).read(file).bounds(("t",))
+    assert bounds is not None
+    assert bounds.lower <= (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) * 1000
+    assert bounds.upper >= (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) * 1000
+
+
 def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder) -> None:
     parsed = pa.struct(
         [
@@ -466,7 +495,8 @@ def test_bounds_in_nanoseconds_lose_no_digit(builder: LogBuilder, zone: str | No
         found += _snapshot_files(builder)
     for file, text in zip(found, texts, strict=True):
         stated = json.loads(file.stats or "")
-        assert stated["minValues"] == stated["maxValues"] == {"t": text.replace(" ", "T") + end}
+        zoned = "+00:00" if zone else ""  # what the text was parsed from is unknown, so it may be wrong by seconds
+        assert stated["minValues"] == stated["maxValues"] == {"t": text.replace(" ", "T") + zoned}
         assert file.partition_values == {"p": text.replace(" ", "T") + end if zone else text}
 
 
