@@ -114,7 +114,9 @@ class ReadOptions:
         of a snapshot without filter and limit. The default is an ``IncompleteReadWarning``, because a share may contain
         a part of a table.
     storage_options:
-        Settings of the store for directory access, by obstore's names: ``region``, ``endpoint`` and the like.
+        Settings of object stores, by obstore's names: ``endpoint``, and for S3 ``region``,
+        ``virtual_hosted_style_request`` and ``request_payer``. Others come from the environment variable
+        ``DELTA_SHARING_STORAGE_OPTIONS``, a JSON object; see docs/directory-access.md.
     proxy:
         URL of the proxy for all requests; an empty text for none. ``None``: the environment variables ``HTTPS_PROXY``,
         ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.

@@ -40,7 +40,8 @@ NOUNS_WITH_ONE_READER = {
     "protocol/pages.py": "a response from the network: its pages, polls and resumptions",
     "read/decode.py": "bytes to batches, without a download",
     "run/scan.py": "the files of one read, on the loop; batches.py hands their rows to threads and coroutines",
-    "storage/place.py": "one location in one store, and its credentials",
+    "storage/place.py": "one location, whatever lies there; table.py is a Delta table in it",
+    "storage/refusals.py": "what the errors of stores mean",
     "spark/push_down.py": "Java in the driver, and the check of it",
     "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",
 }

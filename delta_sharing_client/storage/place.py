@@ -1,93 +1,157 @@
-"""A location in an object store or a local directory: its files and their bytes.
+"""A location in an object store or a local directory: its files and their bytes, whatever they belong to.
 
-S3, ADLS and GCS are accessed through ``obstore`` with temporary credentials from the sharing server, which are renewed
-before they expire (protocol, "Generate Temporary Table Credential"). Everything here is picklable.
+S3, ADLS, GCS and R2 are accessed through ``obstore`` with temporary credentials, which are renewed before they expire.
+Everything here is picklable.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
-import re
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, Union
+from typing import Any, NamedTuple, Protocol, TypeVar, Union
 from urllib.parse import urlsplit
 
-import requests
+import msgspec
 
 from delta_sharing_client import optional
-from delta_sharing_client.delta.log.listing import LocalDirectory, LogEntry
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.errors import (
+    DataError,
+    DeltaSharingError,
+    ProtocolError,
+    TransportError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 from delta_sharing_client.fetch.source import Refused, Span, Version
+from delta_sharing_client.network import is_loopback
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import Transient
+from delta_sharing_client.retry import Deadline, Transient, Tries
+from delta_sharing_client.storage.credentials import Provider, Renewal, StorageCredentials, from_protocol
+from delta_sharing_client.storage.refusals import is_refusal, translated
+from delta_sharing_client.storage.stores import SCHEMES, Location, StoreSettings, open_store
 
 Wanted = Union[ByteRange, int, None]
+Bytes = Union[bytes, memoryview]
+T = TypeVar("T")
 
-# Credentials are renewed when this much of their lifetime remains, or a third of it if that is less.
-_AHEAD_MS = 300_000
-_CHUNK, _PIECE = 1024 * 1024, 4 * 1024 * 1024
-_LEAST_TIMEOUT = 300
-_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
-_STATUS = re.compile(r"\bstatus:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
+_CHUNK = 1024 * 1024
+_PAGE = 1000
+_CHECKS_AT_ONCE = 16
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file of a location.
+
+    Attributes
+    ----------
+    path:
+        Its path relative to the location, with ``/``.
+    size:
+        Its size in bytes.
+    modified:
+        When it was last written, in UTC.
+    etag:
+        Identifies the content; ``None`` if the store has none.
+    """
+
+    path: str
+    size: int
+    modified: datetime.datetime
+    etag: Union[str, None] = None
+
+
+class Page(NamedTuple):
+    """A part of a listing: files, and the folders if the listing is not recursive."""
+
+    files: list[StoredFile]
+    folders: list[str]
 
 
 class Place(Protocol):
-    """A location, and how to read below it. Keys are plain paths relative to it, with ``/``."""
+    """A location, and how to read below it. Paths are relative to it, plain text with ``/``."""
 
-    def files(self, folder: str) -> list[LogEntry]:
-        """Return the files directly in ``folder``, by name; ``FileNotFoundError`` if there are none."""
+    @property
+    def location(self) -> str:
+        """The address of the location."""
 
-    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
+    def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
+        """List the files below ``folder``, or directly in it, page by page as the store returns them.
+
+        Raises ``Refused`` (404, 403 and the like), ``DataError`` for names that cannot be read, and ``TransportError``
+        after the limits of the options.
+        """
+
+    def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         """Return an open response: a range, the last bytes, or the whole file, of one ``version`` if given.
 
         Raises ``Refused`` (404, 403 or 412, as storage behind URLs) and ``Transient`` (no response).
         """
 
+    def head(self, path: str) -> StoredFile:
+        """Return the facts of one file; errors as ``get``."""
 
-def normalized(location: str) -> str:
-    """Normalize the scheme of ``location``, and remove a slash at its end."""
-    scheme, separator, rest = location.partition("://")
-    scheme = scheme.lower()
-    return f"{_ALIASES.get(scheme, scheme)}{separator}{rest}".rstrip("/")
+    def store(self) -> Any:
+        """Return the ``obstore`` store of the location, which renews its credentials by itself."""
 
 
-def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> tuple[str, Place]:
-    """Return ``location``, by default the table's main one, and its reader. Requests its credentials.
+def open_place(
+    location: str,
+    provider: Provider,
+    options: ReadOptions,
+    *,
+    subject: str,
+    server: str,
+    table: str | None = None,
+    given: StorageCredentials | None = None,
+) -> Place:
+    """Return the reader of a location.
 
-    Raises ``UnsupportedFeatureError`` for another store, ``UsageError`` if ``obstore`` is not installed,
-    ``ProtocolError`` for credentials of another cloud or a directory of another machine, and the errors of the server,
-    which may not support directory access.
+    Parameters
+    ----------
+    location:
+        The address, such as ``s3://bucket/path``.
+    provider:
+        Requests new credentials (``storage.credentials.from_protocol`` and ``from_iceberg`` make them). It is called
+        before the first request unless there are ``given`` ones, again before they expire, and if the store refuses
+        them. It must pickle. Not called for a local directory.
+    options:
+        Time limits, retries, and the settings of the store (``storage_options``).
+    subject, table:
+        The owner of the location in messages ("volume a.b.c"), and the table of errors, if it is one.
+    server:
+        The endpoint of the server that named the location. Only a server on this machine may name a local directory,
+        and only one at an ``http:`` endpoint another ``http:`` endpoint of a store.
+
+    Raises ``UnsupportedFeatureError`` for another store, ``UsageError`` if ``obstore`` is not installed, and
+    ``ProtocolError`` for a directory of another machine. This sends no request.
     """
-    given = rest.temporary_table_credentials(table, location, negotiates=True)
-    found = normalized(given.location or location or "")
-    parts = urlsplit(found)
-    if parts.scheme == "file":
+    where = Location.parse(location)
+    if where.scheme == "file":
         # A remote server must not make a recipient read its own files.
-        if not rest.is_here or parts.netloc not in ("", "localhost"):
+        if not is_loopback(urlsplit(server).hostname or "") or where.bucket not in ("", "localhost"):
             raise ProtocolError(
-                "The server's location of the table is a local directory, which only a server on this machine may do.",
-                table=str(table),
+                f"The server's location of {subject} is a local directory, which only a server on this machine may do.",
+                table=table,
             )
-        return found, LocalPlace(Path(parts.path))
-    if parts.scheme not in _STORES:
+        return LocalPlace(Path(where.prefix))
+    if where.scheme not in SCHEMES:
         raise UnsupportedFeatureError(
-            f"The table is in the storage '{parts.scheme}:', which directory access does not support; expected one of "
-            f"{', '.join(repr(name) for name in sorted(_STORES))}. Read it by URL.",
-            feature=f"directory access to {parts.scheme}",
-            table=str(table),
+            f"The storage of {subject} is in '{where.scheme}:', which is not supported; expected one of "
+            f"{', '.join(repr(name) for name in sorted(SCHEMES))}.",
+            feature=f"storage in {where.scheme}",
+            table=table,
         )
     # So that a missing package is reported now, not by the first read.
     optional.load("obstore", "storage")
-    return found, ObjectPlace(rest, table, found, options, given)
+    return ObjectPlace(StoreSettings(where, options, server), Renewal(provider, given), subject, table)
 
 
 class LocalPlace:
@@ -96,61 +160,173 @@ class LocalPlace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def files(self, folder: str) -> list[LogEntry]:
-        return LocalDirectory(self._root / folder).entries()
+    def __repr__(self) -> str:
+        return f"LocalPlace({self.location!r})"
 
-    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
+    @property
+    def location(self) -> str:
+        return f"file://{self._root}"
+
+    def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
+        """Like ``Place.pages``; a link to a directory is refused, because it could lead back."""
+        waiting = [folder]
+        while waiting:
+            inside = waiting.pop()
+            page = self._page(inside)
+            if not recursive:
+                yield page
+                return
+            yield Page(page.files, [])
+            waiting += reversed(page.folders)
+
+    def _page(self, folder: str) -> Page:
+        page = Page([], [])
         try:
-            stream = (self._root / key).open("rb")
-        except FileNotFoundError:
+            with os.scandir(self._root / folder) as entries:
+                for entry in sorted(entries, key=lambda one: one.name):
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_file():
+                        page.files.append(_local_file(path, entry.stat()))
+                    elif entry.is_dir(follow_symlinks=False):
+                        page.folders.append(path)
+                    else:
+                        raise DataError(
+                            f"Expected a file or a directory, found something else named '{path}', such as a link."
+                        )
+        except (FileNotFoundError, NotADirectoryError):
             raise Refused(404, None) from None
         except OSError:
             raise Refused(403, None) from None
-        stat = os.fstat(stream.fileno())
-        found = Version(f'"{stat.st_mtime_ns}-{stat.st_size}"', "", stat.st_size)
+        return page
+
+    def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
+        try:
+            stream = (self._root / path).open("rb")
+        except (FileNotFoundError, NotADirectoryError):
+            raise Refused(404, None) from None
+        except OSError:
+            raise Refused(403, None) from None
+        facts = _local_file(path, os.fstat(stream.fileno()))
+        found = Version(facts.etag or "", "", facts.size)
         if version is not None and version.etag and version.etag != found.etag:
             stream.close()
             raise Refused(412, None)
-        start, stop = _bounds(wanted, stat.st_size)
+        start, stop = _bounds(wanted, facts.size)
         stream.seek(start)
-        return StoredBody(Span(start, stop, stat.st_size), found, stream.readinto, stream.close)
+
+        def chunks() -> Iterator[bytes]:
+            left = stop - start
+            while left and (data := stream.read(min(_CHUNK, left))):
+                left -= len(data)
+                yield data
+
+        return StoredBody(Span(start, stop, facts.size), found, facts.modified, chunks(), stream.close)
+
+    def head(self, path: str) -> StoredFile:
+        try:
+            facts = os.stat(self._root / path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Refused(404, None) from None
+        except OSError:
+            raise Refused(403, None) from None
+        if os.path.isdir(self._root / path):
+            raise Refused(404, None)
+        return _local_file(path, facts)
+
+    def store(self) -> Any:
+        optional.load("obstore", "storage")
+        from obstore.store import LocalStore
+
+        return LocalStore(self._root)
 
 
-@dataclasses.dataclass(eq=False, repr=False)
 class ObjectPlace:
-    """A ``Place`` in an object store. Thread-safe; threads share one renewal of the credentials."""
+    """A ``Place`` in an object store. Thread-safe; threads share one store and one ``renewal`` of the credentials."""
 
-    _rest: RestClient
-    _table: TableName
-    _location: str
-    _options: ReadOptions
-    _credentials: TemporaryCredentials
-    _since_ms: int = dataclasses.field(default_factory=lambda: _now())
-    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-    _store: Any = None
+    def __init__(self, settings: StoreSettings, renewal: Renewal, subject: str, table: str | None) -> None:
+        self._settings = settings
+        self.renewal = renewal
+        self._subject = subject
+        self._table = table
+        self._lock = threading.Lock()
+        self._opened: tuple[StorageCredentials, Any] | None = None
 
     def __repr__(self) -> str:
-        return f"ObjectPlace({self._location!r})"
+        return f"ObjectPlace({self.location!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_store")}
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_opened")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _store=None)
+        vars(self).update(state, _lock=threading.Lock(), _opened=None)
 
-    def files(self, folder: str) -> list[LogEntry]:
+    @property
+    def location(self) -> str:
+        return str(self._settings.location)
+
+    def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
+        """Like ``Place.pages``. If a page does not arrive, the listing continues after the one before."""
         import obstore
 
-        listed = self._trying(lambda store: obstore.list_with_delimiter(store, self._key(folder)))["objects"]
-        found = [
-            LogEntry(item["path"].rpartition("/")[2], item["size"], round(item["last_modified"].timestamp() * 1000))
-            for item in listed
-        ]
-        if not found:
-            raise FileNotFoundError(folder)
-        return found
+        prefix = self._key(folder)
+        tries = Tries(self._settings.options, Deadline(self._settings.options.total_timeout))
+        if not recursive:
+            found = tries.call(lambda: self._trying(lambda store: obstore.list_with_delimiter(store, prefix)))
+            yield Page(self._files(found["objects"], prefix), [self._path(one) for one in found["common_prefixes"]])
+            return
+        stream: tuple[Any, Any] | None = None
+        last: str | None = None
 
-    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
+        def next_page(store: Any) -> Any:
+            nonlocal stream
+            if stream is None or stream[0] is not store:
+                stream = store, iter(obstore.list(store, prefix, offset=last, chunk_size=_PAGE))
+            return next(stream[1], None)
+
+        while True:
+            try:
+                listed = self._trying(next_page)
+            except Transient as failure:
+                stream = None
+                tries.failed(failure)
+                continue
+            if listed is None:
+                return
+            last = listed[-1]["path"]
+            tries = Tries(self._settings.options, Deadline(self._settings.options.total_timeout))
+            yield Page(self._files(listed, prefix), [])
+
+    def _files(self, listed: list[dict[str, Any]], prefix: str) -> list[StoredFile]:
+        """Return the files of a page of obstore's listing of ``prefix``, without the markers of directories.
+
+        Programs mark a directory by an empty object 'name/', which obstore lists as an empty file 'name'.
+        """
+        empty = [one["path"] for one in listed if one["size"] == 0]
+        markers = self._markers(empty, listed, prefix) if empty else frozenset()
+        return [_stored_file(one, self._path(one["path"])) for one in listed if one["path"] not in markers]
+
+    def _markers(self, empty: list[str], listed: list[dict[str, Any]], prefix: str) -> frozenset[str]:
+        parents = {one["path"].rpartition("/")[0] for one in listed}
+        known = {path for path in empty if path in parents or path == prefix}
+
+        def is_marker(path: str) -> bool:
+            import obstore
+
+            try:
+                self._trying(lambda store: obstore.head(store, path))
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+                return True
+            return False
+
+        asked = [path for path in empty if path not in known]
+        options = self._settings.options
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE, "delta-list") as pool:
+            answers = list(pool.map(lambda path: Tries(options).call(lambda: is_marker(path)), asked))
+        return frozenset(known.union(path for path, answer in zip(asked, answers, strict=True) if answer))
+
+    def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         import obstore
 
         options: dict[str, Any] = {}
@@ -160,223 +336,123 @@ class ObjectPlace:
             options["range"] = {"suffix": wanted}
         if version is not None and version.etag:
             options["if_match"] = version.etag
-        answer = self._trying(lambda store: obstore.get(store, self._key(key), options=options))
+        answer = self._trying(lambda store: obstore.get(store, self._key(path), options=options))
         meta, (start, stop) = answer.meta, answer.range
         found = Version(meta.get("e_tag") or "", meta["last_modified"].isoformat(), meta["size"])
-        chunks = answer.stream(min_chunk_size=_CHUNK)
-        return StoredBody(Span(start, stop, meta["size"]), found, _Chunks(chunks, self._transient).readinto)
+        stream = answer.stream(min_chunk_size=_CHUNK)
+        return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(stream))
 
-    def _key(self, key: str) -> str:
-        prefix = urlsplit(self._location).path.strip("/")
-        return f"{prefix}/{key}" if prefix else key
+    def _chunks(self, stream: Any) -> Iterator[memoryview]:
+        while True:
+            try:
+                data = next(stream, None)
+            except Exception as error:
+                # All of obstore's exceptions here only mean that the transfer was interrupted.
+                raise self._interrupted(error) from None
+            if data is None:
+                return
+            yield memoryview(data)
 
-    def _trying(self, call: Callable[[Any], Any]) -> Any:
+    def _interrupted(self, error: Exception) -> Transient:
+        failure = translated(error, self._subject, self._table)
+        if isinstance(failure, Transient):
+            return failure
+        return Transient(self._failed(f"it responded with {failure}"))
+
+    def head(self, path: str) -> StoredFile:
+        import obstore
+
+        return _stored_file(self._trying(lambda store: obstore.head(store, self._key(path))), path)
+
+    def store(self) -> Any:
+        return open_store(self._settings, self.renewal, self._settings.location.prefix)
+
+    def _key(self, path: str) -> str:
+        return self._settings.location.key(path)
+
+    def _path(self, key: str) -> str:
+        """Return the path of a key that the store listed."""
+        root = self._key("")
+        if not root:
+            return key
+        if not key.startswith(f"{root}/"):
+            raise DataError(f"The store lists a file outside of {self._subject}: '{key[:200]}'.", table=self._table)
+        return key[len(root) + 1 :]
+
+    def _trying(self, call: Callable[[Any], T]) -> T:
         from obstore import exceptions
 
-        store = self._current()
+        credentials, store = self._current()
         try:
             try:
                 return call(store)
             except exceptions.BaseError as error:
-                if not _is_refusal(error):
+                if not is_refusal(error):
                     raise
                 # Credentials can expire before the stated time.
-                return call(self._current(rejected=store))
-        except FileNotFoundError:
-            raise Refused(404, None) from None
-        except exceptions.PreconditionError:
-            raise Refused(412, None) from None
-        except (exceptions.BaseError, OSError, ValueError) as error:
-            if _is_refusal(error):
-                raise Refused(403, None) from None
-            raise self._transient(error) from None
-
-    def _transient(self, error: Exception) -> Transient:
-        status = _status(error)
-        reason = "it did not respond" if status is None else f"it responded with HTTP status {status}"
-        return Transient(TransportError(f"Reading from the table's storage failed: {reason}.", table=str(self._table)))
-
-    def _current(self, rejected: object = None) -> Any:
-        """Return the store with valid credentials, other than those of ``rejected``."""
-        with self._lock:
-            if self._store is rejected is not None or self._is_ending():
-                self._renew(must=rejected is not None)
-            if self._store is None:
-                self._store = _STORES[urlsplit(self._location).scheme](self._location, self._credentials, self._options)
-            return self._store
-
-    def _is_ending(self) -> bool:
-        ends = self._credentials.expiration_time
-        if ends is None:
-            return False
-        return _now() >= ends - min(_AHEAD_MS, (ends - self._since_ms) // 3)
-
-    def _renew(self, *, must: bool) -> None:
-        try:
-            self._credentials = self._rest.temporary_table_credentials(self._table, self._location)
+                return call(self._current(rejected=credentials)[1])
         except DeltaSharingError:
-            ends = self._credentials.expiration_time
-            if must or ends is None or _now() >= ends:
-                raise
-            # Credentials that are still valid are used until they expire.
-            return
-        self._since_ms, self._store = _now(), None
+            raise
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise translated(error, self._subject, self._table) from None
 
+    def _failed(self, problem: str) -> TransportError:
+        return TransportError(f"Reading from the storage of {self._subject} failed: {problem}.", table=self._table)
 
-def _is_refusal(error: Exception) -> bool:
-    """Whether the store refused the credentials. obstore has exceptions for this, but does not use them in listings."""
-    from obstore import exceptions
-
-    named = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-    return isinstance(error, named) or _status(error) in ("401", "403")
-
-
-def _status(error: Exception) -> str | None:
-    """Return the HTTP status in obstore's text, and nothing else: it may contain a signature."""
-    found = _STATUS.search(str(error).partition("\n")[0])
-    return None if found is None else found[1] or found[2]
+    def _current(self, rejected: StorageCredentials | None = None) -> tuple[StorageCredentials, Any]:
+        """Return valid credentials, other than the ``rejected`` ones, and the store that has them."""
+        check_process(self._subject)
+        credentials = self.renewal.current(rejected)
+        with self._lock:
+            # A store asks for credentials when those that it has end; refused ones it would keep.
+            if self._opened is None or self._opened[0] is rejected is not None:
+                self._opened = credentials, open_store(self._settings, self.renewal)
+            store = self._opened[1]
+            self._opened = credentials, store
+            return credentials, store
 
 
 class StoredBody:
-    """An open response: the bytes ``span`` of a file of ``version``, which ``fill`` writes into memory."""
+    """An open response: the bytes ``span`` of a file of ``version``, in ``chunks`` of at most a few MiB.
+
+    Iterating them raises ``Transient`` if the transfer is interrupted.
+    """
 
     def __init__(
         self,
         span: Span,
         version: Version,
-        fill: Callable[[memoryview], int],
+        modified: datetime.datetime,
+        chunks: Iterator[Bytes],
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self.span = span
         self.version = version
+        self.modified = modified
+        self.chunks = chunks
         self.close = close
-        self._fill = fill
-        self._rest = (span.stop or 0) - span.start
 
     def read(self) -> bytes:
-        """Return the next bytes, at most 4 MiB; none at the end, and after an interruption."""
-        data = bytearray(min(_PIECE, self._rest))
-        view, filled = memoryview(data), 0
-        while filled < len(data) and (count := self._fill(view[filled:])):
-            filled += count
-        self._rest -= filled
-        return bytes(view[:filled])
+        """Return the next bytes; none at the end."""
+        return bytes(next(self.chunks, b""))
 
 
-class _Chunks:
-    """A stream of chunks, returned in the requested sizes."""
-
-    def __init__(self, chunks: Any, transient: Callable[[Exception], Transient]) -> None:
-        self._chunks = iter(chunks)
-        self._transient = transient
-        self._held = memoryview(b"")
-
-    def readinto(self, view: memoryview) -> int:
-        if not self._held:
-            try:
-                self._held = memoryview(next(self._chunks, b"")).cast("B")
-            except Exception as error:
-                # All of obstore's exceptions here only mean that the transfer was interrupted.
-                raise self._transient(error) from None
-        count = min(len(view), len(self._held))
-        view[:count] = self._held[:count]
-        self._held = self._held[count:]
-        return count
+_process: int | None = None
 
 
-# === Stores ===
+def check_process(subject: str) -> None:
+    """Raise ``UsageError`` in a process that was forked after its parent had used a store.
 
-
-def _s3(location: str, credentials: TemporaryCredentials, options: ReadOptions) -> Any:
-    from obstore.store import S3Store
-
-    given = credentials.aws_temp_credentials
-    if given is None:
-        raise _of_another_cloud(location, "awsTempCredentials")
-    bucket = _in_host(urlsplit(location).netloc)
-    config = {
-        "access_key_id": given.access_key_id,
-        "secret_access_key": given.secret_access_key,
-        "token": given.session_token,
-        **_settings(options),
-    }
-    if not {"region", "endpoint"} & config.keys() and not os.environ.get("AWS_ENDPOINT_URL"):
-        config["region"] = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _region(bucket)
-    return S3Store(bucket, config=config, **_client(options))
-
-
-def _azure(location: str, credentials: TemporaryCredentials, options: ReadOptions) -> Any:
-    from obstore.store import AzureStore
-
-    given = credentials.azure_user_delegation_sas
-    if given is None:
-        raise _of_another_cloud(location, "azureUserDelegationSas")
-    container, _, host = urlsplit(location).netloc.partition("@")
-    config = {
-        "account_name": _in_host(host.partition(".")[0]),
-        "sas_token": given.sas_token.lstrip("?"),
-        **_settings(options),
-    }
-    return AzureStore(container_name=container, config=config, **_client(options))
-
-
-def _gcs(location: str, credentials: TemporaryCredentials, options: ReadOptions) -> Any:
-    from obstore.store import GCSStore
-
-    given = credentials.gcp_oauth_token
-    if given is None:
-        raise _of_another_cloud(location, "gcpOauthToken")
-    token = given.oauth_token
-    # The whole store is renewed instead, so that all three stores are treated alike.
-    provider: Callable[[], dict[str, object]] = lambda: {"token": token, "expires_at": None}  # noqa: E731
-    config = {"base_url" if name == "endpoint" else name: value for name, value in _settings(options).items()}
-    return GCSStore(urlsplit(location).netloc, config=config, credential_provider=provider, **_client(options))
-
-
-def _in_host(name: str) -> str:
-    """Return the ``name`` of a bucket or account, which becomes a part of the store's host; ``ProtocolError`` if it
-    would be more than that."""
-    if not _NAME.fullmatch(name):
-        raise ProtocolError("The server's location of the table names no valid bucket or account.")
-    return name
-
-
-_STORES: Mapping[str, Callable[[str, TemporaryCredentials, ReadOptions], Any]] = {
-    "s3": _s3,
-    "abfss": _azure,
-    "gs": _gcs,
-}
-
-
-def _settings(options: ReadOptions) -> dict[str, Any]:
-    return dict(options.storage_options)
-
-
-def _client(options: ReadOptions) -> dict[str, Any]:
-    endpoint = str(_settings(options).get("endpoint", ""))
-    return {
-        "client_options": {
-            # Only an endpoint that the user set may be unencrypted.
-            "allow_http": endpoint.startswith("http://"),
-            "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
-            "timeout": f"{max(_LEAST_TIMEOUT, round(options.read_timeout))}s",
-        },
-        # The scan retries, because it knows when it is closed.
-        "retry_config": {"max_retries": 0},
-    }
-
-
-def _region(bucket: str) -> str:
-    """Return the region of a bucket, which S3 tells anyone; the protocol does not have it."""
-    try:
-        answer = requests.head(f"https://{bucket}.s3.amazonaws.com", timeout=10, allow_redirects=False)
-    except requests.RequestException:
-        return "us-east-1"
-    return answer.headers.get("x-amz-bucket-region", "us-east-1")
-
-
-def _of_another_cloud(location: str, expected: str) -> ProtocolError:
-    return ProtocolError(f"The server must give '{expected}' for a location in '{urlsplit(location).scheme}:'.")
+    A fork copies no threads, so that obstore would wait forever for those of the parent.
+    """
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    if _process != os.getpid():
+        raise UsageError(
+            f"The storage of {subject} cannot be read in a process that was forked after its parent had read from a "
+            "store; start the process with 'spawn' or 'forkserver' (multiprocessing.get_context)."
+        )
 
 
 def _bounds(wanted: Wanted, size: int) -> tuple[int, int]:
@@ -385,5 +461,47 @@ def _bounds(wanted: Wanted, size: int) -> tuple[int, int]:
     return (0 if wanted is None else max(0, size - wanted)), size
 
 
-def _now() -> int:
-    return int(time.time() * 1000)
+def _stored_file(meta: dict[str, Any], path: str) -> StoredFile:
+    return StoredFile(path, meta["size"], meta["last_modified"], meta["e_tag"])
+
+
+def _local_file(path: str, facts: os.stat_result) -> StoredFile:
+    modified = datetime.datetime.fromtimestamp(facts.st_mtime, datetime.timezone.utc)
+    return StoredFile(path, facts.st_size, modified, f'"{facts.st_mtime_ns}-{facts.st_size}"')
+
+
+# === Tables ===
+
+
+@dataclasses.dataclass(frozen=True)
+class TableCredentials:
+    """Requests credentials for a location of a table (protocol, "Generate Temporary Table Credential")."""
+
+    rest: RestClient
+    table: TableName
+    location: str
+
+    def __call__(self) -> StorageCredentials:
+        return from_protocol(self.rest.temporary_table_credentials(self.table, self.location))
+
+
+def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> Place:
+    """Return the reader of ``location``, by default the table's main one. Requests its credentials.
+
+    Errors as ``open_place``, and those of the server, which may not support directory access.
+    """
+    given = rest.temporary_table_credentials(table, location, negotiates=True)
+    where = Location.parse(given.location or location or "")
+    try:
+        return open_place(
+            str(where),
+            TableCredentials(rest, table, str(where)),
+            options,
+            subject=f"table {table}",
+            server=rest.profile.endpoint,
+            table=str(table),
+            given=from_protocol(given) if where.scheme in SCHEMES else None,
+        )
+    except UnsupportedFeatureError as error:
+        error.add("Read the table by URL.")
+        raise

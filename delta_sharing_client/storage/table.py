@@ -48,7 +48,8 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Transient, Tries
-from delta_sharing_client.storage.place import Place, StoredBody, normalized, place_of
+from delta_sharing_client.storage.place import Place, StoredBody, StoredFile, place_of
+from delta_sharing_client.storage.stores import Location
 
 # The number of log files that are downloaded ahead.
 _AHEAD = 16
@@ -65,7 +66,8 @@ class TableFiles:
         self._rest = rest
         self._name = table
         self.options = options
-        self.location, main = place_of(rest, table, None, options)
+        main = place_of(rest, table, None, options)
+        self.location = main.location
         self._places: dict[str, Place] = {self.location: main}
 
     def __repr__(self) -> str:
@@ -125,8 +127,8 @@ class TableFiles:
                 if refused.status == 404:
                     raise FileNotFoundError(2, "it does not exist") from None
                 raise TransportError(
-                    f"The table's storage refused to give a file of its log (status {refused.status}): ask the "
-                    "provider whether the credentials may read the table's directory.",
+                    f"The table's storage refused to give a file of its log ({refused}). Ask the provider whether the "
+                    "credentials may read the table's directory.",
                     table=self.table,
                 ) from None
             with contextlib.closing(body):
@@ -142,13 +144,19 @@ class TableFiles:
 
         def attempt() -> list[LogEntry]:
             try:
-                return self._places[self.location].files(LOG_DIRECTORY)
+                pages = self._places[self.location].pages(LOG_DIRECTORY, recursive=False)
+                found = [_log_entry(file) for page in pages for file in page.files]
             except Refused as refused:
+                if refused.status == 404 and not refused.reason:
+                    raise FileNotFoundError(LOG_DIRECTORY) from None
                 raise TransportError(
-                    f"The table's storage refused to list its log (status {refused.status}): ask the provider whether "
-                    "the credentials may list the table's directory.",
+                    f"The table's storage refused to list its log ({refused}). Ask the provider whether the "
+                    "credentials may list the table's directory.",
                     table=self.table,
                 ) from None
+            if not found:
+                raise FileNotFoundError(LOG_DIRECTORY)
+            return found
 
         return Tries(self.options).call(attempt)
 
@@ -161,7 +169,7 @@ class TableFiles:
     def _address(self, path: str) -> str:
         """Return the address of a path of the log."""
         if is_absolute(path):
-            address = normalized(path if "://" in path else f"file://{path.removeprefix('file:')}")
+            address = _normalized(path)
         elif not path or "\0" in unquote(path) or ".." in unquote(path).split("/"):
             raise DataError(
                 f"A relative file path in the log must stay inside the table, found {path[:200]!r}.", table=self.table
@@ -177,8 +185,8 @@ class TableFiles:
                 return place, unquote(address[len(location) + 1 :])
         for location in self._auxiliary:
             if address.startswith(f"{location}/"):
-                found, place = place_of(self._rest, self._name, location, self.options)
-                if found != location:
+                place = place_of(self._rest, self._name, location, self.options)
+                if place.location != location:
                     break
                 self._places[location] = place
                 return place, unquote(address[len(location) + 1 :])
@@ -193,7 +201,16 @@ class TableFiles:
     @lazy
     def _auxiliary(self) -> tuple[str, ...]:
         head = table_metadata(self._rest, self._name)
-        return tuple(normalized(location) for location in head.auxiliary_locations)
+        return tuple(str(Location.parse(location)) for location in head.auxiliary_locations)
+
+
+def _normalized(path: str) -> str:
+    """Return an absolute path of a log as an address."""
+    return str(Location.parse(path if "://" in path else f"file://{path.removeprefix('file:')}"))
+
+
+def _log_entry(file: StoredFile) -> LogEntry:
+    return LogEntry(file.path.rpartition("/")[2], file.size, round(file.modified.timestamp() * 1000))
 
 
 class _AsyncBody:
@@ -236,7 +253,7 @@ class _Log:
 
     def _read(self, path: str) -> bytes:
         # Paths next to the log are relative to the table, like its data files.
-        address = normalized(path) if is_absolute(path) else f"{self._files.location}/{LOG_DIRECTORY}/{path}"
+        address = _normalized(path) if is_absolute(path) else f"{self._files.location}/{LOG_DIRECTORY}/{path}"
         return self._files.read(address)
 
 

@@ -29,6 +29,7 @@ from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run.batches import execute
 from delta_sharing_client.storage import place
+from delta_sharing_client.storage.credentials import StorageCredentials, now_ms
 from mock_server import catalog, demo
 from mock_server.s3 import S3Settings
 from tests.tables import TableWriter, rows_of
@@ -373,7 +374,7 @@ def test_a_file_that_climbs_out_of_the_table_is_refused(local: Any, writer: Tabl
 
 @pytest.mark.parametrize(
     ("location", "message"),
-    [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which directory access does not support")],
+    [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which is not supported")],
 )
 def test_what_no_server_elsewhere_may_name_is_refused(
     location: str, message: str, monkeypatch: pytest.MonkeyPatch
@@ -401,8 +402,8 @@ def test_a_table_in_s3_is_read_with_temporary_credentials(in_s3: Any, caplog: py
     texts = [scan.explain(), repr(plan), repr(plan.context.files)]
     # The servers of the test log in this process, too.
     texts += [record.getMessage() for record in caplog.records if record.name.startswith("delta_sharing_client")]
-    given = plan.context.files._places["s3://tables/a/t"]._credentials.aws_temp_credentials
-    for secret in (given.secret_access_key, given.session_token):
+    given = plan.context.files._places["s3://tables/a/t"].renewal.current()
+    for secret in (given.reveal("secret_access_key"), given.reveal("session_token")):
         assert secret
         assert not [text for text in texts if secret in text]
 
@@ -412,13 +413,13 @@ def test_credentials_are_renewed_ahead_of_their_end_and_once_for_all_threads(in_
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (found,) = plan.context.files._places.values()
     asked = []
-    renewing = table.rest.temporary_table_credentials
+    renewing = found.renewal._provider
 
-    def counted(name: object, location: str | None = None) -> TemporaryCredentials:
-        asked.append(location)
-        return renewing(name, location)
+    def counted() -> StorageCredentials:
+        asked.append(renewing.location)
+        return renewing()
 
-    found._rest = type("Rest", (), {"temporary_table_credentials": staticmethod(counted)})()
+    found.renewal._provider = counted
     assert sum(batch.num_rows for batch in execute(plan)) == 3
     assert asked == []
     # Some of their time is left, but not much.
@@ -434,7 +435,7 @@ def test_credentials_that_end_early_are_renewed_when_they_are_refused(in_s3: Any
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (found,) = plan.context.files._places.values()
-    first = found._current()
+    _, first = found._current()
     calls = []
 
     def get(used: Any) -> bytes:
@@ -452,10 +453,10 @@ def test_credentials_are_used_to_their_end_when_no_others_come(in_s3: Any) -> No
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (found,) = plan.context.files._places.values()
 
-    def down(name: object, location: str | None = None) -> TemporaryCredentials:
+    def down() -> StorageCredentials:
         raise ds.TransportError("The server is down.")
 
-    found._rest = type("Rest", (), {"temporary_table_credentials": staticmethod(down)})()
+    found.renewal._provider = down
     _end_in(found, 60_000)
     assert sum(batch.num_rows for batch in execute(plan)) == 3
     _end_in(found, -1)
@@ -501,12 +502,9 @@ def test_a_store_that_refuses_is_an_error_that_names_the_table(in_s3: Any, store
 
 def _end_in(found: Any, milliseconds: int) -> None:
     """Make the credentials of a place an hour old, with so much left."""
-    found._since_ms = place._now() - 3_600_000
-    found._credentials = TemporaryCredentials(
-        location=found._location,
-        aws_temp_credentials=found._credentials.aws_temp_credentials,
-        expiration_time=place._now() + milliseconds,
-    )
+    now = now_ms()
+    found.renewal._since_ms, found.renewal._paused_until_ms = now - 3_600_000, 0
+    found.renewal._given = dataclasses.replace(found.renewal.current(), expires_ms=now + milliseconds)
 
 
 def test_history_of_a_directory_has_every_version_with_its_operation(tmp_path: pathlib.Path) -> None:

@@ -1,15 +1,20 @@
-"""Locations of the three clouds: which store they mean, and with whose credentials."""
+"""Places: listings, ranges and versions of files, renewed credentials, and what a store or a server may not do."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
-from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import Refused, Span
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -24,7 +29,8 @@ from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import Transient
-from delta_sharing_client.storage import place
+from delta_sharing_client.storage import credentials, place, stores
+from tests.s3 import Bucket, s3_bucket
 
 AWS = AwsCredentials("planted-id", "planted-secret", "planted-session")
 AZURE = AzureUserDelegationSas("?sv=2024&sig=planted-secret")
@@ -47,115 +53,24 @@ class Server(RestClient):
         return TemporaryCredentials(**self.given)
 
 
-@pytest.mark.parametrize(
-    ("location", "normal", "given", "store"),
-    [
-        ("s3a://bucket/a b/", "s3://bucket/a b", {"aws_temp_credentials": AWS}, "S3Store"),
-        (
-            "abfs://box@account.dfs.core.windows.net/t",
-            "abfss://box@account.dfs.core.windows.net/t",
-            {"azure_user_delegation_sas": AZURE},
-            "AzureStore",
-        ),
-        ("gs://bucket/t", "gs://bucket/t", {"gcp_oauth_token": GCP}, "GCSStore"),
-    ],
-)
-def test_a_location_is_read_by_the_store_of_its_cloud(
-    location: str, normal: str, given: dict[str, Any], store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place, "_region", lambda bucket: "eu-west-1")
-    server = Server(location=location, **given)
-
-    found, read = place.place_of(server, NAME, None, ReadOptions())
-
-    assert found == normal
-    assert isinstance(read, place.ObjectPlace)
-    made = read._current()
-    assert type(made).__name__ == store
-    assert read._current() is made
-    assert "planted-secret" not in f"{made!r} {read!r} {read._credentials!r}"
-    assert server.asked == [None]
-
-
-@pytest.mark.parametrize(
-    ("location", "given", "expected"),
-    [
-        ("gs://bucket/t", {"aws_temp_credentials": AWS}, "'gcpOauthToken' for a location in 'gs:'"),
-        ("s3://bucket/t", {"gcp_oauth_token": GCP}, "'awsTempCredentials' for a location in 's3:'"),
-        ("abfss://box@a.x/t", {"aws_temp_credentials": AWS}, "'azureUserDelegationSas' for a location in 'abfss:'"),
-    ],
-)
-def test_credentials_of_another_cloud_are_a_breach_of_the_protocol(
-    location: str, given: dict[str, Any], expected: str
-) -> None:
-    _, read = place.place_of(Server(location=location, **given), NAME, None, ReadOptions())
-
-    with pytest.raises(ProtocolError, match=expected):
-        read.files("_delta_log")
-
-
-@pytest.mark.parametrize(
-    ("location", "given"),
-    [
-        ("s3://127.0.0.1\\x/t", {"aws_temp_credentials": AWS}),
-        ("s3://127.0.0.1:80@x/t", {"aws_temp_credentials": AWS}),
-        ("s3:///t", {"aws_temp_credentials": AWS}),
-        ("abfss://box@localhost\\x.dfs.core.windows.net/t", {"azure_user_delegation_sas": AZURE}),
-        ("abfss://box@localhost:80/t", {"azure_user_delegation_sas": AZURE}),
-    ],
-)
-def test_no_name_of_a_bucket_or_account_is_another_host(
-    location: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place, "_region", lambda bucket: pytest.fail(f"{bucket} was asked"))
-    _, read = place.place_of(Server(location=location, **given), NAME, None, ReadOptions())
-
-    with pytest.raises(ProtocolError, match="no valid bucket or account"):
-        read.files("_delta_log")
-
-
 def test_a_file_of_this_machine_is_read_in_one_version_of_it(tmp_path: Path) -> None:
     here = place.LocalPlace(tmp_path)
     (tmp_path / "a").write_bytes(b"first")
     (tmp_path / "folder").mkdir()
     body = here.get("a", ByteRange(1, 3))
-    assert (b"".join(iter(body.read, b"")), body.span) == (b"ir", Span(1, 3, 5))
+    assert (b"".join(body.chunks), body.span) == (b"ir", Span(1, 3, 5))
     body.close()
     (tmp_path / "a").write_bytes(b"the second")
 
-    for key, version, status in (("a", body.version, 412), ("b", None, 404), ("folder", None, 403)):
+    for key, version, status in (("a", body.version, 412), ("b", None, 404), ("folder", None, 403), ("a/b", None, 404)):
         with pytest.raises(Refused) as refused:
             here.get(key, None, version)
         assert refused.value.status == status
 
 
-@pytest.mark.parametrize(
-    ("said", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
-)
-def test_s3_is_asked_for_the_region_of_a_bucket(
-    said: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
-
-    def head(url: str, **_: object) -> requests.Response:
-        assert url == "https://bucket.s3.amazonaws.com"
-        if said is None:
-            raise requests.ConnectionError
-        response = requests.Response()
-        response.headers.update(said)
-        return response
-
-    monkeypatch.setattr(place.requests, "head", head)
-    _, read = place.place_of(Server(location="s3://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
-    assert isinstance(read, place.ObjectPlace)
-
-    assert read._current().config["region"] == region
-
-
 def test_a_store_that_is_not_read_is_refused_by_its_name() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="'r2:', which directory access does not support"):
-        place.place_of(Server(location="r2://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
+    with pytest.raises(UnsupportedFeatureError, match="'hdfs:', which is not supported"):
+        place.place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
 
 
 def test_without_obstore_the_line_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,13 +78,6 @@ def test_without_obstore_the_line_that_installs_it_is_told(monkeypatch: pytest.M
 
     with pytest.raises(UsageError, match=r'pip install "delta-sharing-client\[storage\]"'):
         place.place_of(Server(location="s3://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
-
-
-def test_only_an_endpoint_that_the_user_names_may_be_clear_text() -> None:
-    plain = place._client(ReadOptions())["client_options"]
-    named = place._client(ReadOptions(storage_options={"endpoint": "http://127.0.0.1:9000"}))["client_options"]
-
-    assert (plain["allow_http"], named["allow_http"]) == (False, True)
 
 
 CLOUDS = {
@@ -180,33 +88,26 @@ CLOUDS = {
 
 
 @pytest.mark.parametrize("location", CLOUDS)
-def test_a_store_is_made_anew_before_its_credentials_end(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_region", lambda bucket: "eu-west-1")
+def test_credentials_are_renewed_before_they_end(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "bucket_region", lambda bucket, options: "eu-west-1")
     now = [1_000_000]
-    monkeypatch.setattr(place, "_now", lambda: now[0])
+    monkeypatch.setattr(credentials, "now_ms", lambda: now[0])
     server = Server(location=location, expiration_time=now[0] + 30_000, **CLOUDS[location])
-    _, read = place.place_of(server, NAME, None, ReadOptions())
+    read = place.place_of(server, NAME, None, ReadOptions())
     assert isinstance(read, place.ObjectPlace)
     first = read._current()
     now[0] += 19_000
-    assert read._current() is first
+    assert read._current() == first
     # A third of their time is left.
     now[0] += 1_000
     server.given["expiration_time"] = now[0] + 30_000
     second = read._current()
 
-    assert second is not first
-    assert read._current() is second
+    assert second[0] is not first[0]
+    assert read._current() == second
     assert server.asked == [None, location]
-
-
-@pytest.mark.parametrize("location", CLOUDS)
-def test_an_endpoint_of_ones_own_is_named_alike_for_every_store(location: str) -> None:
-    options = ReadOptions(storage_options={"endpoint": "http://127.0.0.1:1/x"})
-    _, read = place.place_of(Server(location=location, **CLOUDS[location]), NAME, None, options)
-    assert isinstance(read, place.ObjectPlace)
-
-    assert "http://127.0.0.1:1/x" in str(read._current().config)
+    # One that was handed out asks for them by itself.
+    assert second[1].credential_provider()["expires_at"].timestamp() * 1000 == now[0] + 30_000
 
 
 @pytest.mark.parametrize(("status", "asked"), [("403 Forbidden", 2), ("401 Unauthorized", 2), ("500 Internal", 1)])
@@ -215,7 +116,7 @@ def test_a_list_that_is_refused_has_the_credentials_renewed_once(status: str, as
 
     location = "gs://bucket/t"
     server = Server(location=location, **CLOUDS[location])
-    _, read = place.place_of(server, NAME, None, ReadOptions())
+    read = place.place_of(server, NAME, None, ReadOptions())
     assert isinstance(read, place.ObjectPlace)
 
     def listing(store: object) -> None:
@@ -229,3 +130,203 @@ def test_a_list_that_is_refused_has_the_credentials_renewed_once(status: str, as
     assert isinstance(caught.value, Refused) == (asked == 2)
     assert "planted" not in repr(caught.value)
     assert len(server.asked) == asked
+
+
+# === Listings and bytes ===
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_bucket() as found:
+        yield found
+
+
+@pytest.fixture
+def stored(bucket: Bucket) -> Iterator[place.Place]:
+    """An empty location in S3, ``root`` in the bucket."""
+    options = ReadOptions(storage_options=bucket.storage_options, max_attempts=2, max_retry_seconds=1)
+    yield place.open_place(
+        f"s3://{bucket.name}/root", Keys(), options, subject="volume a.b.c", server="https://sharing.example.com"
+    )
+    bucket.clear()
+
+
+class Keys:
+    """Gives the keys of the bucket, and counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> credentials.StorageCredentials:
+        self.calls += 1
+        names = ("access_key_id", "secret_access_key", "session_token")
+        return credentials.StorageCredentials(cloud="AWS", secrets={name: Secret("planted") for name in names})
+
+
+def paths(read: place.Place, folder: str = "", *, recursive: bool = True) -> list[str]:
+    return [file.path for page in read.pages(folder, recursive=recursive) for file in page.files]
+
+
+ODD_NAMES = ["a b", "ü/é", "100%", "a%20b", "q?x#y", "back\\slash", "*", "~t", "[x]{y}|^`", "a'b\"c", "k=v/p", "a+b&c"]
+
+
+def test_odd_names_are_listed_and_read_as_they_are(stored: place.Place, bucket: Bucket) -> None:
+    for name in ODD_NAMES:
+        bucket.put(f"root/{name}", name.encode())
+    bucket.put("rooted/outside", b"x")
+
+    assert sorted(paths(stored)) == sorted(ODD_NAMES)
+    assert {name: b"".join(stored.get(name).chunks).decode() for name in ODD_NAMES} == {
+        name: name for name in ODD_NAMES
+    }
+    assert [stored.head(name).size for name in ODD_NAMES] == [len(name.encode()) for name in ODD_NAMES]
+
+
+def test_pages_of_a_long_listing_come_one_by_one(stored: place.Place, bucket: Bucket) -> None:
+    names = [f"f{number:04}" for number in range(1001)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: bucket.put(f"root/{name}", b"x"), names))
+
+    pages = stored.pages()
+    first = next(pages)
+
+    assert [file.path for file in first.files] == names[:1000]
+    assert [file.path for page in pages for file in page.files] == names[1000:]
+
+
+def test_folders_are_listed_where_a_listing_is_not_recursive(stored: place.Place, bucket: Bucket) -> None:
+    for name in ("x", "a/y", "a/b/z", "ab/c"):
+        bucket.put(f"root/{name}", b"1")
+
+    (top,), (inner,) = (list(stored.pages(folder, recursive=False)) for folder in ("", "a"))
+    assert ([file.path for file in top.files], top.folders) == (["x"], ["a", "ab"])
+    assert ([file.path for file in inner.files], inner.folders) == (["a/y"], ["a/b"])
+    assert paths(stored, "a") == ["a/b/z", "a/y"]
+    assert paths(stored, "none") == []
+
+
+def test_markers_of_directories_are_no_files(stored: place.Place, bucket: Bucket) -> None:
+    for name in ("root/", "root/empty/", "root/full/", "root/last/"):
+        bucket.put(name)
+    for name in ("root/full/x", "root/nothing", "root/nothing.too"):
+        bucket.put(name)
+
+    assert paths(stored) == ["full/x", "nothing", "nothing.too"]
+    assert paths(stored, recursive=False) == ["nothing", "nothing.too"]
+    assert paths(stored, "full") == ["full/x"]
+
+
+def test_a_name_that_climbs_is_refused(stored: place.Place, bucket: Bucket) -> None:
+    bucket.put("root/a", b"1")
+    bucket.put("root/../b", b"1")
+
+    with pytest.raises(Refused, match="a name that cannot be requested"):
+        paths(stored)
+
+
+def test_a_file_outside_of_the_location_is_refused(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    import obstore
+
+    listed = [{"path": "other/x", "size": 1, "last_modified": datetime.now(timezone.utc), "e_tag": None}]
+    monkeypatch.setattr(obstore, "list", lambda *_, **__: iter([listed]))
+
+    with pytest.raises(DataError, match=r"outside of volume a\.b\.c: 'other/x'"):
+        paths(stored)
+
+
+def test_a_listing_goes_on_after_the_last_page(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    import obstore
+
+    names = [f"root/f{number}" for number in range(9)]
+    offsets: list[str | None] = []
+
+    def broken(_: object, prefix: str, *, offset: str | None, chunk_size: int) -> Iterator[list[dict[str, object]]]:
+        offsets.append(offset)
+        rest = [name for name in names if offset is None or name > offset]
+        for start in range(0, len(rest), 2):
+            if start == 4:
+                raise obstore.exceptions.GenericError("Error performing GET x - HTTP error: planted")
+            facts = {"size": 1, "last_modified": datetime.now(timezone.utc), "e_tag": None}
+            yield [{"path": name, **facts} for name in rest[start : start + 2]]
+
+    monkeypatch.setattr(obstore, "list", broken)
+
+    assert paths(stored) == [name.removeprefix("root/") for name in names]
+    assert offsets == [None, "root/f3", "root/f7"]
+
+
+def test_ranges_and_versions_of_a_stored_file(stored: place.Place, bucket: Bucket) -> None:
+    bucket.put("root/a", b"0123456789")
+    whole = stored.get("a")
+    assert b"".join(whole.chunks) == b"0123456789"
+    for wanted, data, span in [
+        (ByteRange(2, 5), b"234", Span(2, 5, 10)),
+        (4, b"6789", Span(6, 10, 10)),
+        (99, b"0123456789", Span(0, 10, 10)),
+    ]:
+        part = stored.get("a", wanted, whole.version)
+        assert (b"".join(part.chunks), part.span) == (data, span)
+    bucket.put("root/a", b"another")
+
+    for path, version, status in (("a", whole.version, 412), ("b", None, 404)):
+        with pytest.raises(Refused) as refused:
+            stored.get(path, None, version)
+        assert refused.value.status == status
+
+
+def test_a_place_and_its_store_read_in_another_process(stored: place.Place, bucket: Bucket) -> None:
+    bucket.put("root/a", b"0123456789")
+    program = (
+        "import pickle, sys; place, store = pickle.load(sys.stdin.buffer);"
+        "print(b''.join(place.get('a').chunks), bytes(store.get('a').bytes()))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps((stored, stored.store())),
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert run.stdout.split() == [b"b'0123456789'"] * 2, run.stderr
+    assert "planted" not in f"{stored!r} {stored.store()!r}"
+
+
+@pytest.mark.alone
+def test_a_forked_process_is_told_instead_of_waiting(stored: place.Place, bucket: Bucket) -> None:
+    bucket.put("root/a", b"1")
+    assert paths(stored) == ["a"]
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            paths(stored)
+        except UsageError as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+
+    assert b"'spawn' or 'forkserver'" in os.read(reading, 1000)
+    assert paths(stored) == ["a"]
+
+
+def test_links_of_local_directories_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "root/a").mkdir(parents=True)
+    (tmp_path / "root/a/x").write_bytes(b"1")
+    (tmp_path / "root/z").write_bytes(b"22")
+    here = place.LocalPlace(tmp_path / "root")
+    (page, *rest) = here.pages()
+    assert [(file.path, file.size) for one in (page, *rest) for file in one.files] == [("z", 2), ("a/x", 1)]
+    assert next(here.pages(recursive=False)).folders == ["a"]
+    assert here.head("a/x").size == 1
+    for path in ("a", "b"):
+        with pytest.raises(Refused):
+            here.head(path)
+    (tmp_path / "root/loop").symlink_to(tmp_path / "root")
+
+    with pytest.raises(DataError, match="named 'loop'"):
+        list(here.pages())
+    with pytest.raises(Refused):
+        list(here.pages("none"))

@@ -1,0 +1,220 @@
+"""Temporary credentials for a store: where they come from, what they open, and their renewal."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.protocol.messages import TemporaryCredentials
+from delta_sharing_client.redact import Secret, shown
+
+# Credentials are renewed when this much of their lifetime remains, or a third of it if that is less.
+_AHEAD_MS = 300_000
+# A renewal that failed is not repeated sooner, while the credentials are still valid.
+_PAUSE_MS = 10_000
+
+AWS, AZURE, GOOGLE, R2 = "AWS", "Azure", "Google Cloud", "Cloudflare R2"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StorageCredentials:
+    """Temporary credentials for one location, and what their server says about the store. Secrets are masked.
+
+    Attributes
+    ----------
+    cloud:
+        ``AWS`` (and compatible stores), ``AZURE``, ``GOOGLE`` or ``R2``.
+    secrets:
+        ``access_key_id``, ``secret_access_key`` and ``session_token``; or ``sas_token``; or ``token``.
+    expires_ms:
+        The end of their validity in epoch milliseconds; ``None`` if the server does not state it.
+    settings:
+        ``endpoint``, ``region``, ``virtual_hosted_style_request`` and ``access_point`` (an ARN), where the server
+        states them. Those of the user (``ReadOptions.storage_options``) have precedence.
+    """
+
+    cloud: str
+    secrets: Mapping[str, Secret]
+    expires_ms: int | None = None
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def reveal(self, name: str) -> str | None:
+        """Return a secret, to send it; ``None`` if there is none of this name."""
+        secret = self.secrets.get(name)
+        return None if secret is None else secret.reveal()
+
+
+Provider = Callable[[], StorageCredentials]
+"""Requests new credentials of a location. It must pickle, and raises a ``DeltaSharingError`` if there are none."""
+
+
+class Renewal:
+    """The credentials of a location, renewed before they expire. Threads share one renewal; picklable.
+
+    Parameters
+    ----------
+    provider:
+        Called for new credentials, by one thread at a time.
+    given:
+        The first credentials, if the caller already has them.
+    """
+
+    def __init__(self, provider: Provider, given: StorageCredentials | None = None) -> None:
+        self._provider = provider
+        self._given = given
+        self._since_ms = now_ms()
+        self._paused_until_ms = 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Renewal({self._given!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
+    def current(self, rejected: StorageCredentials | None = None) -> StorageCredentials:
+        """Return valid credentials, other than those that the store ``rejected``.
+
+        Raises the errors of the provider, unless the present credentials can still be used.
+        """
+        with self._lock:
+            given = self._given
+            if given is None or given is rejected or self._is_ending(given):
+                self._given = given = self._renewed(given, must=given is None or given is rejected)
+            return given
+
+    def _is_ending(self, given: StorageCredentials) -> bool:
+        end, now = given.expires_ms, now_ms()
+        # If they had already expired when they arrived, this machine's clock is wrong; the store decides then.
+        if end is None or end <= self._since_ms:
+            return False
+        ahead = 0 if now < self._paused_until_ms else min(_AHEAD_MS, (end - self._since_ms) // 3)
+        return now >= end - ahead
+
+    def _renewed(self, given: StorageCredentials | None, *, must: bool) -> StorageCredentials:
+        try:
+            new = self._provider()
+        except DeltaSharingError:
+            if must or given is None or given.expires_ms is None or now_ms() >= given.expires_ms:
+                raise
+            self._paused_until_ms = now_ms() + _PAUSE_MS
+            return given
+        self._since_ms = now_ms()
+        return new
+
+
+def now_ms() -> int:
+    """Return the time in epoch milliseconds."""
+    return int(time.time() * 1000)
+
+
+# === From the sharing protocol ===
+
+_OF_THE_PROTOCOL = {
+    "awsTempCredentials": AWS,
+    "azureUserDelegationSas": AZURE,
+    "gcpOauthToken": GOOGLE,
+    "r2Credentials": R2,
+}
+
+
+def from_protocol(given: TemporaryCredentials) -> StorageCredentials:
+    """Return the credentials in a response of a sharing server ("Generate Temporary Table Credential" and the like).
+
+    Raises ``ProtocolError`` if there are none.
+    """
+    aws, azure, google = given.aws_temp_credentials, given.azure_user_delegation_sas, given.gcp_oauth_token
+    if aws is not None:
+        secrets = {
+            "access_key_id": aws.access_key_id,
+            "secret_access_key": aws.secret_access_key,
+            "session_token": aws.session_token,
+        }
+        cloud = AWS
+    elif azure is not None:
+        cloud, secrets = AZURE, {"sas_token": azure.sas_token}
+    elif google is not None:
+        cloud, secrets = GOOGLE, {"token": google.oauth_token}
+    else:
+        raise ProtocolError(f"Expected one of {', '.join(map(repr, _OF_THE_PROTOCOL))}, found none of them.")
+    return StorageCredentials(cloud=cloud, secrets=_secret(secrets), expires_ms=given.expiration_time)
+
+
+# === From an Iceberg REST catalog ===
+
+_S3 = {
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+}
+_SAS, _OAUTH = "adls.sas-token.", "gcs.oauth2.token"
+_SETTINGS = {
+    "s3.endpoint": "endpoint",
+    "gcs.service.host": "endpoint",
+    "client.region": "region",
+    "s3.region": "region",
+}
+_ENDS = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
+_SAS_ENDS = "adls.sas-token-expires-at-ms."
+
+
+def from_iceberg(config: Mapping[str, str], location: str) -> StorageCredentials:
+    """Return the credentials in the ``config`` of an Iceberg REST catalog's table or of one of its
+    ``storage-credentials``, for ``location`` (Iceberg REST catalog, "loadTable", and the properties of its FileIOs).
+
+    Raises ``ProtocolError`` if there are none for the location's store, ``UnsupportedFeatureError`` if requests must be
+    signed by the catalog.
+    """
+    scheme, _, rest = location.partition("://")
+    ends = next((config[name] for name in _ENDS if name in config), None)
+    settings = {ours: config[name] for name, ours in _SETTINGS.items() if config.get(name)}
+    if scheme.lower().startswith(("abfs", "wasb")):
+        account = rest.partition("/")[0].partition("@")[2]
+        # The account in the name of the property may be the host or its first label.
+        owners = (account, account.partition(".")[0])
+        token = next((config[_SAS + owner] for owner in owners if _SAS + owner in config), None)
+        ends = next((config[_SAS_ENDS + owner] for owner in owners if _SAS_ENDS + owner in config), None)
+        cloud, secrets, settings = AZURE, {"sas_token": token}, {}
+        expected = f"{_SAS}{account}"
+    elif scheme.lower() in ("gs", "gcs"):
+        cloud, secrets, expected = GOOGLE, {"token": config.get(_OAUTH)}, _OAUTH
+    else:
+        cloud, secrets, expected = AWS, {ours: config.get(name) for name, ours in _S3.items()}, "s3.access-key-id"
+        if config.get("s3.path-style-access", "").lower() == "false" and "endpoint" in settings:
+            settings["virtual_hosted_style_request"] = "true"
+        access_point = config.get(f"s3.access-points.{rest.partition('/')[0]}")
+        settings.update({} if access_point is None else {"access_point": access_point})
+        if not secrets["access_key_id"] and config.get("s3.remote-signing-enabled", "").lower() == "true":
+            raise UnsupportedFeatureError(
+                "The catalog wants to sign each request to the store ('s3.remote-signing-enabled'), which is not "
+                "supported; ask the provider for temporary credentials ('vended-credentials').",
+                feature="s3.remote-signing-enabled",
+            )
+    given = {name: value for name, value in secrets.items() if value}
+    if not given or (cloud == AWS and "secret_access_key" not in given):
+        raise ProtocolError(
+            f"The catalog must give credentials ('{expected}') for a location in '{scheme}:', found none."
+        )
+    return StorageCredentials(cloud=cloud, secrets=_secret(given), expires_ms=_milliseconds(ends), settings=settings)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        found = shown(text, r"[\w:.+-]{1,40}")
+        raise ProtocolError(
+            f"The end of temporary credentials must be a number of milliseconds, found {found}."
+        ) from None
+
+
+def _secret(values: Mapping[str, str]) -> dict[str, Secret]:
+    return {name: Secret(value) for name, value in values.items() if value}

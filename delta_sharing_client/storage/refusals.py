@@ -1,0 +1,100 @@
+"""What an error of a store means: which status, which code, and which setting may be wrong.
+
+The texts of obstore contain URLs, and so perhaps signatures; only their status and the store's code are used.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from delta_sharing_client.errors import TransportError
+from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.retry import Transient
+
+_STATUS = re.compile(r"\bstatus(?: code)?:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
+_CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_REGION = re.compile(r"<Region>([a-z]{2,}[\w-]{1,30})</Region>|expecting '([a-z]{2,}[\w-]{1,30})'")
+
+_ENDPOINT = "if this is not a bucket of AWS, set 'endpoint' in 'storage_options'"
+_REGION_ADVICE = "set 'region' in 'storage_options'"
+_CLOCK = "the clock of this machine differs too much from the store's; correct it"
+_PATH_STYLE = (
+    "check 'endpoint' in 'storage_options', and set 'virtual_hosted_style_request' to 'true' if the host of the "
+    "endpoint names the bucket"
+)
+_ADVICE = {
+    "InvalidAccessKeyId": _ENDPOINT,
+    "InvalidToken": _ENDPOINT,
+    "NoSuchBucket": _PATH_STYLE,
+    "InvalidBucketName": _PATH_STYLE,
+    "PermanentRedirect": _REGION_ADVICE,
+    "TemporaryRedirect": _REGION_ADVICE,
+    "AuthorizationHeaderMalformed": _REGION_ADVICE,
+    "IllegalLocationConstraintException": _REGION_ADVICE,
+    "SignatureDoesNotMatch": f"{_REGION_ADVICE}, and check 'endpoint' and whether a proxy changes requests",
+    "RequestTimeTooSkewed": _CLOCK,
+    "RequestExpired": _CLOCK,
+}
+_REDIRECTS = frozenset((301, 302, 307, 308))
+
+
+class StoreError(NamedTuple):
+    """The facts of an error of obstore: the HTTP status and the store's code, if there was a response."""
+
+    status: int | None
+    code: str
+    region: str
+
+    @classmethod
+    def of(cls, error: Exception) -> StoreError:
+        """Read the facts from the text of ``error``."""
+        text = str(error)
+        status = _STATUS.search(text.partition("\n")[0])
+        code, region = _CODE.search(text), _REGION.search(text)
+        # In place of the status obstore says this.
+        redirected = 301 if "incorrectly configured region" in text else None
+        return cls(
+            redirected if status is None else int(status[1] or status[2]),
+            "" if code is None else code[1],
+            "" if region is None else region[1] or region[2],
+        )
+
+    @property
+    def reason(self) -> str:
+        """The code and what to do about it, as part of a sentence; empty if there is no code."""
+        advice = _ADVICE.get(self.code, _REGION_ADVICE if self.status in _REDIRECTS else "")
+        if advice.startswith(_REGION_ADVICE) and self.region:
+            advice = advice.replace("'region'", f"'region' to '{self.region}'", 1)
+        return ": ".join(part for part in (self.code, advice) if part)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the store refused the credentials. obstore has exceptions for this, but does not use them in listings."""
+    from obstore import exceptions
+
+    named = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    return isinstance(error, named) or StoreError.of(error).status in (401, 403)
+
+
+def translated(error: Exception, subject: str, table: str | None) -> Refused | Transient:
+    """Translate an exception of obstore into the error of a request that was refused, or that may be repeated.
+
+    ``subject`` is the owner of the location, for messages.
+    """
+    from obstore import exceptions
+
+    found = StoreError.of(error)
+    if isinstance(error, FileNotFoundError):
+        # A bucket that does not exist is a wrong setting, a missing file is not.
+        return Refused(404, None, found.reason if found.code in _ADVICE else "")
+    if isinstance(error, exceptions.PreconditionError):
+        return Refused(412, None)
+    if is_refusal(error):
+        return Refused(403, None, found.reason)
+    if found.status is not None and (found.status in _REDIRECTS or found.status in (400, 405, 416, 501)):
+        return Refused(found.status, None, found.reason)
+    if isinstance(error, (exceptions.InvalidPathError, exceptions.NotSupportedError)):
+        return Refused(400, None, "it has a name that cannot be requested")
+    said = "it did not respond" if found.status is None else f"it responded with HTTP status {found.status}"
+    return Transient(TransportError(f"Reading from the storage of {subject} failed: {said}.", table=table))

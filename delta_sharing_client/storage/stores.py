@@ -1,0 +1,284 @@
+"""The object stores: which one a location means, and how obstore opens it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.network import Network, unfetchable
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, Renewal, StorageCredentials
+
+_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
+_OPTIONS_VARIABLE = "DELTA_SHARING_STORAGE_OPTIONS"
+_ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
+_ACCESS_POINT = re.compile(r"arn:(aws[\w-]*):s3:([\w-]+):(\d+):accesspoint[:/]([\w-]+)")
+_LEAST_TIMEOUT = 300
+_REGION_TIMEOUT = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Location:
+    """An address in a store, ``scheme://bucket/prefix``. ``bucket`` is all of the authority, in Azure with the host."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Parse an address; aliases of schemes are normalized, and slashes at the end are removed."""
+        scheme, _, rest = text.partition("://")
+        bucket, slash, path = rest.partition("/")
+        scheme = _ALIASES.get(scheme.lower(), scheme.lower())
+        # The path of a local directory begins with its slash.
+        return cls(scheme, bucket, (f"{slash}{path}" if scheme == "file" else path).rstrip("/"))
+
+    def __str__(self) -> str:
+        if self.scheme == "file":
+            return f"file://{self.bucket}{self.prefix}"
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+    def key(self, path: str) -> str:
+        """Return the key in the store of a ``path`` below this location."""
+        return "/".join(part for part in (self.prefix.strip("/"), path) if part)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What decides how a store is opened, except credentials.
+
+    ``server``: the endpoint of the server that names the location; see ``checked_endpoint``.
+    """
+
+    location: Location
+    options: ReadOptions
+    server: str
+
+    def of(self, credentials: StorageCredentials) -> dict[str, str]:
+        """Return the settings: those of the options, else of the environment, else of the server.
+
+        Raises ``UsageError`` if the environment's are malformed, ``ProtocolError`` for an endpoint of the server that
+        is not allowed.
+        """
+        stated = dict(credentials.settings)
+        if "endpoint" in stated:
+            # The user may name any endpoint, a server only one to which a URL of it could lead.
+            reason = unfetchable(stated["endpoint"], allow_http=self.server.startswith("http://"))
+            if reason is not None:
+                raise ProtocolError(f"The server names an endpoint of the store that is not allowed: {reason}.")
+        stated.update(_from_environment())
+        stated.update({name: str(value) for name, value in dict(self.options.storage_options).items()})
+        if credentials.cloud not in (AWS, R2):
+            stated = {name: value for name, value in stated.items() if name not in _ONLY_S3}
+        return stated
+
+
+def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> Any:
+    """Return the ``obstore`` store of the location's bucket or container, with its whole content or a ``prefix`` as
+    root.
+
+    It asks ``renewal`` for credentials, so that it stays usable, and pickles if that does. Raises ``ProtocolError`` if
+    the server gives credentials for another cloud, and ``UsageError`` for settings that the store does not have.
+    """
+    from obstore.exceptions import BaseError
+
+    credentials = renewal.current()
+    scheme = settings.location.scheme
+    clouds, make = _STORES[scheme]
+    if credentials.cloud not in clouds:
+        raise ProtocolError(
+            f"The server must give credentials of {' or '.join(clouds)} for a location in '{scheme}:', found those of "
+            f"{credentials.cloud}."
+        )
+    given = settings.of(credentials)
+    try:
+        arguments = make(settings, given, credentials)
+        return arguments.pop("kind")(**arguments, prefix=prefix or None, credential_provider=Provided(renewal))
+    except DeltaSharingError:
+        raise
+    except (BaseError, ValueError, TypeError) as error:
+        names = ", ".join(sorted(f"'{name}'" for name in given)) or "none"
+        raise UsageError(
+            f"The store of a location in '{scheme}:' cannot be opened with these 'storage_options': {names}; expected "
+            f"'endpoint', and for S3 also {', '.join(map(repr, _ONLY_S3))} ({type(error).__name__})."
+        ) from None
+
+
+class Provided:
+    """The credentials as obstore's stores ask for them, from their own threads. Picklable."""
+
+    def __init__(self, renewal: Renewal) -> None:
+        self._renewal = renewal
+
+    def __repr__(self) -> str:
+        return "Provided(***)"
+
+    def __call__(self) -> dict[str, object]:
+        credentials = self._renewal.current()
+        found: dict[str, object] = {
+            ("token" if name == "session_token" else name): secret.reveal()
+            for name, secret in credentials.secrets.items()
+        }
+        end = credentials.expires_ms
+        found["expires_at"] = end and datetime.datetime.fromtimestamp(end / 1000, datetime.timezone.utc)
+        if "sas_token" in found:
+            found["sas_token"] = str(found["sas_token"]).lstrip("?")
+        if "access_key_id" in found:
+            found.setdefault("token", None)
+        return found
+
+
+# === The clouds ===
+
+
+# Each returns the class of the store, as ``kind``, and its arguments.
+
+
+def _s3(settings: StoreSettings, given: dict[str, str], credentials: StorageCredentials) -> dict[str, Any]:
+    from obstore.store import S3Store
+
+    location, options = settings.location, settings.options
+    bucket, _, host = location.bucket.partition("@")
+    config: dict[str, Any] = {"skip_signature": False, **given}
+    if credentials.cloud == R2:
+        config = {"region": "auto", **({"endpoint": f"https://{host}"} if host else {}), **config}
+        if "endpoint" not in config:
+            raise UsageError(
+                f"The location of the bucket '{bucket}' does not name its endpoint at Cloudflare; set 'endpoint' in "
+                "'storage_options' to 'https://<account id>.r2.cloudflarestorage.com'."
+            )
+    access_point = config.pop("access_point", "")
+    if access_point.startswith("arn:"):
+        config = {**_of_access_point(access_point), **config}
+    elif access_point:
+        # An alias of an access point is used like a bucket.
+        bucket = access_point
+    elif "virtual_hosted_style_request" in credentials.settings and "endpoint" in config:
+        config["endpoint"] = _with_bucket(config["endpoint"], bucket)
+    environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = config.get("endpoint") or environment
+    region = config.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if endpoint is None and region is None:
+        config["region"] = region = bucket_region(bucket, options)
+    address = endpoint or f"https://{bucket}.s3.{region}.amazonaws.com"
+    return {"kind": S3Store, "bucket": bucket, "config": config, **_client(options, address)}
+
+
+def _azure(settings: StoreSettings, given: dict[str, str], credentials: StorageCredentials) -> dict[str, Any]:
+    from obstore.store import AzureStore
+
+    container, _, host = settings.location.bucket.partition("@")
+    account, _, domain = host.partition(".")
+    config: dict[str, Any] = {"account_name": account, **given}
+    if "endpoint" not in config and domain and not domain.endswith(".core.windows.net"):
+        # Other Azure clouds and OneLake; obstore knows the public cloud.
+        config["endpoint"] = f"https://{account}.{re.sub('^dfs[.]', 'blob.', domain)}"
+    address = config.get("endpoint") or f"https://{account}.blob.core.windows.net"
+    return {"kind": AzureStore, "container_name": container, "config": config, **_client(settings.options, address)}
+
+
+def _gcs(settings: StoreSettings, given: dict[str, str], credentials: StorageCredentials) -> dict[str, Any]:
+    from obstore.store import GCSStore
+
+    config = {"base_url" if name == "endpoint" else name: value for name, value in given.items()}
+    client = _client(settings.options, config.get("base_url") or "https://storage.googleapis.com")
+    return {"kind": GCSStore, "bucket": settings.location.bucket, "config": config, **client}
+
+
+_Make = Callable[[StoreSettings, dict[str, str], StorageCredentials], dict[str, Any]]
+_STORES: Mapping[str, tuple[tuple[str, ...], _Make]] = {
+    "s3": ((AWS, R2), _s3),
+    "r2": ((R2, AWS), _s3),
+    "abfss": ((AZURE,), _azure),
+    "gs": ((GOOGLE,), _gcs),
+}
+SCHEMES = tuple(_STORES)
+"""The schemes of locations in object stores."""
+
+
+def _of_access_point(name: str) -> dict[str, str]:
+    match = _ACCESS_POINT.fullmatch(name)
+    if match is None:
+        raise UnsupportedFeatureError(
+            f"Expected an access point as 'arn:aws:s3:<region>:<account>:accesspoint/<name>', found '{name[:100]}', "
+            "which is not supported.",
+            feature="accessPoint",
+        )
+    partition, region, account, point = match.groups()
+    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+    return {
+        "endpoint": f"https://{point}-{account}.s3-accesspoint.{region}.{domain}",
+        "region": region,
+        "virtual_hosted_style_request": "true",
+    }
+
+
+def _with_bucket(endpoint: str, bucket: str) -> str:
+    """Return an endpoint whose host begins with the bucket, as obstore expects it for this style."""
+    parts = urlsplit(endpoint)
+    if parts.netloc.startswith(f"{bucket}."):
+        return endpoint
+    return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
+
+
+def _from_environment() -> dict[str, str]:
+    text = os.environ.get(_OPTIONS_VARIABLE, "")
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"The environment variable {_OPTIONS_VARIABLE} must be a JSON object, such as "
+            "{'endpoint': 'https://s3.example.com'} with double quotation marks."
+        )
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _client(options: ReadOptions, address: str) -> dict[str, Any]:
+    network = Network.of(options)
+    client: dict[str, Any] = {
+        # Settings with such an endpoint were checked, or are the user's.
+        "allow_http": address.startswith("http://"),
+        "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
+        "timeout": f"{max(_LEAST_TIMEOUT, round(options.read_timeout))}s",
+    }
+    proxy = network.proxy_for(address)
+    if proxy:
+        client["proxy_url"] = proxy
+    own = options.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    if own and os.path.isfile(own):
+        client["root_certificate"] = Path(own).read_bytes()
+    # Callers retry, because they know when they are closed.
+    return {"client_options": client, "retry_config": {"max_retries": 0}}
+
+
+def bucket_region(bucket: str, options: ReadOptions) -> str:
+    """Return the region of a bucket of AWS, which S3 tells anyone; the protocol does not have it."""
+    url = f"https://{bucket}.s3.amazonaws.com"
+    network = Network.of(options)
+    proxy = network.proxy_for(url)
+    try:
+        response = requests.head(
+            url,
+            timeout=_REGION_TIMEOUT,
+            allow_redirects=False,
+            verify=network.trusted,
+            proxies={"https": proxy} if proxy else {},
+        )
+    except (requests.RequestException, ValueError):
+        return "us-east-1"
+    return response.headers.get("x-amz-bucket-region", "us-east-1")

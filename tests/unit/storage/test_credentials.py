@@ -1,0 +1,241 @@
+"""Credentials of sharing servers and of Iceberg catalogs, and when they are renewed."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from delta_sharing_client.errors import AuthError, ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.protocol.messages import (
+    AwsCredentials,
+    AzureUserDelegationSas,
+    GcpOauthToken,
+    TemporaryCredentials,
+)
+from delta_sharing_client.redact import Secret
+from delta_sharing_client.storage import credentials
+from delta_sharing_client.storage.credentials import (
+    AWS,
+    AZURE,
+    GOOGLE,
+    Renewal,
+    StorageCredentials,
+    from_iceberg,
+    from_protocol,
+)
+
+START = 1_000_000
+
+
+class Provider:
+    """Gives credentials that are valid for ``seconds``, or fails."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.calls = 0
+        self.fails = False
+
+    def __call__(self) -> StorageCredentials:
+        self.calls += 1
+        if self.fails:
+            raise AuthError("The server is tired.")
+        end = None if self.seconds is None else credentials.now_ms() + round(self.seconds * 1000)
+        return StorageCredentials(
+            cloud=AWS, secrets={"secret_access_key": Secret(f"planted-{self.calls}")}, expires_ms=end
+        )
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    now = [START]
+    monkeypatch.setattr(credentials, "now_ms", lambda: now[0])
+    return now
+
+
+def test_nothing_is_requested_before_the_first_use(clock: list[int]) -> None:
+    provider = Provider(3600)
+    renewal = Renewal(provider)
+    assert provider.calls == 0
+
+    assert renewal.current() is renewal.current()
+    assert provider.calls == 1
+
+
+@pytest.mark.parametrize(("seconds", "renewed_at"), [(3600, 3300), (30, 20), (900, 600)])
+def test_renewed_five_minutes_or_a_third_before_the_end(clock: list[int], seconds: int, renewed_at: int) -> None:
+    provider = Provider(seconds)
+    renewal = Renewal(provider)
+    first = renewal.current()
+    clock[0] = START + renewed_at * 1000 - 1
+    assert renewal.current() is first
+    clock[0] += 1
+
+    assert renewal.current() is not first
+    assert provider.calls == 2
+
+
+def test_a_failed_renewal_waits_while_credentials_are_valid(clock: list[int]) -> None:
+    provider = Provider(3600)
+    renewal = Renewal(provider)
+    first = renewal.current()
+    provider.fails = True
+    clock[0] = START + 3_400_000
+
+    assert renewal.current() is first
+    assert renewal.current() is first
+    assert provider.calls == 2
+    clock[0] += 10_000
+    assert renewal.current() is first
+    assert provider.calls == 3
+    clock[0] = START + 3_599_999
+    assert renewal.current() is first
+    # Not even a pause keeps what has ended.
+    clock[0] += 1
+    with pytest.raises(AuthError):
+        renewal.current()
+
+
+def test_rejected_credentials_are_replaced_at_once(clock: list[int]) -> None:
+    provider = Provider(3600)
+    renewal = Renewal(provider)
+    first = renewal.current()
+    second = renewal.current(rejected=first)
+
+    assert second is not first
+    assert renewal.current(rejected=first) is second
+    provider.fails = True
+    with pytest.raises(AuthError):
+        renewal.current(rejected=second)
+
+
+def test_credentials_that_arrive_expired_are_left_to_the_store(clock: list[int]) -> None:
+    # The clock of this machine is ahead: every request would ask for new ones.
+    provider = Provider(-600)
+    renewal = Renewal(provider)
+
+    assert renewal.current() is renewal.current()
+    assert provider.calls == 1
+
+
+def test_threads_share_one_renewal() -> None:
+    provider = Provider(3600)
+    renewal = Renewal(provider)
+    barrier = threading.Barrier(16)
+
+    def use() -> StorageCredentials:
+        barrier.wait(10)
+        return renewal.current()
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: use(), range(16)))
+
+    assert provider.calls == 1
+    assert len(set(map(id, found))) == 1
+
+
+def test_renewals_pickle_with_credentials_and_show_none() -> None:
+    renewal = Renewal(Provider(3600))
+    given = renewal.current()
+    copy = pickle.loads(pickle.dumps(renewal))
+
+    assert copy.current() == given
+    assert "planted" not in f"{renewal!r} {given!r} {copy!r}"
+
+
+@pytest.mark.parametrize(
+    ("given", "cloud", "secrets"),
+    [
+        (
+            {"aws_temp_credentials": AwsCredentials("id", "key", "session")},
+            AWS,
+            {"access_key_id": "id", "secret_access_key": "key", "session_token": "session"},
+        ),
+        ({"azure_user_delegation_sas": AzureUserDelegationSas("sv=1")}, AZURE, {"sas_token": "sv=1"}),
+        ({"gcp_oauth_token": GcpOauthToken("token")}, GOOGLE, {"token": "token"}),
+    ],
+)
+def test_credentials_of_the_protocol(given: Mapping[str, object], cloud: str, secrets: Mapping[str, str]) -> None:
+    found = from_protocol(TemporaryCredentials(location="x://y", expiration_time=7, **given))  # type: ignore[arg-type]
+
+    assert (found.cloud, found.expires_ms) == (cloud, 7)
+    assert {name: found.reveal(name) for name in found.secrets} == secrets
+
+
+S3_KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "key"}
+
+
+@pytest.mark.parametrize(
+    ("location", "config", "expected"),
+    [
+        (
+            "s3://bucket/t",
+            {**S3_KEYS, "s3.session-token": "session", "s3.session-token-expires-at-ms": "123", "client.region": "r-1"},
+            (AWS, {"access_key_id", "secret_access_key", "session_token"}, 123, {"region": "r-1"}),
+        ),
+        (
+            "s3a://bucket/t",
+            {**S3_KEYS, "s3.endpoint": "https://s", "s3.path-style-access": "true"},
+            (AWS, {"access_key_id", "secret_access_key"}, None, {"endpoint": "https://s"}),
+        ),
+        (
+            "s3://bucket/t",
+            {**S3_KEYS, "s3.endpoint": "https://s", "s3.path-style-access": "false", "s3.access-points.bucket": "arn"},
+            (
+                AWS,
+                {"access_key_id", "secret_access_key"},
+                None,
+                {"endpoint": "https://s", "virtual_hosted_style_request": "true", "access_point": "arn"},
+            ),
+        ),
+        (
+            "abfss://box@account.dfs.core.windows.net/t",
+            {
+                "adls.sas-token.account.dfs.core.windows.net": "sv=1",
+                "adls.sas-token-expires-at-ms.account.dfs.core.windows.net": "9",
+            },
+            (AZURE, {"sas_token"}, 9, {}),
+        ),
+        (
+            "wasbs://box@account.blob.core.windows.net/t",
+            {"adls.sas-token.account": "sv=1", "adls.sas-token.other": "sv=2"},
+            (AZURE, {"sas_token"}, None, {}),
+        ),
+        (
+            "gs://bucket/t",
+            {"gcs.oauth2.token": "token", "gcs.oauth2.token-expires-at": "5"},
+            (GOOGLE, {"token"}, 5, {}),
+        ),
+    ],
+)
+def test_credentials_of_an_iceberg_catalog(
+    location: str, config: dict[str, str], expected: tuple[str, set[str], int | None, dict[str, str]]
+) -> None:
+    found = from_iceberg(config, location)
+
+    assert (found.cloud, set(found.secrets), found.expires_ms, dict(found.settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("location", "config", "message"),
+    [
+        ("s3://bucket/t", {}, "'s3.access-key-id'"),
+        ("s3://bucket/t", {"s3.access-key-id": "planted"}, "'s3.access-key-id'"),
+        ("abfss://box@account.dfs.x/t", {"adls.sas-token.other": "planted"}, "'adls.sas-token.account.dfs.x'"),
+        ("gs://bucket/t", S3_KEYS, "'gcs.oauth2.token'"),
+        ("s3://bucket/t", {**S3_KEYS, "s3.session-token-expires-at-ms": "planted soon"}, "a text of 12 characters"),
+    ],
+)
+def test_missing_credentials_of_a_catalog_are_named(location: str, config: dict[str, str], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message) as caught:
+        from_iceberg(config, location)
+
+    assert "planted" not in str(caught.value)
+
+
+def test_signing_by_the_catalog_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeatureError, match="remote-signing"):
+        from_iceberg({"s3.remote-signing-enabled": "true"}, "s3://bucket/t")

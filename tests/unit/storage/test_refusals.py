@@ -1,0 +1,70 @@
+"""Errors of stores: what is said of them, and that nothing else of their text is."""
+
+from __future__ import annotations
+
+import pytest
+from obstore import exceptions
+
+from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.retry import Transient
+from delta_sharing_client.storage.refusals import translated
+
+START = "Generic S3 error: Error performing GET https://h/b?sig=planted in 2ms - "
+
+
+def failure(status: str, code: str = "", more: str = "") -> str:
+    body = f": <Error><Code>{code}</Code>{more}<Key>planted</Key></Error>" if code else ": planted"
+    return f"{START}Server returned non-2xx status code: {status}{body}\n\nDebug source:\nplanted"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (exceptions.PermissionDeniedError(failure("403 Forbidden", "InvalidAccessKeyId")), 403, "set 'endpoint'"),
+        (exceptions.PermissionDeniedError(failure("403 Forbidden", "RequestTimeTooSkewed")), 403, "the clock"),
+        (exceptions.PermissionDeniedError(failure("403 Forbidden", "SignatureDoesNotMatch")), 403, "set 'region'"),
+        (exceptions.PermissionDeniedError(failure("403 Forbidden", "AccessDenied")), 403, "AccessDenied"),
+        (exceptions.UnauthenticatedError(failure("401 Unauthorized")), 403, "HTTP status 403"),
+        (FileNotFoundError(failure("404 Not Found", "NoSuchBucket")), 404, "'virtual_hosted_style_request'"),
+        (FileNotFoundError(failure("404 Not Found", "NoSuchKey")), 404, "HTTP status 404"),
+        (
+            exceptions.GenericError(
+                failure("400 Bad Request", "AuthorizationHeaderMalformed", "<Region>eu-west-1</Region>")
+            ),
+            400,
+            "set 'region' to 'eu-west-1' in 'storage_options'",
+        ),
+        (exceptions.GenericError(failure("301 Moved Permanently", "PermanentRedirect")), 301, "set 'region'"),
+        (
+            exceptions.GenericError(
+                f"{START}Received redirect without LOCATION, this normally indicates an incorrectly configured region"
+            ),
+            301,
+            "set 'region'",
+        ),
+        (exceptions.PreconditionError(failure("412 Precondition Failed", "PreconditionFailed")), 412, ""),
+        (exceptions.InvalidPathError("Encountered object with invalid path: planted"), 400, "a name"),
+    ],
+)
+def test_a_refusal_says_which_setting_may_be_wrong(error: Exception, status: int, said: str) -> None:
+    found = translated(error, "volume a.b.c", None)
+
+    assert isinstance(found, Refused)
+    assert found.status == status
+    assert said in str(found)
+    assert "planted" not in f"{found} {found!r} {found.reason}"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (exceptions.GenericError(failure("503 Service Unavailable", "SlowDown")), "it responded with HTTP status 503"),
+        (exceptions.GenericError(f"{START}HTTP error: error sending request planted"), "it did not respond"),
+        (OSError("planted"), "it did not respond"),
+    ],
+)
+def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
+    found = translated(error, "volume a.b.c", None)
+
+    assert isinstance(found, Transient)
+    assert str(found.error) == f"Reading from the storage of volume a.b.c failed: {said}."

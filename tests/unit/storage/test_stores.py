@@ -1,0 +1,216 @@
+"""Locations and settings: which store they open, at which endpoint, and with whose credentials."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import requests
+
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.redact import Secret
+from delta_sharing_client.storage import stores
+from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, Renewal, StorageCredentials
+from delta_sharing_client.storage.stores import Location, StoreSettings, open_store
+
+SECRETS = {
+    AWS: ("access_key_id", "secret_access_key", "session_token"),
+    R2: ("access_key_id", "secret_access_key", "session_token"),
+    AZURE: ("sas_token",),
+    GOOGLE: ("token",),
+}
+S3, ADLS, GCS = "s3://bucket/a/t", "abfss://box@account.dfs.core.windows.net/t", "gs://bucket/t"
+CLOUD = {S3: AWS, ADLS: AZURE, GCS: GOOGLE}
+HTTPS = "https://sharing.example.com/"
+
+
+def never() -> StorageCredentials:
+    raise AssertionError("The credentials are still valid.")
+
+
+def opened(
+    location: str,
+    cloud: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    stated: Mapping[str, str] | None = None,
+    server: str = HTTPS,
+    prefix: str = "",
+) -> Any:
+    secrets = {name: Secret(f"planted-{name}") for name in SECRETS[cloud]}
+    given = StorageCredentials(cloud=cloud, secrets=secrets, settings=stated or {})
+    settings = StoreSettings(Location.parse(location), ReadOptions(storage_options=options or {}), server)
+    return open_store(settings, Renewal(never, given), prefix)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(stores, "bucket_region", lambda bucket, options: "eu-west-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "normal", "key"),
+    [
+        ("s3a://bucket/a b/", "s3://bucket/a b", "a b/x"),
+        ("S3://bucket", "s3://bucket", "x"),
+        ("s3://bucket/a?b#c/t//", "s3://bucket/a?b#c/t", "a?b#c/t/x"),
+        ("wasbs://box@account.blob.x/t", "abfss://box@account.blob.x/t", "t/x"),
+        ("gcs://bucket/t", "gs://bucket/t", "t/x"),
+        ("file:///tmp/t/", "file:///tmp/t", "tmp/t/x"),
+    ],
+)
+def test_locations_are_normalized(text: str, normal: str, key: str) -> None:
+    found = Location.parse(text)
+
+    assert (str(found), found.key("x")) == (normal, key)
+    assert Location.parse(normal) == found
+
+
+@pytest.mark.parametrize("location", CLOUD)
+def test_a_location_is_read_by_the_store_of_its_cloud(location: str) -> None:
+    store = opened(location, CLOUD[location])
+
+    assert type(store).__name__ == {AWS: "S3Store", AZURE: "AzureStore", GOOGLE: "GCSStore"}[CLOUD[location]]
+    assert "planted" not in repr(store)
+    provided = pickle.loads(pickle.dumps(store)).credential_provider()
+    assert provided.pop("expires_at") is None
+    assert set(provided.values()) == {f"planted-{name}" for name in SECRETS[CLOUD[location]]}
+
+
+@pytest.mark.parametrize("location", CLOUD)
+@pytest.mark.parametrize("cloud", [AWS, AZURE, GOOGLE, R2])
+def test_credentials_of_another_cloud_are_named(location: str, cloud: str) -> None:
+    if cloud == CLOUD[location] or (cloud == R2 and location == S3):
+        return
+    with pytest.raises(ProtocolError, match=f"found those of {cloud}"):
+        opened(location, cloud)
+
+
+@pytest.mark.parametrize("location", CLOUD)
+def test_an_own_endpoint_is_named_alike_for_every_store(location: str) -> None:
+    store = opened(location, CLOUD[location], {"endpoint": "http://127.0.0.1:1/x", "region": "r-1"})
+
+    assert "http://127.0.0.1:1/x" in str(store.config)
+    assert _plain(store.client_options["allow_http"]) is True
+    assert (store.config.get("region") == "r-1") == (location == S3)
+
+
+@pytest.mark.parametrize(
+    ("location", "cloud", "options", "stated", "expected"),
+    [
+        (S3, AWS, {}, {}, {"region": "eu-west-1"}),
+        (S3, AWS, {"region": "mine"}, {"region": "theirs"}, {"region": "mine"}),
+        (S3, AWS, {}, {"region": "theirs", "endpoint": "https://s"}, {"region": "theirs", "endpoint": "https://s"}),
+        ("r2://bucket@account.r2.cloudflarestorage.com/t", R2, {}, {},
+         {"region": "auto", "endpoint": "https://account.r2.cloudflarestorage.com"}),
+        (S3, R2, {"endpoint": "https://account.r2.cloudflarestorage.com"}, {}, {"region": "auto"}),
+        (S3, AWS, {}, {"access_point": "arn:aws:s3:eu-north-1:123:accesspoint/data"},
+         {"endpoint": "https://data-123.s3-accesspoint.eu-north-1.amazonaws.com", "region": "eu-north-1",
+          "virtual_hosted_style_request": True}),
+        (S3, AWS, {}, {"access_point": "data-abc-s3alias"}, {"bucket": "data-abc-s3alias"}),
+        (S3, AWS, {}, {"endpoint": "https://s.x", "virtual_hosted_style_request": "true"},
+         {"endpoint": "https://bucket.s.x", "virtual_hosted_style_request": True}),
+        (S3, AWS, {"endpoint": "https://bucket.s.x", "virtual_hosted_style_request": "true"}, {},
+         {"endpoint": "https://bucket.s.x"}),
+        ("abfss://box@account.dfs.core.chinacloudapi.cn/t", AZURE, {}, {},
+         {"endpoint": "https://account.blob.core.chinacloudapi.cn"}),
+        ("abfss://ws@onelake.dfs.fabric.microsoft.com/t", AZURE, {}, {},
+         {"endpoint": "https://onelake.blob.fabric.microsoft.com"}),
+    ],
+)  # fmt: skip
+def test_endpoint_region_and_style_of_a_store(
+    location: str, cloud: str, options: dict[str, str], stated: dict[str, str], expected: dict[str, Any]
+) -> None:
+    config = opened(location, cloud, options, stated=stated).config
+
+    assert {name: _plain(config[name]) for name in expected} == expected
+
+
+def _plain(value: object) -> object:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTA_SHARING_STORAGE_OPTIONS", '{"endpoint": "https://environment", "region": "r-1"}')
+
+    config = opened(S3, AWS, {"region": "mine"}, stated={"endpoint": "https://server"}).config
+
+    assert (config["endpoint"], config["region"]) == ("https://environment", "mine")
+    monkeypatch.setenv("DELTA_SHARING_STORAGE_OPTIONS", "endpoint=planted")
+    with pytest.raises(UsageError, match="DELTA_SHARING_STORAGE_OPTIONS") as caught:
+        opened(S3, AWS)
+    assert "planted" not in str(caught.value)
+
+
+def test_own_settings_of_aws_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    store = opened(S3, AWS)
+
+    # obstore reads the endpoint itself; the user may name one without encryption.
+    assert _plain(store.client_options["allow_http"]) is True
+    assert _plain(store.config["skip_signature"]) is False
+    assert store.credential_provider()["access_key_id"] == "planted-access_key_id"
+
+
+@pytest.mark.parametrize("endpoint", ["http://store.example.com", "ftp://store", "https://user@store"])
+def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str) -> None:
+    with pytest.raises(ProtocolError, match="endpoint of the store that is not allowed"):
+        opened(S3, AWS, stated={"endpoint": endpoint})
+    if endpoint.startswith("http:"):
+        assert opened(S3, AWS, stated={"endpoint": endpoint}, server="http://sharing.example.com")
+
+
+@pytest.mark.parametrize(
+    ("location", "cloud", "options", "stated", "error", "message"),
+    [
+        (S3, AWS, {"regoin": "x"}, {}, UsageError, "'regoin'"),
+        (GCS, GOOGLE, {"bogus": "x"}, {}, UsageError, "'bogus'"),
+        (S3, R2, {}, {}, UsageError, "'https://<account id>.r2.cloudflarestorage.com'"),
+        (S3, AWS, {}, {"access_point": "arn:aws:s3-outposts:x"}, UnsupportedFeatureError, "access point"),
+    ],
+)
+def test_wrong_settings_are_named(
+    location: str, cloud: str, options: dict[str, str], stated: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        opened(location, cloud, options, stated=stated)
+
+
+def test_certificates_and_proxies_of_the_options_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    import certifi
+
+    secrets = {name: Secret("planted") for name in SECRETS[AWS]}
+    options = ReadOptions(proxy="http://proxy.example.com:3128", ca_bundle=certifi.where())
+    settings = StoreSettings(Location.parse(S3), options, HTTPS)
+    store = open_store(settings, Renewal(never, StorageCredentials(cloud=AWS, secrets=secrets)))
+
+    assert store.client_options["proxy_url"] == "http://proxy.example.com:3128"
+    assert b"BEGIN CERTIFICATE" in bytes(store.client_options["root_certificate"])
+
+
+@pytest.mark.parametrize(
+    ("said", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
+)
+def test_s3_is_asked_for_the_region_of_a_bucket(
+    said: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+
+    def head(url: str, **_: object) -> requests.Response:
+        assert url == "https://bucket.s3.amazonaws.com"
+        if said is None:
+            raise requests.ConnectionError
+        response = requests.Response()
+        response.headers.update(said)
+        return response
+
+    monkeypatch.setattr(stores.requests, "head", head)
+
+    assert stores.bucket_region("bucket", ReadOptions()) == region
