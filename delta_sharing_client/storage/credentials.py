@@ -116,34 +116,32 @@ def now_ms() -> int:
 
 # === From the sharing protocol ===
 
-_OF_THE_PROTOCOL = {
-    "awsTempCredentials": AWS,
-    "azureUserDelegationSas": AZURE,
-    "gcpOauthToken": GOOGLE,
-    "r2Credentials": R2,
-}
-
 
 def from_protocol(given: TemporaryCredentials) -> StorageCredentials:
-    """Return the credentials in a response of a sharing server ("Generate Temporary Table Credential" and the like).
+    """Return the credentials in a response of a sharing server, which ``RestClient.credentials`` has checked.
 
     Raises ``ProtocolError`` if there are none.
     """
-    aws, azure, google = given.aws_temp_credentials, given.azure_user_delegation_sas, given.gcp_oauth_token
-    if aws is not None:
+    keys, azure, google = given.aws_temp_credentials, given.azure_user_delegation_sas, given.gcp_oauth_token
+    cloud, settings, secrets = AWS, {}, {}
+    if keys is None and given.r2_credentials is not None:
+        keys, cloud = given.r2_credentials, R2
+    if keys is not None:
         secrets = {
-            "access_key_id": aws.access_key_id,
-            "secret_access_key": aws.secret_access_key,
-            "session_token": aws.session_token,
+            "access_key_id": keys.access_key_id,
+            "secret_access_key": keys.secret_access_key,
+            "session_token": keys.session_token,
         }
-        cloud = AWS
+        settings = {"access_point": keys.access_point} if keys.access_point else {}
     elif azure is not None:
         cloud, secrets = AZURE, {"sas_token": azure.sas_token}
     elif google is not None:
         cloud, secrets = GOOGLE, {"token": google.oauth_token}
     else:
-        raise ProtocolError(f"Expected one of {', '.join(map(repr, _OF_THE_PROTOCOL))}, found none of them.")
-    return StorageCredentials(cloud=cloud, secrets=_secret(secrets), expires_ms=given.expiration_time)
+        raise ProtocolError("The server must give credentials for a location in a store, found none.")
+    return StorageCredentials(
+        cloud=cloud, secrets=_secret(secrets), expires_ms=given.expiration_time, settings=settings
+    )
 
 
 # === From an Iceberg REST catalog ===

@@ -31,7 +31,7 @@ from delta_sharing_client.fetch.source import Refused, Span, Version
 from delta_sharing_client.network import is_loopback
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Deadline, Transient, Tries
 from delta_sharing_client.storage.credentials import Provider, Renewal, StorageCredentials, from_protocol
@@ -470,38 +470,39 @@ def _local_file(path: str, facts: os.stat_result) -> StoredFile:
     return StoredFile(path, facts.st_size, modified, f'"{facts.st_mtime_ns}-{facts.st_size}"')
 
 
-# === Tables ===
+# === Of shared assets ===
 
 
 @dataclasses.dataclass(frozen=True)
-class TableCredentials:
-    """Requests credentials for a location of a table (protocol, "Generate Temporary Table Credential")."""
+class AssetCredentials:
+    """Requests credentials for a location of an asset (protocol, "Generate Temporary Table Credential" ...)."""
 
     rest: RestClient
-    table: TableName
+    asset: AssetRef
     location: str
 
     def __call__(self) -> StorageCredentials:
-        return from_protocol(self.rest.temporary_table_credentials(self.table, self.location))
+        return from_protocol(self.rest.credentials(self.asset, self.location))
 
 
-def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> Place:
-    """Return the reader of ``location``, by default the table's main one. Requests its credentials.
+def place_of(rest: RestClient, asset: AssetRef, location: str | None, options: ReadOptions) -> Place:
+    """Return the reader of a location of an asset, of a table by default the main one. Requests its credentials.
 
-    Errors as ``open_place``, and those of the server, which may not support directory access.
+    Errors as ``open_place``, and those of the server, which may not give credentials.
     """
-    given = rest.temporary_table_credentials(table, location, negotiates=True)
-    where = Location.parse(given.location or location or "")
+    given = rest.credentials(asset, location, negotiates=True)
+    where = Location.parse(given.location)
     try:
         return open_place(
             str(where),
-            TableCredentials(rest, table, str(where)),
+            AssetCredentials(rest, asset, str(where)),
             options,
-            subject=f"table {table}",
+            subject=str(asset),
             server=rest.profile.endpoint,
-            table=str(table),
-            given=from_protocol(given) if where.scheme in SCHEMES else None,
+            table=str(asset.name) if asset.kind is TABLE else None,
+            given=from_protocol(given) if given.kinds else None,
         )
     except UnsupportedFeatureError as error:
-        error.add("Read the table by URL.")
+        if asset.kind is TABLE:
+            error.add("Read the table by URL.")
         raise

@@ -44,6 +44,7 @@ from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.protocol.kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
@@ -66,7 +67,7 @@ class TableFiles:
         self._rest = rest
         self._name = table
         self.options = options
-        main = place_of(rest, table, None, options)
+        main = place_of(rest, AssetRef(TABLE, table), None, options)
         self.location = main.location
         self._places: dict[str, Place] = {self.location: main}
 
@@ -185,7 +186,7 @@ class TableFiles:
                 return place, unquote(address[len(location) + 1 :])
         for location in self._auxiliary:
             if address.startswith(f"{location}/"):
-                place = place_of(self._rest, self._name, location, self.options)
+                place = place_of(self._rest, AssetRef(TABLE, self._name), location, self.options)
                 if place.location != location:
                     break
                 self._places[location] = place

@@ -25,6 +25,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_checkpoint
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.planning import plan_table
+from delta_sharing_client.protocol.kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run.batches import execute
@@ -241,7 +242,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.D
     def credentials(*_: object, **__: object) -> TemporaryCredentials:
         raise error
 
-    monkeypatch.setattr(type(table.rest), "temporary_table_credentials", credentials)
+    monkeypatch.setattr(type(table.rest), "credentials", credentials)
 
 
 def test_who_may_not_have_credentials_goes_on_by_url_where_that_is_offered(
@@ -277,7 +278,7 @@ def test_credentials_of_an_unknown_kind_go_on_by_url(
     )
 
     assert ids(table.scan().to_arrow()) == [1, 2]
-    assert "those of another kind, for a location in 'r2:'" in table.scan().explain()
+    assert "found none of them, for a location in 'r2:'" in table.scan().explain()
 
 
 @pytest.mark.parametrize("mode", list(ds.AccessMode))
@@ -382,11 +383,9 @@ def test_what_no_server_elsewhere_may_name_is_refused(
     profile = {"shareCredentialsVersion": 1, "endpoint": "https://example.org/x", "bearerToken": "t"}
     with ds.SharingClient(profile, options=QUICK) as client:
         table = client.table("s.d.t")
-        monkeypatch.setattr(
-            type(table.rest), "temporary_table_credentials", lambda *_, **__: TemporaryCredentials(location=location)
-        )
+        monkeypatch.setattr(type(table.rest), "credentials", lambda *_, **__: TemporaryCredentials(location=location))
         with pytest.raises(ds.DeltaSharingError, match=message):
-            place.place_of(table.rest, table.name, None, QUICK)
+            place.place_of(table.rest, AssetRef(TABLE, table.name), None, QUICK)
 
 
 # === Credentials ===

@@ -22,6 +22,7 @@ from delta_sharing_client.storage.credentials import (
     AWS,
     AZURE,
     GOOGLE,
+    R2,
     Renewal,
     StorageCredentials,
     from_iceberg,
@@ -154,6 +155,11 @@ def test_renewals_pickle_with_credentials_and_show_none() -> None:
             AWS,
             {"access_key_id": "id", "secret_access_key": "key", "session_token": "session"},
         ),
+        (
+            {"r2_credentials": AwsCredentials("id", "key", "session")},
+            R2,
+            {"access_key_id": "id", "secret_access_key": "key", "session_token": "session"},
+        ),
         ({"azure_user_delegation_sas": AzureUserDelegationSas("sv=1")}, AZURE, {"sas_token": "sv=1"}),
         ({"gcp_oauth_token": GcpOauthToken("token")}, GOOGLE, {"token": "token"}),
     ],
@@ -163,6 +169,15 @@ def test_credentials_of_the_protocol(given: Mapping[str, object], cloud: str, se
 
     assert (found.cloud, found.expires_ms) == (cloud, 7)
     assert {name: found.reveal(name) for name in found.secrets} == secrets
+
+
+def test_an_access_point_of_the_protocol_is_kept() -> None:
+    keys = AwsCredentials("id", "key", "session", "arn:aws:s3:r:1:accesspoint/x")
+    found = from_protocol(TemporaryCredentials(location="s3://b", aws_temp_credentials=keys))
+
+    assert found.settings == {"access_point": "arn:aws:s3:r:1:accesspoint/x"}
+    with pytest.raises(ProtocolError, match="found none"):
+        from_protocol(TemporaryCredentials(location="s3://b"))
 
 
 S3_KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "key"}

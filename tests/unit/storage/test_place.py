@@ -18,6 +18,7 @@ from delta_sharing_client.errors import DataError, UnsupportedFeatureError, Usag
 from delta_sharing_client.fetch.source import Refused, Span
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.protocol.kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import (
     AwsCredentials,
     AzureUserDelegationSas,
@@ -35,7 +36,7 @@ from tests.s3 import Bucket, s3_bucket
 AWS = AwsCredentials("planted-id", "planted-secret", "planted-session")
 AZURE = AzureUserDelegationSas("?sv=2024&sig=planted-secret")
 GCP = GcpOauthToken("planted-secret")
-NAME = TableName.parse("s.d.t")
+TABLE_NAME = AssetRef(TABLE, TableName.parse("s.d.t"))
 
 
 class Server(RestClient):
@@ -46,8 +47,8 @@ class Server(RestClient):
         self.given = given
         self.asked: list[str | None] = []
 
-    def temporary_table_credentials(
-        self, table: TableName, location: str | None = None, *, negotiates: bool = False
+    def credentials(
+        self, asset: AssetRef, location: str | None = None, *, negotiates: bool = False
     ) -> TemporaryCredentials:
         self.asked.append(location)
         return TemporaryCredentials(**self.given)
@@ -70,14 +71,14 @@ def test_a_file_of_this_machine_is_read_in_one_version_of_it(tmp_path: Path) -> 
 
 def test_a_store_that_is_not_read_is_refused_by_its_name() -> None:
     with pytest.raises(UnsupportedFeatureError, match="'hdfs:', which is not supported"):
-        place.place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
+        place.place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), TABLE_NAME, None, ReadOptions())
 
 
 def test_without_obstore_the_line_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
 
     with pytest.raises(UsageError, match=r'pip install "delta-sharing-client\[storage\]"'):
-        place.place_of(Server(location="s3://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
+        place.place_of(Server(location="s3://bucket/t", aws_temp_credentials=AWS), TABLE_NAME, None, ReadOptions())
 
 
 CLOUDS = {
@@ -93,7 +94,7 @@ def test_credentials_are_renewed_before_they_end(location: str, monkeypatch: pyt
     now = [1_000_000]
     monkeypatch.setattr(credentials, "now_ms", lambda: now[0])
     server = Server(location=location, expiration_time=now[0] + 30_000, **CLOUDS[location])
-    read = place.place_of(server, NAME, None, ReadOptions())
+    read = place.place_of(server, TABLE_NAME, None, ReadOptions())
     assert isinstance(read, place.ObjectPlace)
     first = read._current()
     now[0] += 19_000
@@ -116,7 +117,7 @@ def test_a_list_that_is_refused_has_the_credentials_renewed_once(status: str, as
 
     location = "gs://bucket/t"
     server = Server(location=location, **CLOUDS[location])
-    read = place.place_of(server, NAME, None, ReadOptions())
+    read = place.place_of(server, TABLE_NAME, None, ReadOptions())
     assert isinstance(read, place.ObjectPlace)
 
     def listing(store: object) -> None:
