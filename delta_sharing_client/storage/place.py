@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,7 +27,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.fetch.source import Refused, Span, Version
-from delta_sharing_client.network import is_loopback
+from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.kinds import TABLE, AssetRef
@@ -108,7 +107,7 @@ def open_place(
     options: ReadOptions,
     *,
     subject: str,
-    server: str,
+    allowed: Allowed,
     table: str | None = None,
     given: StorageCredentials | None = None,
 ) -> Place:
@@ -126,9 +125,9 @@ def open_place(
         Time limits, retries, and the settings of the store (``storage_options``).
     subject, table:
         The owner of the location in messages ("volume a.b.c"), and the table of errors, if it is one.
-    server:
-        The endpoint of the server that named the location. Only a server on this machine may name a local directory,
-        and only one at an ``http:`` endpoint another ``http:`` endpoint of a store.
+    allowed:
+        What the server that named the location may make its recipients request (``RestClient.allowed_data``): a local
+        directory only if it is on this machine, an ``http:`` endpoint of a store only if its own is ``http:``.
 
     Raises ``UnsupportedFeatureError`` for another store, ``UsageError`` if ``obstore`` is not installed, and
     ``ProtocolError`` for a directory of another machine. This sends no request.
@@ -136,7 +135,7 @@ def open_place(
     where = Location.parse(location)
     if where.scheme == "file":
         # A remote server must not make a recipient read its own files.
-        if not is_loopback(urlsplit(server).hostname or "") or where.bucket not in ("", "localhost"):
+        if not allowed.loopback or where.bucket not in ("", "localhost"):
             raise ProtocolError(
                 f"The server's location of {subject} is a local directory, which only a server on this machine may do.",
                 table=table,
@@ -151,7 +150,7 @@ def open_place(
         )
     # So that a missing package is reported now, not by the first read.
     optional.load("obstore", "storage")
-    return ObjectPlace(StoreSettings(where, options, server), Renewal(provider, given), subject, table)
+    return ObjectPlace(StoreSettings(where, options, allowed), Renewal(provider, given), subject, table)
 
 
 class LocalPlace:
@@ -498,7 +497,7 @@ def place_of(rest: RestClient, asset: AssetRef, location: str | None, options: R
             AssetCredentials(rest, asset, str(where)),
             options,
             subject=str(asset),
-            server=rest.profile.endpoint,
+            allowed=rest.allowed_data,
             table=str(asset.name) if asset.kind is TABLE else None,
             given=from_protocol(given) if given.kinds else None,
         )

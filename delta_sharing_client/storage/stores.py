@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import requests
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.network import Network, unfetchable
+from delta_sharing_client.network import Allowed, Network, leads_here, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, Renewal, StorageCredentials
 
@@ -23,6 +23,10 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs":
 _OPTIONS_VARIABLE = "DELTA_SHARING_STORAGE_OPTIONS"
 _ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
 _ACCESS_POINT = re.compile(r"arn:(aws[\w-]*):s3:([\w-]+):(\d+):accesspoint[:/]([\w-]+)")
+_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
+_R2_HOST = re.compile(r"[\w-]+(?:\.(?:eu|fedramp))?\.r2\.cloudflarestorage\.com", re.ASCII)
+# Those beside the public cloud, whose domain obstore knows: sovereign clouds and OneLake.
+_OTHER_AZURE = frozenset(("core.chinacloudapi.cn", "core.usgovcloudapi.net", "fabric.microsoft.com"))
 _LEAST_TIMEOUT = 300
 _REGION_TIMEOUT = 10
 
@@ -58,12 +62,12 @@ class Location:
 class StoreSettings:
     """What decides how a store is opened, except credentials.
 
-    ``server``: the endpoint of the server that names the location; see ``checked_endpoint``.
+    ``allowed``: what the server that names the location may make its recipients request.
     """
 
     location: Location
     options: ReadOptions
-    server: str
+    allowed: Allowed
 
     def of(self, credentials: StorageCredentials) -> dict[str, str]:
         """Return the settings: those of the options, else of the environment, else of the server.
@@ -74,7 +78,9 @@ class StoreSettings:
         stated = dict(credentials.settings)
         if "endpoint" in stated:
             # The user may name any endpoint, a server only one to which a URL of it could lead.
-            reason = unfetchable(stated["endpoint"], allow_http=self.server.startswith("http://"))
+            reason = unfetchable(stated["endpoint"], self.allowed)
+            if reason is None and not self.allowed.loopback and leads_here(urlsplit(stated["endpoint"]).hostname or ""):
+                reason = "its host is this machine"
             if reason is not None:
                 raise ProtocolError(f"The server names an endpoint of the store that is not allowed: {reason}.")
         stated.update(_from_environment())
@@ -150,9 +156,11 @@ def _s3(settings: StoreSettings, given: dict[str, str], credentials: StorageCred
 
     location, options = settings.location, settings.options
     bucket, _, host = location.bucket.partition("@")
+    bucket = _in_host(bucket, location)
     config: dict[str, Any] = {"skip_signature": False, **given}
     if credentials.cloud == R2:
-        config = {"region": "auto", **({"endpoint": f"https://{host}"} if host else {}), **config}
+        own = {"endpoint": f"https://{host}"} if _R2_HOST.fullmatch(host) else {}
+        config = {"region": "auto", **own, **config}
         if "endpoint" not in config:
             raise UsageError(
                 f"The location of the bucket '{bucket}' does not name its endpoint at Cloudflare; set 'endpoint' in "
@@ -163,7 +171,7 @@ def _s3(settings: StoreSettings, given: dict[str, str], credentials: StorageCred
         config = {**_of_access_point(access_point), **config}
     elif access_point:
         # An alias of an access point is used like a bucket.
-        bucket = access_point
+        bucket = _in_host(access_point, location)
     elif "virtual_hosted_style_request" in credentials.settings and "endpoint" in config:
         config["endpoint"] = _with_bucket(config["endpoint"], bucket)
     environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -180,10 +188,9 @@ def _azure(settings: StoreSettings, given: dict[str, str], credentials: StorageC
 
     container, _, host = settings.location.bucket.partition("@")
     account, _, domain = host.partition(".")
-    config: dict[str, Any] = {"account_name": account, **given}
-    if "endpoint" not in config and domain and not domain.endswith(".core.windows.net"):
-        # Other Azure clouds and OneLake; obstore knows the public cloud.
-        config["endpoint"] = f"https://{account}.{re.sub('^dfs[.]', 'blob.', domain)}"
+    config: dict[str, Any] = {"account_name": _in_host(account, settings.location), **given}
+    if "endpoint" not in config and domain.partition(".")[2] in _OTHER_AZURE:
+        config["endpoint"] = f"https://{account}.blob.{domain.partition('.')[2]}"
     address = config.get("endpoint") or f"https://{account}.blob.core.windows.net"
     return {"kind": AzureStore, "container_name": container, "config": config, **_client(settings.options, address)}
 
@@ -205,6 +212,14 @@ _STORES: Mapping[str, tuple[tuple[str, ...], _Make]] = {
 }
 SCHEMES = tuple(_STORES)
 """The schemes of locations in object stores."""
+
+
+def _in_host(name: str, location: Location) -> str:
+    """Return the ``name`` of a bucket or account, which becomes a part of the store's host; ``ProtocolError`` if it
+    would be more than that."""
+    if not _NAME.fullmatch(name):
+        raise ProtocolError(f"The server's location in '{location.scheme}:' names no valid bucket or account.")
+    return name
 
 
 def _of_access_point(name: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pytest
 
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import Refused, Span
+from delta_sharing_client.network import ONLY_HTTPS
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.kinds import TABLE, AssetRef
@@ -146,9 +147,7 @@ def bucket() -> Iterator[Bucket]:
 def stored(bucket: Bucket) -> Iterator[place.Place]:
     """An empty location in S3, ``root`` in the bucket."""
     options = ReadOptions(storage_options=bucket.storage_options, max_attempts=2, max_retry_seconds=1)
-    yield place.open_place(
-        f"s3://{bucket.name}/root", Keys(), options, subject="volume a.b.c", server="https://sharing.example.com"
-    )
+    yield place.open_place(f"s3://{bucket.name}/root", Keys(), options, subject="volume a.b.c", allowed=ONLY_HTTPS)
     bucket.clear()
 
 

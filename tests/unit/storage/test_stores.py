@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.storage import stores
@@ -24,7 +25,6 @@ SECRETS = {
 }
 S3, ADLS, GCS = "s3://bucket/a/t", "abfss://box@account.dfs.core.windows.net/t", "gs://bucket/t"
 CLOUD = {S3: AWS, ADLS: AZURE, GCS: GOOGLE}
-HTTPS = "https://sharing.example.com/"
 
 
 def never() -> StorageCredentials:
@@ -37,12 +37,12 @@ def opened(
     options: Mapping[str, str] | None = None,
     *,
     stated: Mapping[str, str] | None = None,
-    server: str = HTTPS,
+    allowed: Allowed = ONLY_HTTPS,
     prefix: str = "",
 ) -> Any:
     secrets = {name: Secret(f"planted-{name}") for name in SECRETS[cloud]}
     given = StorageCredentials(cloud=cloud, secrets=secrets, settings=stated or {})
-    settings = StoreSettings(Location.parse(location), ReadOptions(storage_options=options or {}), server)
+    settings = StoreSettings(Location.parse(location), ReadOptions(storage_options=options or {}), allowed)
     return open_store(settings, Renewal(never, given), prefix)
 
 
@@ -51,6 +51,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(stores, "bucket_region", lambda bucket, options: "eu-west-1")
+    monkeypatch.setattr(stores, "leads_here", lambda host: False)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +160,22 @@ def test_own_settings_of_aws_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.credential_provider()["access_key_id"] == "planted-access_key_id"
 
 
-@pytest.mark.parametrize("endpoint", ["http://store.example.com", "ftp://store", "https://user@store"])
-def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str) -> None:
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://store.example.com",
+        "ftp://store",
+        "https://user@store",
+        "https://127.0.0.1",
+        "https://inward.example.com",
+    ],
+)
+def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "leads_here", lambda host: host.startswith("inward."))
     with pytest.raises(ProtocolError, match="endpoint of the store that is not allowed"):
         opened(S3, AWS, stated={"endpoint": endpoint})
     if endpoint.startswith("http:"):
-        assert opened(S3, AWS, stated={"endpoint": endpoint}, server="http://sharing.example.com")
+        assert opened(S3, AWS, stated={"endpoint": endpoint}, allowed=Allowed(http=True))
 
 
 @pytest.mark.parametrize(
@@ -183,12 +194,41 @@ def test_wrong_settings_are_named(
         opened(location, cloud, options, stated=stated)
 
 
+@pytest.mark.parametrize(
+    ("location", "cloud"),
+    [
+        ("s3://127.0.0.1\\x/t", AWS),
+        ("s3://127.0.0.1:80@x/t", AWS),
+        ("s3:///t", AWS),
+        ("abfss://box@localhost\\x.dfs.core.windows.net/t", AZURE),
+        ("abfss://box@localhost:80/t", AZURE),
+    ],
+)
+def test_no_name_of_a_bucket_or_account_is_another_host(
+    location: str, cloud: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "bucket_region", lambda bucket, _: pytest.fail(f"{bucket} was asked"))
+    with pytest.raises(ProtocolError, match="no valid bucket or account"):
+        opened(location, cloud)
+
+
+@pytest.mark.parametrize(
+    ("location", "cloud"), [("abfss://box@account.dfs.evil.example/t", AZURE), ("r2://bucket@evil.example/t", R2)]
+)
+def test_a_location_leads_to_no_host_but_those_of_its_cloud(location: str, cloud: str) -> None:
+    if cloud == R2:
+        with pytest.raises(UsageError, match="does not name its endpoint"):
+            opened(location, cloud)
+    else:
+        assert "evil" not in str(opened(location, cloud).config)
+
+
 def test_certificates_and_proxies_of_the_options_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     import certifi
 
     secrets = {name: Secret("planted") for name in SECRETS[AWS]}
     options = ReadOptions(proxy="http://proxy.example.com:3128", ca_bundle=certifi.where())
-    settings = StoreSettings(Location.parse(S3), options, HTTPS)
+    settings = StoreSettings(Location.parse(S3), options, ONLY_HTTPS)
     store = open_store(settings, Renewal(never, StorageCredentials(cloud=AWS, secrets=secrets)))
 
     assert store.client_options["proxy_url"] == "http://proxy.example.com:3128"
