@@ -17,6 +17,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import counting_name, has_extension, sliced, with_counting, without_extension
 from delta_sharing_client.columns import narrowed, resolve_path
 from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.lazy import lazy
 from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
 
@@ -174,17 +175,16 @@ class SharedScanner:
                 (field,) = resolve_path((name,), schema)
                 raise UsageError(f"The column '{name}' is spelled '{field.name}': case matters to Arrow.")
         self._asked = columns if isinstance(columns, dict) else {name: pc.field(name) for name in names}
+        self._plain = [name for name, expression in self._asked.items() if expression.equals(pc.field(name))]
         self._read = self._pushed(read)
 
-    @property
+    @lazy
     def projected_schema(self) -> pa.Schema:
         """Schema of the rows."""
         found = self._query(self.dataset_schema.empty_table()).schema
-        for index, (name, expression) in enumerate(self._asked.items()):
-            # Arrow's results lose the metadata of their fields; a plain column keeps it.
-            if expression.equals(pc.field(name)):
-                found = found.set(index, self.dataset_schema.field(name))
-        return found
+        # Arrow's results lose the metadata of their fields and may be null; a plain column is what it was.
+        plain = set(self._plain)
+        return pa.schema(self.dataset_schema.field(field.name) if field.name in plain else field for field in found)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader; it reads only as far as rows are taken."""
@@ -238,10 +238,19 @@ class SharedScanner:
     def _answer(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if self._counting is not None and self._counting in self._asked:
             batch = with_counting(batch, self._counting)
-        if self._condition is None and list(self._asked) == batch.schema.names:
-            return list(sliced([batch], self._batch_rows))
+        if self._condition is None and self._plain == list(self._asked) == batch.schema.names:
+            return list(sliced([self._promised(batch)], self._batch_rows))
         found = self._query(pa.Table.from_batches([batch]))
-        return list(sliced(found.combine_chunks().to_batches(), self._batch_rows)) if found.num_rows else []
+        batches = found.combine_chunks().to_batches() if found.num_rows else []
+        return list(sliced(map(self._promised, batches), self._batch_rows))
+
+    def _promised(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return ``batch`` with the schema of the rows."""
+        schema = self.projected_schema
+        assert batch.schema.names == schema.names, "the query has other columns than its schema"
+        assert batch.schema.types == schema.types, "the query has other types than its schema"
+        # Without columns, Arrow would take the number of rows from them.
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if schema.names else batch
 
     def _query(self, table: pa.Table) -> pa.Table:
         steps = [acero.Declaration("table_source", acero.TableSourceNodeOptions(table))]

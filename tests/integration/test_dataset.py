@@ -1,0 +1,161 @@
+"""``to_dataset()`` of a table with NOT NULL columns at every level; a dataset of pyarrow over the same rows is the
+oracle."""
+
+from __future__ import annotations
+
+import decimal
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from tests.regressions.hand_made import HandMadeTable
+
+
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+SCHEMA = pa.schema([
+    required("id", pa.int64()),
+    pa.field("n", pa.int64()),
+    required("price", pa.decimal128(10, 2)),
+    required("s", pa.struct([required("x", pa.int64()), pa.field("y", pa.string())])),
+    pa.field("o", pa.struct([required("x", pa.int64())])),
+    required("l", pa.list_(required("element", pa.int64()))),
+    required("m", pa.map_(pa.string(), required("value", pa.string()))),
+    required("p", pa.string()),
+])  # fmt: skip
+ROWS = pa.Table.from_pylist(
+    [
+        {
+            "id": number,
+            "n": None if number % 3 else -number,
+            "price": decimal.Decimal(number) / 4,
+            "s": {"x": number % 5, "y": None if number % 2 else f"y{number}"},
+            "o": None if number % 4 else {"x": number},
+            "l": list(range(number % 3)),
+            "m": [(f"k{number}", "v")],
+            "p": "one" if number < 20 else "two",
+        }
+        for number in range(40)
+    ],
+    schema=SCHEMA,
+)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
+    folder = tmp_path_factory.mktemp("required") / "t"
+    made = HandMadeTable(folder).create(SCHEMA, partition_by=["p"])
+    for value, rows in (("one", ROWS.slice(0, 20)), ("two", ROWS.slice(20))):
+        made.commit(made.file(rows.drop_columns(["p"]), {"p": value}))
+    with mock_server.running(tables={"s.s.t": folder}) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.s.t")
+
+
+CONDITIONS: dict[str, pc.Expression | None] = {
+    "all": None,
+    "number": pc.field("id") > 17,
+    "null": pc.field("n").is_valid(),
+    "nested": pc.field("s", "x") == 3,
+    "partition": pc.field("p") == "two",
+    "not pushed": pc.bit_wise_and(pc.field("id"), 1) == 1,
+    "none": pc.field("id") < 0,
+}
+COLUMNS: dict[str, Any] = {
+    "all": None,
+    "some": ["id", "s", "p"],
+    "other order": ["p", "o", "id"],
+    "none": [],
+    "plain": {"id": pc.field("id"), "l": pc.field("l")},
+    "computed": {"id": pc.field("id"), "twice": pc.field("id") * 2},
+    # A computed column may have the name of one that it is not.
+    "own name": {"id": pc.field("id") + 1},
+    "swapped": {"id": pc.field("n"), "n": pc.field("id")},
+    "all names": {name: pc.field("id") for name in SCHEMA.names},
+    "renamed": {"a": pc.field("s"), "b": pc.field("p"), "c": pc.field("price")},
+    "nested": {"x": pc.field("s", "x"), "y": pc.field("o", "x")},
+    "constant": {"one": pc.scalar(1), "m": pc.field("m")},
+}
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_dataset_returns_what_pyarrows_does(table: ds.SharedTable, columns: str, condition: str) -> None:
+    query = {"columns": COLUMNS[columns], "filter": CONDITIONS[condition]}
+    dataset, near = table.scan().to_dataset(), pads.dataset(ROWS)
+    expected = near.to_table(**query)
+    schema = dataset.scanner(**query).projected_schema
+    assert (schema.names, schema.types) == (expected.schema.names, expected.schema.types)
+    for field in schema:
+        # Pyarrow also calls a renamed column NOT NULL, and a field of a struct that may be null itself.
+        assert field.nullable or not expected.schema.field(field.name).nullable
+    if not isinstance(query["columns"], dict) or columns == "plain":
+        assert schema.equals(expected.schema)
+    batches = list(dataset.to_batches(**query, batch_size=7))
+    found = [
+        dataset.to_table(**query),
+        dataset.filter(query["filter"]).to_table(query["columns"]) if query["filter"] is not None else expected,
+        pa.Table.from_batches(batches, schema),
+        dataset.scanner(**query, use_threads=False).to_table(),
+        dataset.scanner(**query).to_reader().read_all(),
+    ]
+    for result in found:
+        result.validate(full=True)
+        assert result.num_rows == expected.num_rows
+        assert result.to_pydict() == expected.to_pydict()
+    assert all(batch.schema.equals(schema) for batch in batches)
+    assert dataset.head(5, **query).to_pydict() == expected.slice(0, 5).to_pydict()
+    assert dataset.count_rows(query["filter"]) == expected.num_rows
+
+
+@pytest.mark.parametrize("condition", [None, "id > 17", "n IS NOT NULL", "s.x = 3", "p = 'two' AND o IS NULL"])
+def test_duckdb_over_a_dataset_with_required_columns(table: ds.SharedTable, condition: str | None) -> None:
+    with duckdb.connect() as connection:
+        found, expected = (
+            (relation if condition is None else relation.filter(condition)).order("id").fetchall()
+            for relation in map(connection.from_arrow, (table.scan().to_dataset(), ROWS))
+        )
+        assert found == expected != []
+
+
+@pytest.mark.parametrize(
+    "condition", [None, pl.col("id") > 17, pl.col("n").is_not_null(), pl.col("p") == "two", pl.col("s").is_null()]
+)
+def test_polars_over_a_dataset_with_required_columns(table: ds.SharedTable, condition: pl.Expr | None) -> None:
+    far, near = pl.scan_pyarrow_dataset(table.scan().to_dataset()), pl.from_arrow(ROWS)
+    expected = near if condition is None else near.filter(condition)
+    found = (far if condition is None else far.filter(condition)).collect()
+    assert found.to_dicts() == expected.to_dicts()
+    lazy = table.scan().to_polars(lazy=True)
+    assert (lazy if condition is None else lazy.filter(condition)).collect().to_dicts() == expected.to_dicts()
+
+
+def test_a_dataset_with_required_columns_is_written(table: ds.SharedTable, tmp_path: Path) -> None:
+    scanner = table.scan().to_dataset().scanner(filter=pc.field("id") >= 10, use_threads=True)
+    pads.write_dataset(scanner, tmp_path, format="parquet")
+    assert pads.dataset(tmp_path).to_table().sort_by("id").to_pydict() == ROWS.slice(10).to_pydict()
+
+
+def test_frames_of_a_dataset_with_required_columns(table: ds.SharedTable) -> None:
+    frame = table.scan().to_dataset().to_table(["id", "p"], pc.field("n").is_valid()).to_pandas()
+    assert frame.to_dict("records") == [{"id": id_, "p": "one" if id_ < 20 else "two"} for id_ in range(0, 40, 3)]
+
+
+def test_a_query_whose_batches_have_another_schema_fails(table: ds.SharedTable) -> None:
+    for name, expression in (("id", pc.field("id").cast("int32")), ("other", pc.field("id"))):
+        scanner = table.scan().to_dataset().scanner({"id": pc.field("id")}, pc.field("id") > 3)
+        assert scanner.projected_schema.names == ["id"]
+        scanner._asked = {name: expression}
+        with pytest.raises(AssertionError, match="the query has other"):
+            next(itertools.chain(scanner.to_batches(), [None]))
