@@ -26,6 +26,8 @@ __all__ = ["Server", "running"]
 
 Rows = Any
 """A ``pyarrow.Table``, or a frame of pandas or Polars: whatever gives Arrow data (``__arrow_c_stream__``)."""
+Files = Union[str, "os.PathLike[str]", Mapping[str, Union[str, bytes]]]
+"""A directory, the URL of one in a store, or ``{path: content}``."""
 Tables = Union[str, "os.PathLike[str]", Mapping[str, Union[str, "os.PathLike[str]", Rows]]]
 
 # The server's package when installed, and in a clone of the repository.
@@ -61,7 +63,15 @@ class Server(Protocol):
 
 
 @contextlib.contextmanager
-def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
+def running(
+    tables: Tables | None = None,
+    *,
+    volumes: Mapping[str, Files] | None = None,
+    skills: Mapping[str, Files] | None = None,
+    models: Mapping[str, Mapping[int, Files]] | None = None,
+    aliases: Mapping[str, Mapping[str, int]] | None = None,
+    **options: Any,
+) -> Iterator[Server]:
     """Run a server on a free port during a ``with`` block.
 
     Raises ``UsageError`` if the extra ``server`` is not installed, or a column has a type that Delta does not support.
@@ -69,8 +79,13 @@ def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
     Parameters
     ----------
     tables:
-        ``{"share.schema.table": rows or directory}``, a directory of Delta tables, or ``None`` for sample tables (share
-        ``demo``). Rows are written as a Delta table with one version and an enabled change data feed.
+        ``{"share.schema.table": rows or directory}``, a directory of Delta tables, or ``None`` for sample tables and
+        other assets (share ``demo``), if no other parameter has any. Rows are written as a Delta table with one version
+        and an enabled change data feed.
+    volumes, skills:
+        ``{"share.schema.name": files}``: a directory, a URL, or ``{path: content}``.
+    models, aliases:
+        ``{"share.schema.model": {version: files}}`` and ``{"share.schema.model": {alias: version}}``.
     options:
         Such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; see docs/server.md.
     """
@@ -78,7 +93,17 @@ def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:
         if isinstance(tables, Mapping):
             tables = {name: _directory(package, Path(folder), name, value) for name, value in tables.items()}
-        with package.running(tables, demo=tables is None, **options) as server:
+        place = Path(folder) / "assets"
+        assets = {
+            "volumes": {name: _written(place / "volumes", name, files) for name, files in (volumes or {}).items()},
+            "skills": {name: _written(place / "skills", name, files) for name, files in (skills or {}).items()},
+            "models": {
+                name: {version: _written(place / str(version), name, files) for version, files in versions.items()}
+                for name, versions in (models or {}).items()
+            },
+        }
+        demo = tables is None and not any(assets.values())
+        with package.running(tables, demo=demo, aliases=aliases, **assets, **options) as server:
             yield server
 
 
@@ -102,6 +127,19 @@ def server_package() -> ModuleType:
         if error.name != _HOMES[0]:
             raise
         return optional.load(_HOMES[1], "server")
+
+
+def _written(folder: Path, name: str, files: Files) -> str | os.PathLike[str]:
+    """Return the location of ``files``, written below ``folder`` if they are given by content."""
+    if not isinstance(files, Mapping):
+        return files
+    share_and_schema, _, directory = name.rpartition(".")
+    root = folder / share_and_schema / directory
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
+    root.mkdir(parents=True, exist_ok=True)
+    return root
 
 
 def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str | os.PathLike[str]:

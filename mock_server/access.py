@@ -27,13 +27,18 @@ def access_of(entry: TableEntry) -> dict[str, Any]:
     return content
 
 
+def require_loopback(host: str) -> None:
+    """Refuse to share directories of this machine if the server listens to other machines: `ConfigError`."""
+    if host not in _LOOPBACK:
+        raise ConfigError(f"Directories of this machine can be shared with its own users only, not on '{host}'.")
+
+
 def with_local_directories(catalog: Catalog, host: str) -> Catalog:
     """Return the catalog with ``file:`` locations for the tables of this machine, which only its own users can read.
 
     `ConfigError` if the server listens to other machines.
     """
-    if host not in _LOOPBACK:
-        raise ConfigError(f"Directories of this machine can be shared with its own users only, not on '{host}'.")
+    require_loopback(host)
     return dataclasses.replace(
         catalog,
         tables=tuple(
@@ -74,13 +79,20 @@ def temporary_credentials(
         raise invalid(
             "'location' must be the table's location, one of its auxiliary locations, or lie below one of them."
         )
-    content: dict[str, Any] = {"location": wanted}
-    if is_s3(wanted):
-        content["awsTempCredentials"] = s3.credentials(wanted, lifetime)
-    elif (vendor := vendors.get(wanted.partition(":")[0])) is not None:
-        content.update(vendor(wanted, lifetime))
+    return {"credentials": {"location": wanted, **vended(wanted, s3, vendors, lifetime, expired=expired)}}
+
+
+def vended(
+    location: str, s3: S3Tables, vendors: Mapping[str, Vendor], lifetime: float, *, expired: bool = False
+) -> dict[str, Any]:
+    """Return temporary credentials for a location, and when they expire; a local directory needs no keys."""
+    content: dict[str, Any] = {}
+    if is_s3(location):
+        content["awsTempCredentials"] = s3.credentials(location, lifetime)
+    elif (vendor := vendors.get(location.partition(":")[0])) is not None:
+        content.update(vendor(location, lifetime))
     content["expirationTime"] = int((time.time() + (-60 if expired else lifetime)) * 1000)
-    return {"credentials": content}
+    return content
 
 
 def _lies_in(address: str, place: str) -> bool:

@@ -23,8 +23,10 @@ from starlette.types import Receive, Scope, Send
 
 from delta_sharing_client.errors import DeltaSharingError, about_table
 
-from .access import require_url_access, temporary_credentials, with_local_directories
+from . import asset_answers
+from .access import require_loopback, require_url_access, temporary_credentials, with_local_directories
 from .answers import Answer, Answers, Caller
+from .asset_answers import AssetAnswers
 from .asynchronous import AsyncQueries
 from .auth import check_bearer
 from .capabilities import parse_capabilities, parse_file_id_hash
@@ -39,6 +41,7 @@ from .errors import (
     ConfigError,
     from_table_error,
     malformed,
+    no_such_api,
     not_found,
     shown,
     too_large,
@@ -98,6 +101,9 @@ class SharingServer(Starlette):
         self.signer = Signer(config.url_ttl)
         self._answers = Answers(config, self.signer, self.faults, self._s3)
         self._listings = Listings(self.catalog.now, self.faults)
+        self._assets = AssetAnswers(
+            self.catalog.now, self._listings, self.faults, self._s3, config.vendors, config.credentials_ttl
+        )
         self._queries = AsyncQueries(config.async_polls)
         self._files = FileServer(lambda: self.catalog.last, self.signer, self.faults)
         self._prefix = config.prefix.rstrip("/") + "/"
@@ -131,6 +137,8 @@ class SharingServer(Starlette):
         self._s3.close()
 
     def _prepared(self, catalog: Catalog) -> Catalog:
+        if any(location.startswith("file:") for asset in catalog.assets for location in asset.locations):
+            require_loopback(self.config.host)
         if self.config.local_directories:
             catalog = with_local_directories(catalog, self.config.host)
         return self._s3.mirrored(catalog)
@@ -189,6 +197,13 @@ class SharingServer(Starlette):
             return _json(
                 _named(lambda share, schema: self._listings.tables(share, schema, query), segments[1], segments[3])
             )
+        if kind in asset_answers.APIS.values():
+            return _json(_named(lambda *names: self._assets.respond(kind, names, query), *segments[1::2]))
+        if kind == "table":
+            if (missing := self.faults.take("no-get-table")) is not None:
+                raise no_such_api("The API of one table is not there (fault no-get-table).", int(missing.value))
+            found = _named(self.catalog.now().table, segments[1], segments[3], segments[5])
+            return _json(self._listings.table(found))
         if kind == "other":
             raise _no_api(request, 404)
         if kind == "version" and self.faults.take("no-version-endpoint"):
@@ -280,6 +295,7 @@ _APIS: dict[tuple[str, ...], str] = {
     ("GET", "shares", "*", "schemas"): "schemas",
     ("GET", "shares", "*", "all-tables"): "all-tables",
     ("GET", "shares", "*", "schemas", "*", "tables"): "tables",
+    ("GET", *_TABLE): "table",
     ("HEAD", *_TABLE): "version-head",
     ("GET", *_TABLE, "version"): "version",
     ("GET", *_TABLE, "metadata"): "metadata",
@@ -287,6 +303,7 @@ _APIS: dict[tuple[str, ...], str] = {
     ("POST", *_TABLE, "query"): "query",
     ("POST", *_TABLE, "queries", "*"): "queries",
     ("POST", *_TABLE, "temporary-table-credentials"): "temporary-table-credentials",
+    **asset_answers.APIS,
 }
 
 

@@ -1,4 +1,4 @@
-"""The shared objects: shares, schemas and tables, and the locations of the tables.
+"""The shared objects: shares, schemas, tables and other assets, and where they are.
 
 A catalog is a directory of Delta tables, which may be added and removed while the server runs, or the reference
 server's YAML, which is fixed. Names are case-insensitive, as in the protocol.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from delta_sharing_client.local_paths import expanded
 
@@ -22,7 +24,12 @@ from .errors import ConfigError, not_found, shown
 DEFAULT_NAME = "default"
 _LOOK_AGAIN_SECONDS = 1.0
 URL_ACCESS, DIRECTORY_ACCESS = "url", "dir"
+READY = "READY"
+"""The status of a version of a model that can be read (OpenSharing, "ModelVersion Object")."""
 _NAMESPACE = uuid.UUID("6f1d9a0e-3f0b-4c86-9a4d-0f6f2f0b7f11")
+
+
+_Item = TypeVar("_Item", "TableEntry", "AssetEntry")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,21 +72,88 @@ class TableEntry:
         return share_id(self.share)
 
 
+class AssetKind(enum.Enum):
+    """A kind of asset besides tables; the value is the segment of its paths."""
+
+    VOLUME = "volumes"
+    SKILL = "skills"
+    MODEL = "models"
+
+    @property
+    def noun(self) -> str:
+        """What messages call it."""
+        return self.value[:-1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """A version of a shared model: its directory, as a URL, and other fields of the protocol's object."""
+
+    version: int
+    storage: str
+    status: str = READY
+    about: Mapping[str, object] = dataclasses.field(default_factory=dict, hash=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AssetEntry:
+    """A shared volume, skill or model.
+
+    ``storage`` is the URL of its directory; a model may have none, because its files belong to ``versions``, which
+    ``aliases`` name. ``about`` has the other fields of the protocol's object.
+    """
+
+    kind: AssetKind
+    share: str
+    schema: str
+    name: str
+    storage: str | None
+    id: str
+    about: Mapping[str, object] = dataclasses.field(default_factory=dict, hash=False)
+    versions: tuple[VersionEntry, ...] = ()
+    aliases: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def full_name(self) -> str:
+        """``share.schema.name``."""
+        return f"{self.share}.{self.schema}.{self.name}"
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The URLs of all its directories."""
+        return tuple(filter(None, (self.storage, *(version.storage for version in self.versions))))
+
+    def version(self, text: str) -> VersionEntry:
+        """Return the version with this number; 404 if it does not exist."""
+        for version in self.versions:
+            if str(version.version) == text:
+                return version
+        raise not_found(f"Version {shown(text)} of the model '{self.full_name}' not found.")
+
+    def aliased(self, alias: str) -> VersionEntry:
+        """Return the version that an alias names, in any case; 404 if there is none."""
+        for name, version in self.aliases.items():
+            if name.lower() == alias.lower():
+                return self.version(str(version))
+        raise not_found(f"Alias {shown(alias)} of the model '{self.full_name}' not found.")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Catalog:
-    """All shared tables in listing order, and their shares and schemas.
+    """All shared tables and other assets in listing order, and their shares and schemas.
 
-    ``schemas`` includes schemas without tables, because a share or a schema may be empty. ``about_shares`` has other
+    ``schemas`` includes schemas without assets, because a share or a schema may be empty. ``about_shares`` has other
     fields of a share: ``displayName``, ``comment`` and ``properties``.
     """
 
     tables: tuple[TableEntry, ...]
     schemas: tuple[tuple[str, tuple[str, ...]], ...] = ()
     about_shares: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
+    assets: tuple[AssetEntry, ...] = ()
 
     def shares(self) -> list[str]:
         """Names of all shares."""
-        return _unique([*(share for share, _ in self.schemas), *(table.share for table in self.tables)])
+        return _unique([*(share for share, _ in self.schemas), *(item.share for item in self._items)])
 
     def share(self, name: str) -> str:
         """Return the share's own spelling of ``name``; 404 if it does not exist."""
@@ -92,7 +166,7 @@ class Catalog:
         """Names of the schemas of ``share``; 404 if it does not exist."""
         found = self.share(share)
         declared = [schema for name, schemas in self.schemas if name == found for schema in schemas]
-        return _unique([*declared, *(table.schema for table in self.tables if table.share == found)])
+        return _unique([*declared, *(item.schema for item in self._items if item.share == found)])
 
     def schema(self, share: str, name: str) -> tuple[str, str]:
         """Return share and schema in their own spelling; 404 if they do not exist."""
@@ -103,11 +177,7 @@ class Catalog:
 
     def tables_of(self, share: str, schema: str | None = None) -> list[TableEntry]:
         """Tables of a share, or of one of its schemas; 404 if the share or schema does not exist."""
-        if schema is None:
-            found = self.share(share)
-            return [table for table in self.tables if table.share == found]
-        pair = self.schema(share, schema)
-        return [table for table in self.tables if (table.share, table.schema) == pair]
+        return self._inside(self.tables, share, schema)
 
     def table(self, share: str, schema: str, name: str) -> TableEntry:
         """Return one table; 404 if it, its schema or its share does not exist."""
@@ -115,6 +185,28 @@ class Catalog:
             if table.name.lower() == name.lower():
                 return table
         raise not_found(f"Table {shown(f'{share}/{schema}/{name}')} not found.")
+
+    def assets_of(self, kind: AssetKind, share: str, schema: str | None = None) -> list[AssetEntry]:
+        """Assets of a share, or of one of its schemas; 404 if the share or schema does not exist."""
+        return [asset for asset in self._inside(self.assets, share, schema) if asset.kind is kind]
+
+    def asset(self, kind: AssetKind, share: str, schema: str, name: str) -> AssetEntry:
+        """Return one asset; 404 if it, its schema or its share does not exist."""
+        for asset in self.assets_of(kind, share, schema):
+            if asset.name.lower() == name.lower():
+                return asset
+        raise not_found(f"{kind.noun.capitalize()} {shown(f'{share}/{schema}/{name}')} not found.")
+
+    @property
+    def _items(self) -> tuple[TableEntry | AssetEntry, ...]:
+        return (*self.tables, *self.assets)
+
+    def _inside(self, items: Iterable[_Item], share: str, schema: str | None) -> list[_Item]:
+        if schema is None:
+            found = self.share(share)
+            return [item for item in items if item.share == found]
+        pair = self.schema(share, schema)
+        return [item for item in items if (item.share, item.schema) == pair]
 
     def require_locations(self) -> None:
         """Refuse tables without a Delta log at their location: `ConfigError` names the first."""
@@ -144,7 +236,7 @@ class LiveCatalog:
         if self._directory is not None and time.monotonic() - self._looked_at > _LOOK_AGAIN_SECONDS:
             with self._lock, contextlib.suppress(ConfigError, OSError):
                 self._looked_at = time.monotonic()
-                found = from_directory(self._directory)
+                found = dataclasses.replace(from_directory(self._directory), assets=self._plain.assets)
                 if found != self._plain:
                     self._plain, self.last = found, self._prepare(found)
         return self.last
@@ -157,7 +249,16 @@ def share_id(share: str) -> str:
 
 def table_id(share: str, schema: str, name: str) -> str:
     """Return the id of a table without its own: the same after every start of the server."""
-    return str(uuid.uuid5(_NAMESPACE, "\0".join((share, schema, name)).lower()))
+    return _id(share, schema, name)
+
+
+def asset_id(kind: AssetKind, share: str, schema: str, name: str) -> str:
+    """Return the id of another asset without its own: the same after every start of the server."""
+    return _id(kind.value, share, schema, name)
+
+
+def _id(*names: str) -> str:
+    return str(uuid.uuid5(_NAMESPACE, "\0".join(names).lower()))
 
 
 def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
@@ -172,8 +273,9 @@ def build(
     tables: Iterable[TableEntry],
     schemas: Iterable[tuple[str, tuple[str, ...]]] = (),
     about_shares: Mapping[str, Mapping[str, object]] | None = None,
+    assets: Iterable[AssetEntry] = (),
 ) -> Catalog:
-    """Return a catalog of ``tables``; `ConfigError` for two tables with one name."""
+    """Return a catalog of ``tables`` and ``assets``; `ConfigError` for two of one kind with one name."""
     result = tuple(tables)
     seen: dict[str, TableEntry] = {}
     for table in result:
@@ -182,12 +284,23 @@ def build(
             raise ConfigError(
                 f"Two tables are called '{table.full_name}': {other.location} and {table.location}. Rename one of them."
             )
-    return Catalog(result, tuple(schemas), about_shares or {})
+    return Catalog(result, tuple(schemas), about_shares or {}, unique_assets(assets))
+
+
+def unique_assets(assets: Iterable[AssetEntry]) -> tuple[AssetEntry, ...]:
+    """Return ``assets``; `ConfigError` for two of one kind with one name."""
+    result = tuple(assets)
+    seen: set[tuple[AssetKind, str]] = set()
+    for asset in result:
+        if (asset.kind, asset.full_name.lower()) in seen:
+            raise ConfigError(f"Two {asset.kind.value} are called '{asset.full_name}'. Rename one of them.")
+        seen.add((asset.kind, asset.full_name.lower()))
+    return result
 
 
 def from_mapping(tables: Mapping[str, str | os.PathLike[str]]) -> Catalog:
     """Return a catalog of ``{"share.schema.table" or "table": directory}``."""
-    return build(entry(*_split(name), location) for name, location in tables.items())
+    return build(entry(*split_name(name, "table"), location) for name, location in tables.items())
 
 
 def from_directory(root: str | os.PathLike[str]) -> Catalog:
@@ -228,13 +341,14 @@ def _names(parts: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> tuple[st
     return parts[0], parts[1], parts[2] if alone else ".".join(parts[2:])
 
 
-def _split(name: str) -> tuple[str, str, str]:
+def split_name(name: str, noun: str) -> tuple[str, str, str]:
+    """Return the three parts of ``share.schema.name``, or of a ``name`` in the share and schema "default"."""
     parts = name.rsplit(".", 2)
     if len(parts) == 3:
         return parts[0], parts[1], parts[2]
     if len(parts) == 1:
         return DEFAULT_NAME, DEFAULT_NAME, name
-    raise ConfigError(f"A table is named 'share.schema.table' or 'table', not {shown(name)}.")
+    raise ConfigError(f"A {noun} is named 'share.schema.{noun}' or '{noun}', not {shown(name)}.")
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -19,6 +19,7 @@ from delta_sharing_client.redact import Secret
 
 from . import catalog, config, demo
 from .app import SharingServer, create_app
+from .catalog import AssetKind
 from .config import ServerConfig
 from .errors import ConfigError
 from .faults import FAULTS, parse_fault
@@ -170,12 +171,18 @@ def _writing(profile: Path) -> Iterator[None]:
 
 
 def _announce(settings: ServerConfig, endpoint: str, profile: Path) -> None:
-    tables = settings.catalog.tables
-    typer.echo(f"serving {len(tables)} table{'' if len(tables) == 1 else 's'} at {endpoint}")
+    tables, assets = settings.catalog.tables, settings.catalog.assets
+    counts = [(len(tables), "table"), *((sum(one.kind is kind for one in assets), kind.noun) for kind in AssetKind)]
+    shared = ", ".join(
+        f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count or noun == "table"
+    )
+    typer.echo(f"serving {shared} at {endpoint}")
     for table in tables[:_LISTED_TABLES]:
         typer.echo(f"  {table.full_name}")
     if len(tables) > _LISTED_TABLES:
         typer.echo(f"  ... and {len(tables) - _LISTED_TABLES} more")
+    for asset in assets[:_LISTED_TABLES]:
+        typer.echo(f"  {asset.full_name} ({asset.kind.noun})")
     typer.echo(f"profile: {profile.resolve()}")
     if tables:
         typer.echo("try:")
@@ -183,6 +190,10 @@ def _announce(settings: ServerConfig, endpoint: str, profile: Path) -> None:
         example = f"{profile.resolve()}#{tables[0].full_name}"
         typer.echo(f'  python -c "import delta_sharing_client as ds; print(ds.load_as_pandas({example!r}))"')
     typer.echo("stop with Ctrl-C")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _report(server: SharingServer) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import yaml
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.redact import Secret
 
-from . import catalog
+from . import asset_files, catalog
 from .access import Vendor
-from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
+from .catalog import DIRECTORY_ACCESS, READY, URL_ACCESS, AssetEntry, AssetKind, Catalog, TableEntry
 from .errors import ConfigError
 from .faults import Fault
 from .s3 import S3Settings, is_s3
@@ -121,9 +121,10 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     ``evaluate...Hints`` switches, ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``.
     What else the reference server knows (``deltaTableCacheSize`` ...) has no effect. Beyond it there are the shares'
     ``displayName``, ``comment`` and ``properties``, the tables' ``accessModes``, ``auxiliaryLocations`` and
-    ``displayName``, ``s3`` with ``endpoint``, ``region``, ``accessKeyId`` and ``secretAccessKey``,
-    ``localDirectories`` and ``temporaryCredentialsTimeoutSeconds``. A key that is none of these, and a file that cannot
-    be used, raise `ConfigError` with one sentence.
+    ``displayName``, the schemas' ``volumes``, ``skills`` and ``models`` (docs/server.md), ``s3`` with ``endpoint``,
+    ``region``, ``accessKeyId`` and ``secretAccessKey``, ``localDirectories`` and
+    ``temporaryCredentialsTimeoutSeconds``. A key that is none of these, and a file that cannot be used, raise
+    `ConfigError` with one sentence.
     """
     source = Path(expanded(path))
     if source.suffix not in (".yaml", ".yml"):
@@ -192,6 +193,7 @@ def _tls(node: _Node, base: Path) -> Tls:
 
 def _catalog(top: _Node, base: Path) -> Catalog:
     tables: list[TableEntry] = []
+    assets: list[AssetEntry] = []
     schemas: list[tuple[str, tuple[str, ...]]] = []
     about: dict[str, dict[str, object]] = {}
     for share in _named(top.children("shares")):
@@ -208,8 +210,60 @@ def _catalog(top: _Node, base: Path) -> Catalog:
         schemas.append((share.name, tuple(schema.name for schema in inner)))
         for schema in inner:
             tables.extend(_table(share.name, schema.name, table, base) for table in _named(schema.children("tables")))
+            for kind, read in _ASSETS.items():
+                names = share.name, schema.name
+                assets.extend(read((*names, node.name), node, base) for node in _named(schema.children(kind.value)))
             schema.refuse_unknown()
-    return catalog.build(tables, schemas, about)
+    return catalog.build(tables, schemas, about, assets)
+
+
+def _volume(names: tuple[str, str, str], node: _Node, base: Path) -> AssetEntry:
+    entry = asset_files.volume(names, _asset_location(node, base), {"id": node.text("id", None)})
+    node.refuse_unknown()
+    return entry
+
+
+def _skill(names: tuple[str, str, str], node: _Node, base: Path) -> AssetEntry:
+    keys = ("id", "description", "license", "compatibility", "allowedTools")
+    told: dict[str, object] = {key: value for key in keys if (value := node.text(key, None)) is not None}
+    if (metadata := node.child("metadata")) is not None:
+        told["metadata"] = metadata.all_texts()
+    entry = asset_files.skill(names, _asset_location(node, base), told)
+    node.refuse_unknown()
+    return entry
+
+
+def _model(names: tuple[str, str, str], node: _Node, base: Path) -> AssetEntry:
+    versions = []
+    for one in node.children("versions"):
+        about = {key: one.text(key, None) for key in ("id", "source", "runId", "comment")}
+        number, status = one.integer("version", 0), one.text("status", READY) or READY
+        versions.append(asset_files.version(names, number, _asset_location(one, base), status, about))
+        one.refuse_unknown()
+    aliases = node.child("aliases")
+    entry = asset_files.model(
+        names,
+        None if versions and node.text("location", None) is None else _asset_location(node, base),
+        {"id": node.text("id", None), "comment": node.text("comment", None)},
+        versions=tuple(versions),
+        aliases=None if aliases is None else aliases.all_integers(),
+    )
+    node.refuse_unknown()
+    return entry
+
+
+_ASSETS: dict[AssetKind, Callable[[tuple[str, str, str], _Node, Path], AssetEntry]] = {
+    AssetKind.VOLUME: _volume,
+    AssetKind.SKILL: _skill,
+    AssetKind.MODEL: _model,
+}
+
+
+def _asset_location(node: _Node, base: Path) -> str:
+    location = node.text("location", None)
+    if not location:
+        raise ConfigError(f"{node.where}: location is missing. Give a directory or the address of a store.")
+    return location if "://" in location or location.startswith("file:") else str(base / location)
 
 
 def _check_lengths(share: _Node, told: Mapping[str, object]) -> None:
@@ -332,6 +386,10 @@ class _Node:
         for key in self._content:
             self.text(key, None)
         return dict(self._content)
+
+    def all_integers(self) -> dict[str, int]:
+        """Return all of a mapping with arbitrary keys."""
+        return {str(key): self.integer(key, 0) for key in self._content}
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._get(key, default)

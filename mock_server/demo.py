@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from delta_sharing_client.delta.actions import Action, AddFile, DomainMetadata, Protocol
 
-from . import catalog
+from . import catalog, demo_assets
 from .catalog import Catalog
 from .table_writer import TableWriter, metadata, remove
 
@@ -31,11 +31,12 @@ _ROW_VERSION = "_row-commit-version-col-77c1"
 
 
 def build(root: Path) -> Catalog:
-    """Write the sample tables below ``root`` and return their catalog."""
+    """Write the sample tables, and the assets of ``demo_assets``, below ``root`` and return their catalog."""
     tables = {("shop", "orders"): _orders, ("shop", "products"): _products, ("weather", "readings"): _readings}
     for (schema, table), write in tables.items():
         write(root / schema / table)
-    return catalog.build(catalog.entry(SHARE, schema, table, root / schema / table) for schema, table in tables)
+    entries = [catalog.entry(SHARE, schema, table, root / schema / table) for schema, table in tables]
+    return catalog.build(entries, assets=demo_assets.build(root, SHARE))
 
 
 def _day(number: int) -> datetime.datetime:

@@ -17,6 +17,7 @@ INVALID_PARAMETER_VALUE = "INVALID_PARAMETER_VALUE"
 MALFORMED_REQUEST = "MALFORMED_REQUEST"
 UNSUPPORTED_OPERATION = "UNSUPPORTED_OPERATION"
 UNAUTHENTICATED = "UNAUTHENTICATED"
+NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 _SHOWN_CHARACTERS = 100
 _ADVICE = re.compile(
@@ -61,6 +62,12 @@ def unsupported(message: str) -> ApiError:
 def not_found(message: str) -> ApiError:
     """Return the 404 for a share, schema, table or query that does not exist."""
     return ApiError(404, RESOURCE_DOES_NOT_EXIST, message)
+
+
+def no_such_api(message: str, status: int) -> ApiError:
+    """Return the 404, 405 or 501 for an API that this server does not have."""
+    codes = {404: RESOURCE_DOES_NOT_EXIST, 405: UNSUPPORTED_OPERATION}
+    return ApiError(status, codes.get(status, NOT_IMPLEMENTED), message)
 
 
 def data_lost(message: str) -> ApiError:

@@ -89,6 +89,11 @@ FAULTS: tuple[FaultKind, ...] = (
     # --- URLs and files ---
     FaultKind("expire-urls-now", "the URLs in a response have already expired"),
     FaultKind("expired-credentials", "temporary credentials have already expired"),
+    FaultKind("no-credentials", "temporary credentials of volumes, skills and models have none of the four kinds"),
+    FaultKind("two-credentials", "temporary credentials of volumes, skills and models have two more kinds"),
+    FaultKind("nested-credentials", 'temporary credentials of volumes, skills and models are inside "credentials", as '
+              "those of tables"),
+    FaultKind("other-credentials-path", "credentials of a version of a model are at temporary-model-credentials"),
     FaultKind("no-expiration", "responses do not say when their URLs expire"),
     FaultKind("missing-stats", "files have no statistics"),
     FaultKind("wrong-size", "the sizes of the files are VALUE bytes too large", Target.API, 1),
@@ -107,6 +112,9 @@ FAULTS: tuple[FaultKind, ...] = (
     FaultKind("ignore-hints", "predicates and limits have no effect"),
     FaultKind("no-version-endpoint", "GET .../version is a 404; only the deprecated HEAD works"),
     FaultKind("no-all-tables", "GET .../all-tables is a 404"),
+    FaultKind("no-get-table", "GET .../tables/{table} is a VALUE: 404, 405 or 501", Target.API, 404),
+    FaultKind("no-assets", "the APIs of volumes, skills and models are a VALUE: 404, 405 or 501", Target.API, 404),
+    FaultKind("no-all-assets", "GET .../all-volumes, all-skills and all-models are a 404"),
     FaultKind("empty-items", 'listings start with an empty page and end with nextPageToken ""'),
     FaultKind("async-pending", "asynchronous queries stay pending for VALUE polls", Target.API, required=True),
     FaultKind("async-failed", "asynchronous queries fail"),

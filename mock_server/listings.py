@@ -1,4 +1,5 @@
-"""Listings of shares, schemas and tables, in pages (protocol, "List Shares" to "List all Tables in a Share")."""
+"""Shares, schemas, tables and other assets as the protocol's objects, alone and in pages (protocol, "List Shares" to
+"List all Tables in a Share"; OpenSharing, "Volume Object" and so on)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .access import access_of
-from .catalog import Catalog, TableEntry, share_id
+from .catalog import READY, AssetEntry, AssetKind, Catalog, TableEntry, VersionEntry, share_id
 from .errors import invalid
 from .faults import FaultSet
 from .parameters import parse_listing
@@ -42,6 +43,22 @@ class Listings:
         scope = f"tables of {share}/{schema or ''}".lower()
         return self._page(scope, [_table(table) for table in tables], query)
 
+    def table(self, entry: TableEntry) -> dict[str, Any]:
+        """Return one table (OpenSharing, "Get Table")."""
+        names = {"name": entry.name, "schema": entry.schema, "share": entry.share, "shareId": entry.share_id}
+        return {**names, "id": entry.id, "format": "delta"}
+
+    def assets(self, kind: AssetKind, share: str, schema: str | None, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the assets of one kind of a schema, or of all schemas of a share."""
+        assets = self._catalog().assets_of(kind, share, schema)
+        scope = f"{kind.value} of {share}/{schema or ''}".lower()
+        return self._page(scope, [asset_object(asset) for asset in assets], query)
+
+    def versions(self, model: AssetEntry, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the versions of a model that are ready."""
+        ready = [version_object(model, version) for version in model.versions if version.status == READY]
+        return self._page(f"versions of {model.full_name}".lower(), ready, query)
+
     def _share(self, name: str) -> dict[str, Any]:
         return {"name": name, "id": share_id(name), **self._catalog().about_shares.get(name, {})}
 
@@ -65,6 +82,33 @@ class Listings:
         elif empty:
             page["nextPageToken"] = ""
         return page
+
+
+def asset_object(asset: AssetEntry) -> dict[str, Any]:
+    """Return a volume, a skill or a model as the protocol's object."""
+    content: dict[str, Any] = {
+        "name": asset.name,
+        "schema": asset.schema,
+        "share": asset.share,
+        "shareId": share_id(asset.share),
+        "id": asset.id,
+        "storageLocation": asset.storage,
+        **asset.about,
+    }
+    return {name: value for name, value in content.items() if value is not None}
+
+
+def version_object(model: AssetEntry, version: VersionEntry) -> dict[str, Any]:
+    """Return a version of a model as the protocol's object."""
+    return {
+        "modelName": model.name,
+        "schema": model.schema,
+        "share": model.share,
+        "version": version.version,
+        "status": version.status,
+        "storageLocation": version.storage,
+        **version.about,
+    }
 
 
 def _table(table: TableEntry) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -26,7 +27,8 @@ from delta_sharing_client.redact import Secret
 from . import catalog
 from . import demo as sample_tables
 from .app import SETTLE_SECONDS, SharingServer, create_app
-from .catalog import Catalog
+from .asset_files import Location, from_mappings
+from .catalog import AssetEntry, Catalog, unique_assets
 from .config import ServerConfig
 from .connection import ServingProtocol
 from .errors import ConfigError
@@ -90,7 +92,15 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running(
-    tables: TablesArgument | None = None, *, demo: bool = False, process: bool = False, **options: Any
+    tables: TablesArgument | None = None,
+    *,
+    demo: bool = False,
+    process: bool = False,
+    volumes: Mapping[str, Location] | None = None,
+    skills: Mapping[str, Location] | None = None,
+    models: Mapping[str, Location | Mapping[int, Location]] | None = None,
+    aliases: Mapping[str, Mapping[str, int]] | None = None,
+    **options: Any,
 ) -> Iterator[RunningServer]:
     """Run a server on a free port of the loopback interface during a ``with`` block.
 
@@ -102,19 +112,26 @@ def running(
         Serve the sample tables instead; they are made for this server.
     process:
         Run it in its own process rather than in a thread; ``tables`` must then be a directory.
+    volumes, skills, models, aliases:
+        Other assets, by full names: ``{"share.schema.volume": directory or URL}``; a model is a directory with one for
+        each version, or ``{version: directory}``; ``aliases`` are ``{"share.schema.model": {alias: version}}``.
     options:
         Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`. ``tls=True``
         makes a certificate for this server.
     """
-    if demo == (tables is not None):
-        raise ConfigError("Give either 'tables' or 'demo=True'.")
-    run = _in_process if process else _in_thread
+    assets = from_mappings(volumes, skills, models, aliases)
+    if (demo and tables is not None) or not (demo or assets or tables is not None):
+        raise ConfigError("Give either 'tables' or 'demo=True', or other assets.")
+    if process and assets:
+        raise ConfigError("A server in its own process takes a directory of tables, and no other assets.")
     with tempfile.TemporaryDirectory(prefix="mock-server-") as folder:
         directory = Path(folder)
-        if tables is None:
+        if demo:
             samples = sample_tables.build(directory / "tables" / sample_tables.SHARE)
             tables = directory / "tables" if process else samples
-        with run(tables, directory, options) as server:
+        shared = {} if tables is None else tables
+        run = _in_process(shared, directory, options) if process else _in_thread(shared, directory, options, assets)
+        with run as server:
             yield server
 
 
@@ -227,9 +244,13 @@ class _PromptServer(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any]) -> Iterator[RunningServer]:
+def _in_thread(
+    tables: TablesArgument, directory: Path, options: dict[str, Any], assets: tuple[AssetEntry, ...]
+) -> Iterator[RunningServer]:
     directory_of_tables = None if isinstance(tables, (Mapping, Catalog)) else Path(tables)
-    config = ServerConfig(catalog=as_catalog(tables), directory=directory_of_tables, **_checked(options))
+    shared = as_catalog(tables)
+    shared = dataclasses.replace(shared, assets=unique_assets((*shared.assets, *assets)))
+    config = ServerConfig(catalog=shared, directory=directory_of_tables, **_checked(options))
     app = create_app(config)
     path = directory / "profile.share"
     files = None if config.tls is None else prepare(config.tls, directory, authority_path(path))

@@ -269,6 +269,10 @@ DRAWINGS = {("architecture.md", "who is asked"), ("replica.md", "_delta_log/")}
 
 def test_every_block_is_run_or_named_with_its_reason(tmp_path: Path) -> None:
     used, drawn, unknown = set(), set(), []
+    # The directories that the examples of the configuration share.
+    for directory in ("documents", "churn/1", "churn/2", "skills/report"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "skills/report/SKILL.md").write_text("---\ndescription: Writes a report\n---\n")
     for page in PAGES:
         for marks, block in re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             language = marks.split(" ")[0]

@@ -26,8 +26,11 @@ class Model(Asset):
     Examples
     --------
     >>> from delta_sharing_client import SharingClient
-    >>> SharingClient("demo.share").model("demo.shop.churn").version(2)
-    ModelVersion(demo.shop.churn, version=2)
+    >>> model = SharingClient("demo.share").model("demo.shop.churn")
+    >>> model.versions()
+    [ModelVersion(demo.shop.churn, version=1), ModelVersion(demo.shop.churn, version=2)]
+    >>> model.alias("champion").version
+    2
     """
 
     kind = MODEL
@@ -122,3 +125,6 @@ class ModelVersion(Asset):
 
     def __repr__(self) -> str:
         return printable(f"{type(self).__name__}({self.full_name}, version={self.version})")
+
+    def __str__(self) -> str:
+        return str(self.ref)

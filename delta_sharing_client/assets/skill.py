@@ -21,8 +21,9 @@ class Skill(Asset):
     Examples
     --------
     >>> from delta_sharing_client import SharingClient
-    >>> SharingClient("demo.share").skill("demo.shop.pdf-reports")
-    Skill(demo.shop.pdf-reports)
+    >>> skill = SharingClient("demo.share").skill("demo.shop.sales-report")
+    >>> skill.license, skill.allowed_tools
+    ('Apache-2.0', ('Read', 'Bash(python:*)'))
     """
 
     kind = SKILL

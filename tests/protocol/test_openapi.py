@@ -24,6 +24,7 @@ DESCRIPTION = yaml.safe_load((Path(__file__).parent / "openapi.yaml").read_text(
 _REGISTRY: Registry[Any] = Registry().with_resource(_HERE[:-2], DRAFT202012.create_resource(DESCRIPTION))
 OPERATIONS = [(method, path) for path, item in DESCRIPTION["paths"].items() for method in item]
 TABLES = ("plain", "vectors", "feed")
+ASSETS = {"volume": "docs", "skill": "report", "model": "churn", "version": "2", "alias": "champion"}
 BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
 HINT = {"op": "isNull", "children": [{"op": "column", "name": "id", "valueType": "long"}]}
 # What is sent for a parameter or field of any API: values that can be used, and one that cannot.
@@ -81,7 +82,9 @@ PUBLISHED_FIELDS = {
 }
 # Where PROTOCOL.md says otherwise, which is what servers and connectors do.
 UNLIKE_PUBLISHED = {
-    "GET /shares/{share}/schemas/{schema}/tables/{table}": "Query Table Version is GET .../{table}/version.",
+    "startingTimestamp of GET /shares/{share}/schemas/{schema}/tables/{table}": (
+        "Query Table Version is GET .../{table}/version; this path is that of OpenSharing's Get Table."
+    ),
     "startingTimestamp of GET /shares/{share}/schemas/{schema}/tables/{table}/metadata": (
         "Query Table Metadata has 'version' and 'timestamp'."
     ),
@@ -97,7 +100,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     root = tmp_path_factory.mktemp("tables")
     for write in (write_plain, write_vectors, write_feed):
         write(root / write.__name__.removeprefix("write_"))
-    with mock_server.running(root, local_directories=True) as running:
+    assets = root.parent / "assets"
+    for directory in ("docs", "report", "churn/1", "churn/2"):
+        (assets / directory).mkdir(parents=True)
+    (assets / "report" / "SKILL.md").write_text("---\ndescription: Writes a report\nmetadata: {a: b}\n---\n")
+    with mock_server.running(
+        root,
+        local_directories=True,
+        volumes={"default.default.docs": assets / "docs", "default.default.far": "gs://b/far"},
+        skills={"default.default.report": assets / "report"},
+        models={"default.default.churn": assets / "churn"},
+        aliases={"default.default.churn": {"champion": 2}},
+    ) as running:
         yield running
 
 
@@ -137,6 +151,23 @@ def test_the_description_is_strict_enough_to_notice() -> None:
         {},
     ):
         assert not line.is_valid(wrong)
+    keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c"}
+    given = {"expirationTime": 1_700_000_000_000, "r2Credentials": keys}
+    credentials = _validator({"$ref": f"{_HERE}components/schemas/TemporaryCredentials"})
+    assert credentials.is_valid(given)
+    assert not credentials.is_valid({**given, "awsTempCredentials": keys})
+    assert not credentials.is_valid({"r2Credentials": keys})
+    ready = {
+        "modelName": "m",
+        "schema": "d",
+        "share": "s",
+        "version": 1,
+        "status": "READY",
+        "storageLocation": "s3://b",
+    }
+    versions = _validator({"$ref": f"{_HERE}components/schemas/ModelVersions"})
+    assert versions.is_valid({"items": [ready]})
+    assert not versions.is_valid({"items": [{**ready, "status": "FAILED_REGISTRATION"}]})
     table = {"name": "t", "schema": "d", "share": "s", "accessModes": ["dir"]}
     assert not _validator({"$ref": f"{_HERE}components/schemas/Table"}).is_valid(table)
 
@@ -181,7 +212,8 @@ def _call(api: Api, method: str, path: str, table: str, given: dict[str, Any], *
     where = {item["name"]: item["in"] for item in map(_resolved, operation.get("parameters", ()))}
     known = table != "missing" and "queries" in path and "Authorization" in api.session.headers
     query_id = _submitted(api, table) if known else "nothing"
-    url = api.server.endpoint + path.format(share=share, schema="default", table=table, queryId=query_id)[1:]
+    names = {"share": share, "schema": "default", "table": table, "queryId": query_id, **ASSETS}
+    url = api.server.endpoint + path.format(**names)[1:]
     headers = {name: str(value) for name, value in given.items() if where.get(name) == "header"}
     query = {name: str(value) for name, value in given.items() if where.get(name) == "query"}
     body = {name: value for name, value in given.items() if name not in where or "requestBody" in operation} or None

@@ -17,6 +17,7 @@ from mock_server.faults import FAULTS, KINDS, Fault, FaultKind, FaultSet, Target
 from tests.unit.mock_server.helpers import DELTA, Api, Lines, error_of
 from tests.unit.mock_server.hostile_checks import HOSTILE
 
+VOLUME = "shares/default/schemas/default/volumes/docs"
 TABLE = "shares/default/schemas/default/tables/plain"
 BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors;includeendstreamaction=true"
 
@@ -316,6 +317,60 @@ def check_expired_credentials(api: Api) -> None:
     assert answers[0]["expirationTime"] < now < answers[1]["expirationTime"]
 
 
+def volume_credentials(api: Api) -> dict[str, Any]:
+    content: dict[str, Any] = api.post(f"{VOLUME}/temporary-volume-credentials").json()
+    return content
+
+
+def check_no_credentials(api: Api) -> None:
+    api.server.set_fault("no-credentials:1")
+    assert volume_credentials(api).keys() == {"expirationTime"}
+    assert volume_credentials(api).keys() == {"r2Credentials", "expirationTime"}
+
+
+def check_two_credentials(api: Api) -> None:
+    api.server.set_fault("two-credentials")
+    kinds = {"r2Credentials", "gcpOauthToken", "azureUserDelegationSas"}
+    assert volume_credentials(api).keys() == kinds | {"expirationTime"}
+
+
+def check_nested_credentials(api: Api) -> None:
+    plain = volume_credentials(api)
+    api.server.set_fault("nested-credentials")
+    nested = volume_credentials(api)["credentials"]
+    assert nested.keys() == plain.keys() | {"location"}
+    assert nested["location"] == "r2://b/docs"
+
+
+def check_other_path(api: Api) -> None:
+    version = "shares/default/schemas/default/models/churn/versions/1"
+    paths = [f"{version}/temporary-model-version-credentials", f"{version}/temporary-model-credentials"]
+    assert [api.post(path).status_code for path in paths] == [200, 404]
+    api.server.set_fault("other-credentials-path")
+    assert [api.post(path).status_code for path in paths] == [404, 200]
+
+
+def check_no_assets(api: Api) -> None:
+    for status, code in ((404, "RESOURCE_DOES_NOT_EXIST"), (405, "UNSUPPORTED_OPERATION"), (501, "NOT_IMPLEMENTED")):
+        api.server.set_fault(f"no-assets={status}")
+        for path in ("shares/default/all-skills", "shares/default/schemas/default/models", VOLUME):
+            assert error_of(api.get(path)) == (status, code)
+    assert api.get("shares/default/all-tables").status_code == 200
+
+
+def check_no_all_assets(api: Api) -> None:
+    api.server.set_fault("no-all-assets")
+    assert api.get("shares/default/all-volumes").status_code == 404
+    assert len(api.get("shares/default/schemas/default/volumes").json()["items"]) == 1
+
+
+def check_no_get_table(api: Api) -> None:
+    assert api.get(TABLE).json()["format"] == "delta"
+    api.server.set_fault("no-get-table=405")
+    assert error_of(api.get(TABLE)) == (405, "UNSUPPORTED_OPERATION")
+    assert api.session.head(api.server.endpoint + TABLE).headers["delta-table-version"] == "3"
+
+
 CHECKS: dict[str, Callable[[Api], None]] = {
     "503-first": check_503,
     "500-first": check_500,
@@ -331,6 +386,13 @@ CHECKS: dict[str, Callable[[Api], None]] = {
     "ignore-range": check_ignore_range,
     "expire-urls-now": check_expired,
     "expired-credentials": check_expired_credentials,
+    "no-credentials": check_no_credentials,
+    "two-credentials": check_two_credentials,
+    "nested-credentials": check_nested_credentials,
+    "other-credentials-path": check_other_path,
+    "no-assets": check_no_assets,
+    "no-all-assets": check_no_all_assets,
+    "no-get-table": check_no_get_table,
     "no-expiration": check_no_expiration,
     "missing-stats": check_missing_stats,
     "wrong-size": check_wrong_size,
@@ -360,7 +422,12 @@ def test_every_fault_has_a_check_and_a_description() -> None:
 
 @pytest.mark.parametrize("name", list(CHECKS))
 def test_the_fault_does_what_it_says(start: Callable[..., Api], name: str) -> None:
-    own = start(local_directories=True)
+    own = start(
+        local_directories=True,
+        volumes={"default.default.docs": "r2://b/docs"},
+        models={"default.default.churn": {1: "r2://b/churn"}},
+        vendors={"r2": lambda *_: {"r2Credentials": {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c"}}},
+    )
     CHECKS[name](own)
     own.server.clear_faults()
     assert len(own.query("plain").files) == 2

@@ -1,0 +1,110 @@
+"""The APIs of volumes, agent skills and models (OpenSharing protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .access import Vendor, vended
+from .catalog import READY, AssetEntry, AssetKind, Catalog
+from .errors import invalid, no_such_api
+from .faults import FaultSet
+from .listings import Listings, asset_object, version_object
+from .s3 import S3Tables
+
+_VERSION_CREDENTIALS = "temporary-model-version-credentials"
+# In the README of the OpenSharing repository; served with the fault other-credentials-path alone.
+_OTHER_VERSION_CREDENTIALS = "temporary-model-credentials"
+
+
+def _apis() -> dict[tuple[str, ...], tuple[str, AssetKind]]:
+    apis: dict[tuple[str, ...], tuple[str, AssetKind]] = {}
+    for kind in AssetKind:
+        listed = ("shares", "*", "schemas", "*", kind.value)
+        apis["GET", "shares", "*", f"all-{kind.value}"] = f"all-{kind.value}", kind
+        apis["GET", *listed] = kind.value, kind
+        apis["GET", *listed, "*"] = kind.noun, kind
+        if kind is not AssetKind.MODEL:  # the files of a model belong to its versions
+            name = f"temporary-{kind.noun}-credentials"
+            apis["POST", *listed, "*", name] = name, kind
+    model = ("shares", "*", "schemas", "*", AssetKind.MODEL.value, "*")
+    apis["GET", *model, "versions"] = "model-versions", AssetKind.MODEL
+    apis["GET", *model, "versions", "*"] = "model-version", AssetKind.MODEL
+    apis["GET", *model, "aliases", "*"] = "model-alias", AssetKind.MODEL
+    for name in (_VERSION_CREDENTIALS, _OTHER_VERSION_CREDENTIALS):
+        apis["POST", *model, "versions", "*", name] = name, AssetKind.MODEL
+    return apis
+
+
+_APIS = _apis()
+_KIND_OF = dict(_APIS.values())
+APIS = {path: api for path, (api, _) in _APIS.items()}
+"""Each API by its method and its path, in which * is a name."""
+
+
+class AssetAnswers:
+    """Answers the APIs of assets besides tables."""
+
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        listings: Listings,
+        faults: FaultSet,
+        s3: S3Tables,
+        vendors: Mapping[str, Vendor],
+        lifetime: float,
+    ) -> None:
+        self._catalog = catalog
+        self._listings = listings
+        self._faults = faults
+        self._s3 = s3
+        self._vendors = vendors
+        self._lifetime = lifetime
+
+    def respond(self, api: str, names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the response of an API of `APIS`; ``names`` are those in its path. `ApiError` if it fails."""
+        missing = self._faults.take("no-assets")
+        if missing is not None:
+            raise no_such_api(f"This server has tables only (fault no-assets={missing.value:g}).", int(missing.value))
+        kind, share = _KIND_OF[api], names[0]
+        if api == f"all-{kind.value}":
+            if self._faults.take("no-all-assets"):
+                raise no_such_api(f"The {api} API is not there (fault no-all-assets).", 404)
+            return self._listings.assets(kind, share, None, query)
+        if api == kind.value:
+            return self._listings.assets(kind, share, names[1], query)
+        asset = self._catalog().asset(kind, *names[:3])
+        if api == kind.noun:
+            return asset_object(asset)
+        if api == "model-versions":
+            return self._listings.versions(asset, query)
+        if api == "model-version":
+            return version_object(asset, asset.version(names[3]))
+        if api == "model-alias":
+            return version_object(asset, asset.aliased(names[3]))
+        return self._credentials(api, asset, names)
+
+    def _credentials(self, api: str, asset: AssetEntry, names: Sequence[str]) -> dict[str, Any]:
+        location = asset.storage
+        if asset.kind is AssetKind.MODEL:
+            served = self._faults.take("other-credentials-path")
+            if api != (_OTHER_VERSION_CREDENTIALS if served else _VERSION_CREDENTIALS):
+                raise no_such_api(f"The {api} API is not there.", 404)
+            version = asset.version(names[3])
+            if version.status != READY:
+                raise invalid(
+                    f"Version {version.version} of the model '{asset.full_name}' has the status {version.status}; "
+                    f"there are credentials for versions that are {READY} only."
+                )
+            location = version.storage
+        assert location is not None
+        expired = self._faults.take("expired-credentials") is not None
+        content = vended(location, self._s3, self._vendors, self._lifetime, expired=expired)
+        if self._faults.take("no-credentials"):
+            content = {"expirationTime": content["expirationTime"]}
+        if self._faults.take("two-credentials"):
+            token = {"oauthToken": "simulated"}
+            content = {**content, "gcpOauthToken": token, "azureUserDelegationSas": {"sasToken": "simulated"}}
+        if self._faults.take("nested-credentials"):
+            return {"credentials": {"location": location, **content}}
+        return content

@@ -1,0 +1,343 @@
+"""Volumes, skills and models: what is shared, from which directories and stores, and what each API answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from delta_sharing_client.redact import Secret
+from mock_server import asset_files, catalog, demo
+from mock_server.catalog import AssetKind
+from mock_server.config import from_yaml
+from mock_server.errors import ConfigError
+from mock_server.s3 import S3Settings
+from tests.unit.mock_server.helpers import Api, error_of
+
+SHOP = "shares/s/schemas/shop"
+SKILL = "---\nname: report\ndescription: Writes a report\nallowed-tools: Read Bash\nmetadata: {n: 1}\n---\n\n# Report\n"
+PLURALS = [kind.value for kind in AssetKind]
+CREDENTIALS = {
+    "volumes": "volumes/docs/temporary-volume-credentials",
+    "skills": "skills/report/temporary-skill-credentials",
+    "models": "models/churn/versions/2/temporary-model-version-credentials",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Directories of a volume, a skill and a model with two versions."""
+    files = {"docs/a.txt": "a", "report/SKILL.md": SKILL, "churn/1/MLmodel": "x", "churn/2/MLmodel": "y"}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "churn" / "notes").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def shared(folder: Path, start: Callable[..., Api]) -> Api:
+    return start(
+        {},
+        volumes={"s.shop.docs": folder / "docs"},
+        skills={"s.shop.report": folder / "report"},
+        models={"s.shop.churn": folder / "churn"},
+        aliases={"s.shop.churn": {"champion": 2}},
+        credentials_ttl=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[tuple[S3Settings, Any]]:
+    """A store that speaks S3, on this machine, and a bucket."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    secret = "planted-secret"
+    settings = S3Settings(
+        endpoint=f"http://{host}:{port}",
+        region="us-east-1",
+        access_key_id="planted-key",
+        secret_access_key=Secret(secret),
+    )
+    resource = boto3.resource(
+        "s3",
+        endpoint_url=settings.endpoint,
+        region_name=settings.region,
+        aws_access_key_id="planted-key",
+        aws_secret_access_key=secret,
+    )
+    try:
+        yield settings, resource.create_bucket(Bucket="files")
+    finally:
+        server.stop()
+
+
+def test_directories_are_listed_and_described(shared: Api, folder: Path) -> None:
+    names = {"schema": "shop", "share": "s"}
+    (volume,) = shared.get(f"{SHOP}/volumes").json()["items"]
+    assert volume == {
+        "name": "docs",
+        **names,
+        "shareId": volume["shareId"],
+        "id": volume["id"],
+        "storageLocation": (folder / "docs").as_uri(),
+    }
+    (skill,) = shared.get(f"{SHOP}/skills").json()["items"]
+    told = {"description": "Writes a report", "allowedTools": "Read Bash", "metadata": {"n": "1"}}
+    assert skill | told | {"storageLocation": (folder / "report").as_uri()} == skill
+    (model,) = shared.get(f"{SHOP}/models").json()["items"]
+    assert model["storageLocation"] == (folder / "churn").as_uri()
+    for plural, item in zip(PLURALS, (volume, skill, model), strict=True):
+        assert shared.get(f"shares/S/all-{plural}").json()["items"] == [item]
+        assert shared.get(f"{SHOP}/{plural}/{item['name'].upper()}").json() == item
+        assert shared.get(f"shares/s/schemas/SHOP/{plural}").json()["items"] == [item]
+    assert len({volume["id"], skill["id"], model["id"]}) == 3
+    assert [schema["name"] for schema in shared.get("shares/s/schemas").json()["items"]] == ["shop"]
+
+
+def test_versions_of_a_model_are_listed_and_found_by_alias(shared: Api, folder: Path) -> None:
+    first, second = shared.get(f"{SHOP}/models/churn/versions").json()["items"]
+    assert (first["version"], second["version"], second["status"]) == (1, 2, "READY")
+    assert (second["modelName"], second["storageLocation"]) == ("churn", (folder / "churn" / "2").as_uri())
+    assert shared.get(f"{SHOP}/models/Churn/versions/2").json() == second
+    assert shared.get(f"{SHOP}/models/churn/aliases/CHAMPION").json() == second
+    for missing in ("versions/3", "versions/x", "versions/02", "aliases/other"):
+        assert error_of(shared.get(f"{SHOP}/models/churn/{missing}")) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_listings_of_assets_have_pages(folder: Path, start: Callable[..., Api], plural: str) -> None:
+    names = ["a", "b", "c"]
+    for name in names:
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "SKILL.md").write_text(SKILL)
+    api = start({}, **{plural: {f"s.shop.{name}": folder / name for name in names}})
+    for path in (f"{SHOP}/{plural}", f"shares/s/all-{plural}"):
+        found, token = [], ""
+        while True:
+            page = api.get(f"{path}?maxResults=1&pageToken={token}" if token else f"{path}?maxResults=1").json()
+            found += [item["name"] for item in page["items"]]
+            if not (token := page.get("nextPageToken", "")):
+                break
+        assert found == names
+        empty = api.get(f"{path}?maxResults=0").json()
+        assert (empty["items"], bool(empty["nextPageToken"])) == ([], True)
+        for wrong in ("maxResults=-1", "maxResults=x", "pageToken=x"):
+            assert error_of(api.get(f"{path}?{wrong}")) == (400, "INVALID_PARAMETER_VALUE")
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_missing_assets_and_tokens_are_refused(shared: Api, plural: str) -> None:
+    paths = [f"shares/x/all-{plural}", f"shares/s/schemas/x/{plural}", f"{SHOP}/{plural}/x"]
+    for path in paths:
+        assert error_of(shared.get(path)) == (404, "RESOURCE_DOES_NOT_EXIST")
+    missing = f"{SHOP}/{CREDENTIALS[plural]}".replace("docs", "x").replace("report/", "x/").replace("churn", "x")
+    assert error_of(shared.post(missing)) == (404, "RESOURCE_DOES_NOT_EXIST")
+    del shared.session.headers["Authorization"]
+    for path in (f"shares/s/all-{plural}", f"{SHOP}/{plural}"):
+        assert error_of(shared.get(path)) == (401, "UNAUTHENTICATED")
+    assert error_of(shared.post(f"{SHOP}/{CREDENTIALS[plural]}")) == (401, "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_credentials_of_a_directory_are_when_they_end(shared: Api, plural: str) -> None:
+    before = time.time()
+    answer = shared.session.post(f"{shared.server.endpoint}{SHOP}/{CREDENTIALS[plural]}").json()
+    assert answer.keys() == {"expirationTime"}
+    assert before + 59 < answer["expirationTime"] / 1000 < time.time() + 61
+    shared.server.set_fault("expired-credentials:1")
+    assert shared.post(f"{SHOP}/{CREDENTIALS[plural]}").json()["expirationTime"] / 1000 < time.time()
+
+
+def test_only_ready_versions_are_listed_and_have_credentials(start: Callable[..., Api], tmp_path: Path) -> None:
+    api = start(demo.build(tmp_path))
+    churn = "shares/demo/schemas/shop/models/churn"
+    assert [item["version"] for item in api.get(f"{churn}/versions").json()["items"]] == [1, 2]
+    assert api.get(f"{churn}/versions/3").json()["status"] == "PENDING_REGISTRATION"
+    refused = api.post(f"{churn}/versions/3/temporary-model-version-credentials")
+    assert error_of(refused) == (400, "INVALID_PARAMETER_VALUE")
+    assert "READY only" in refused.json()["message"]
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_credentials_of_a_store_read_below_the_location(
+    s3: tuple[S3Settings, Any], start: Callable[..., Api], plural: str
+) -> None:
+    settings, bucket = s3
+    names = {"volumes": "docs", "skills": "report", "models": "churn"}
+    asset, location = ("s", "shop", names[plural]), f"s3://files/some where/{names[plural]}"
+    shared = {
+        "volumes": lambda: asset_files.volume(asset, location),
+        "skills": lambda: asset_files.skill(asset, location, {"description": "Writes a report"}),
+        "models": lambda: asset_files.model(asset, versions=(asset_files.version(asset, 2, location),)),
+    }
+    bucket.put_object(Key=f"some where/{names[plural]}/a.txt", Body=b"content")
+    api = start(catalog.build((), assets=[shared[plural]()]), s3=settings)
+    answer = api.post(f"{SHOP}/{CREDENTIALS[plural]}").json()
+    assert answer.keys() == {"awsTempCredentials", "expirationTime"}
+    keys = answer["awsTempCredentials"]
+    client = boto3.client(
+        "s3",
+        endpoint_url=settings.endpoint,
+        region_name=settings.region,
+        aws_access_key_id=keys["accessKeyId"],
+        aws_secret_access_key=keys["secretAccessKey"],
+        aws_session_token=keys["sessionToken"],
+    )
+    key = f"some where/{names[plural]}/a.txt"
+    assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
+
+
+def test_own_vendors_give_credentials_of_other_stores(start: Callable[..., Api]) -> None:
+    asked = []
+
+    def vend(location: str, lifetime: float) -> dict[str, object]:
+        asked.append((location, lifetime))
+        return {"gcpOauthToken": {"oauthToken": "planted"}}
+
+    api = start({}, volumes={"s.shop.docs": "gs://b/docs/"}, vendors={"gs": vend}, credentials_ttl=7)
+    assert api.post(f"{SHOP}/{CREDENTIALS['volumes']}").json()["gcpOauthToken"] == {"oauthToken": "planted"}
+    assert asked == [("gs://b/docs/", 7)]
+
+
+def test_local_directories_are_shared_with_this_machine_only(folder: Path, start: Callable[..., Api]) -> None:
+    for assets in (
+        {"volumes": {"s.shop.docs": folder / "docs"}},
+        {"models": {"s.shop.churn": {1: folder / "churn" / "1"}}},
+    ):
+        with pytest.raises(ConfigError, match="its own users only"):
+            start({}, host="0.0.0.0", **assets)
+
+
+def test_assets_stand_beside_tables_that_come_later(tables: Path, folder: Path, start: Callable[..., Api]) -> None:
+    api = start(tables, volumes={"default.default.docs": folder / "docs"})
+    assert [item["name"] for item in api.get("shares/default/all-volumes").json()["items"]] == ["docs"]
+    assert "plain" in [item["name"] for item in api.get("shares/default/all-tables").json()["items"]]
+
+
+@pytest.mark.parametrize(
+    ("assets", "problem"),
+    [
+        ({"volumes": {"s.d.v": "missing"}}, "expected at 'missing'"),
+        ({"volumes": {"s.d": "s3://b/v"}}, r"named 'share\.schema\.volume'"),
+        ({"skills": {"s.d.Report": "report"}}, "lowercase letters, digits and single hyphens"),
+        ({"skills": {"s.d.re--port": "report"}}, "single hyphens"),
+        ({"skills": {"s.d.-report": "report"}}, "single hyphens"),
+        ({"skills": {f"s.d.{'r' * 65}": "report"}}, "at most 64"),
+        ({"skills": {"s.d.other": "report"}}, "must be that of its directory, which is 'report'"),
+        ({"skills": {"s.d.docs": "docs"}}, "SKILL.md' cannot be read"),
+        ({"skills": {"s.d.far": "s3://b/far"}}, "a description is missing"),
+        ({"models": {"s.d.m": {1: "docs"}}, "aliases": {"s.d.m": {"a": 2}}}, "names version 2, which it lacks"),
+        ({"aliases": {"s.d.m": {"a": 2}}}, "not one of the models"),
+    ],
+)
+def test_assets_that_cannot_be_shared_are_refused(
+    folder: Path, start: Callable[..., Api], monkeypatch: pytest.MonkeyPatch, assets: dict[str, Any], problem: str
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match=problem):
+        start({}, **assets)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("# Report\n", "must begin with front matter"),
+        ("---\n- a\n---\n", "must begin with front matter"),
+        ("---\nname: [\n---\n", "is not YAML"),
+        ("---\nname: report\n---\n", "a description is missing"),
+        (f"---\ndescription: {'x' * 1025}\n---\n", "at most 1024"),
+        (f"---\ndescription: d\ncompatibility: {'x' * 501}\n---\n", "at most 500"),
+    ],
+)
+def test_skill_with_wrong_front_matter_is_refused(
+    folder: Path, start: Callable[..., Api], text: str, problem: str
+) -> None:
+    (folder / "report" / "SKILL.md").write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        start({}, skills={"s.d.report": folder / "report"})
+
+
+CONFIG = """
+shares:
+- name: s
+  schemas:
+  - name: shop
+    volumes:
+    - {name: docs, location: docs, id: "1"}
+    - {name: far, location: "abfss://c@a.dfs.core.windows.net/far"}
+    skills:
+    - {name: report, location: report, license: MIT, compatibility: git, allowedTools: Read, metadata: {k: v}}
+    - {name: far, location: "s3://b/far", description: It is far away}
+    models:
+    - {name: churn, location: churn, comment: who leaves, aliases: {champion: 1}}
+    - name: other
+      versions:
+      - {version: 4, location: "s3://b/other/4", runId: r, source: "runs:/r", comment: c, id: "9"}
+      - {version: 5, location: "s3://b/other/5", status: FAILED_REGISTRATION}
+      aliases: {best: 4}
+"""
+
+
+def test_assets_of_a_configuration_file(folder: Path) -> None:
+    path = folder / "server.yaml"
+    path.write_text(CONFIG)
+    docs, far, report, far_skill, churn, other = from_yaml(path).catalog.assets
+    assert (docs.kind, docs.full_name, docs.id, docs.storage) == (
+        *(AssetKind.VOLUME, "s.shop.docs", "1"),
+        (folder / "docs").as_uri(),
+    )
+    assert far.storage == "abfss://c@a.dfs.core.windows.net/far"
+    own = {"license": "MIT", "compatibility": "git", "allowedTools": "Read", "metadata": {"k": "v"}}
+    assert report.about == {"description": "Writes a report", **own}
+    assert far_skill.about == {"description": "It is far away"}
+    assert (churn.about, dict(churn.aliases)) == ({"comment": "who leaves"}, {"champion": 1})
+    assert [version.version for version in churn.versions] == [1, 2]
+    assert other.storage is None
+    assert other.versions[0].about == {"id": "9", "source": "runs:/r", "runId": "r", "comment": "c"}
+    assert [(one.version, one.status) for one in other.versions] == [(4, "READY"), (5, "FAILED_REGISTRATION")]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("volumes: [{name: v}]", "location is missing"),
+        ("volumes: [{name: v, location: docs, size: 1}]", "no key 'size'"),
+        ("volumes: [{name: v, location: docs}, {name: V, location: docs}]", "used twice"),
+        ("skills: [{name: report, location: report, metadata: {k: 1}}]", "k must be text"),
+        ("models: [{name: m}]", "location is missing"),
+        ("models: [{name: m, versions: [{version: 1, location: docs, status: DONE}]}]", "must be one of PENDING"),
+        ("models: [{name: m, versions: [{version: x, location: docs}]}]", "version must be a whole number"),
+        ("models: [{name: m, location: churn, aliases: {a: 7}}]", "names version 7, which it lacks"),
+        (
+            "models: [{name: m, versions: [{version: 1, location: docs}, {version: 1, location: docs}]}]",
+            "same version twice",
+        ),
+        ("models: [{name: m, versions: [{location: docs}]}]", "must be 1 or more, not 0"),
+    ],
+)
+def test_wrong_assets_of_a_configuration_file_are_refused(folder: Path, line: str, problem: str) -> None:
+    path = folder / "server.yaml"
+    path.write_text(f"shares: [{{name: s, schemas: [{{name: d, {line}}}]}}]\n")
+    with pytest.raises(ConfigError, match=problem):
+        from_yaml(path)
+
+
+def test_demo_shares_every_kind(start: Callable[..., Api], tmp_path: Path) -> None:
+    api = start(demo.build(tmp_path))
+    found = {plural: api.get(f"shares/demo/all-{plural}").json()["items"] for plural in PLURALS}
+    assert {plural: [item["name"] for item in items] for plural, items in found.items()} == {
+        "volumes": ["documents"],
+        "skills": ["sales-report"],
+        "models": ["churn"],
+    }
+    folder = tmp_path / "shop"
+    assert (folder / "documents" / "pictures" / "sign.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "sales-report" / "SKILL.md").exists()
+    assert (folder / "churn" / "2" / "MLmodel").exists()
