@@ -77,20 +77,31 @@ class SharingClient:
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
         This sends no request; whether the table exists is checked when it is used. Raises ``UsageError`` if ``name`` is
-        not a full name.
+        not a full name; then the tables are listed for advice.
 
         Examples
         --------
         >>> SharingClient("demo.share").table("demo.shop.orders")
         SharedTable(demo.shop.orders)
         """
-        if isinstance(name, Table):
-            name = TableName(name.share, name.schema, name.name)
-        table = TableName.parse(name) if isinstance(name, str) else name
         # Imported here, because listings do not need it.
         from delta_sharing_client.table import SharedTable
 
-        return SharedTable(table, self.rest, self.rest.options)
+        return SharedTable(self._table_name(name), self.rest, self.rest.options)
+
+    def _table_name(self, name: str | Table | TableName) -> TableName:
+        if isinstance(name, TableName):
+            return name
+        if isinstance(name, Table):
+            return TableName(name.share, name.schema, name.name)
+        try:
+            return TableName.parse(name)
+        except UsageError as error:
+            if isinstance(name, str) and "#" in name:
+                error.add("The client has a profile: write the name after '#' alone.")
+            elif isinstance(name, str) and (near := self.rest.near_tables(name)):
+                error.add(near)
+            raise
 
     def volume(self, name: str | AssetName) -> Volume:
         """Return a shared volume, given as ``share.schema.volume``.
@@ -324,7 +335,7 @@ def _is_listed(name: object, names: Iterable[str]) -> bool:
 
 
 def _full_name(name: str | AssetName, kind: AssetKind[Any]) -> AssetName:
-    return AssetName.parse(name, kind.noun) if isinstance(name, str) else name
+    return name if isinstance(name, AssetName) else AssetName.parse(name, kind.noun)
 
 
 def _share_and_schema(schema: Schema | str) -> tuple[str, str]:
@@ -332,7 +343,10 @@ def _share_and_schema(schema: Schema | str) -> tuple[str, str]:
         return schema.share, schema.name
     share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
     if not share or not name:
-        raise UsageError(f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}.")
+        raise UsageError(
+            f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}; list_all_tables(share) "
+            "and its like list all schemas of a share."
+        )
     return share, name
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 import pyarrow as pa
@@ -35,14 +35,11 @@ def resolve_columns(
     Raises ``UsageError`` for a name that does not exist (with the nearest one), a path into something that is not a
     struct, a column that is selected twice, and a single text instead of a list.
     """
-    if columns is None:
+    listed = listed_columns(columns)
+    if listed is None:
         return None
-    if isinstance(columns, str):
-        raise UsageError(
-            f"A list of names was expected for 'columns', found the text {columns!r}. Write columns=[{columns!r}]."
-        )
     known = Names(schema, extra)
-    paths = tuple(_selected(column, known) for column in columns)
+    paths = tuple(_selected(column, known) for column in listed)
     whole: set[ColumnPath] = set()
     parents: set[ColumnPath] = set()
     for path in paths:
@@ -52,6 +49,19 @@ def resolve_columns(
         whole.add(path)
         parents |= above
     return paths
+
+
+def listed_columns(columns: Iterable[ColumnName] | None) -> tuple[ColumnName, ...] | None:
+    """Return a selection as a tuple, ``None`` for ``None``; ``UsageError`` for a single text or a mapping."""
+    if isinstance(columns, str):
+        is_condition = _CONDITION.search(columns) is not None
+        write = f"filter={columns!r}" if is_condition else f"columns={split_names(columns) or [columns]!r}"
+        raise UsageError(f"'columns' must be a list of names, found the text {columns!r}; write {write}.")
+    if isinstance(columns, Mapping):
+        raise UsageError(
+            "'columns' must be a list of names, found a mapping; rename the columns of the result instead."
+        )
+    return None if columns is None else tuple(columns)
 
 
 def resolve_path(path: ColumnPath, schema: Any) -> tuple[Any, ...]:
@@ -65,6 +75,27 @@ def _selected(column: ColumnName, known: Names) -> ColumnPath:
         if not names or not all(isinstance(name, str) for name in names):
             raise UsageError(f"A column is a name or a sequence of names, found {column!r}.")
         return _path(known.along(names, _shown(names)))
+    try:
+        return _named(column, known)
+    except UsageError as error:
+        if advice := _advice(column):
+            raise UsageError(f"'{column}' is not the name of a column. {advice}") from None
+        raise error
+
+
+def _advice(column: str) -> str:
+    """Return what to write in place of a text that names no column, "" if it looks like a name."""
+    if column == "*":
+        return "Leave 'columns' out to read all of them."
+    names = split_names(column) or []
+    if len(names) > 1:
+        return f"Write each name as a text of its own: columns={names!r}."
+    if _COMPUTED.search(column):
+        return "Only columns are selected: compute and rename in the result, or in a query of DuckDB (ds.attach)."
+    return ""
+
+
+def _named(column: str, known: Names) -> ColumnPath:
     whole = known.match(column, known.schema)
     if _PATH.fullmatch(column) is None:
         # It cannot be parsed as a path, so it can only be a column's own name.
@@ -185,6 +216,8 @@ def _shown(path: ColumnPath) -> str:
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PART = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([^.`]*[^.`\s]))\s*(?:\.|$)")
 _PATH = re.compile(r"\s*(?:`(?:[^`]|``)+`|[^.`]*[^.`\s])\s*(?:\.\s*(?:`(?:[^`]|``)+`|[^.`]*[^.`\s])\s*)*")
+_CONDITION = re.compile(r"[=<>]|\b(?:like|in|is|between)\b", re.IGNORECASE)
+_COMPUTED = re.compile(r"[(*/+]|\sas\s", re.IGNORECASE)
 _LISTED = re.compile(r"((?:[^`,]|`(?:[^`]|``)*`)+)(?:,|\Z)")
 
 
@@ -201,9 +234,9 @@ def parse_path(name: str | Iterable[str]) -> ColumnPath:
         return tuple(
             quoted[1:-1].replace("``", "`") if quoted else plain.strip() for quoted, plain in _PART.findall(name)
         )
-    path = tuple(name)
+    path = tuple(name) if isinstance(name, Iterable) else ()
     if not path or not all(isinstance(part, str) and part for part in path):
-        raise UsageError(f"A column path is a non-empty tuple of names, found {path!r}.")
+        raise UsageError(f"A column is a name or a non-empty tuple of names, found {name!r}.")
     return path
 
 

@@ -20,7 +20,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import JsonHints, from_json_hints
-from delta_sharing_client.protocol.names import parse_table_url
+from delta_sharing_client.protocol.names import split_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
 from delta_sharing_client.table import SharedTable, TableDetails
@@ -302,6 +302,11 @@ def attach(
             raise UsageError("A Spark catalog has every share and no options: omit 'share' and 'options'.")
         _push_down().attach(connection, profile, name or "shared")
         return
+    if not hasattr(connection, "execute"):
+        raise UsageError(
+            "Expected a DuckDB connection or a Spark session as the first argument, found "
+            f"{type(connection).__name__}; write ds.attach(duckdb.connect(), profile)."
+        )
     if name is not None:
         raise UsageError("DuckDB databases have the names of their shares: omit 'name'.")
     client = SharingClient(profile, options=options)
@@ -495,7 +500,7 @@ def response_format(use_delta_format: bool | None) -> ResponseFormat:
 
 
 def _table(url: str, profile: ProfileSource = None) -> SharedTable:
-    source, name = parse_table_url(url)
+    source, name = split_table_url(url)
     return SharingClient(source if profile is None else profile).table(name)
 
 

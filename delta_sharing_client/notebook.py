@@ -34,6 +34,18 @@ def _facts(item: Any) -> Mapping[str, object]:
     return facts
 
 
+class Text(str):
+    """Text of several lines, which shells and notebooks show as it is, not as one line with escapes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
+
+
 def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table with a header; of a long one, the first rows and the number of the others."""
     rows = list(rows)

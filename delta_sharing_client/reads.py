@@ -20,7 +20,7 @@ from delta_sharing_client.delta.schema import is_geometry
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.local_paths import expanded
-from delta_sharing_client.notebook import html_facts
+from delta_sharing_client.notebook import Text, html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
@@ -198,7 +198,7 @@ class Read(AsyncOutputs):
         >>> table.scan(columns=["order_id"]).explain().splitlines()[0]
         'Scan of demo.shop.orders, version 6'
         """
-        return explain(self.plan())
+        return Text(explain(self.plan()))
 
     def to_batches(self, *, eager: bool = True, rows: int | None = None) -> Batches:
         """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.

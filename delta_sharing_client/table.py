@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Union, cast
 
 import pyarrow as pa
 
+from delta_sharing_client.columns import listed_columns
 from delta_sharing_client.delta.actions import CommitInfo, Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
@@ -301,7 +302,7 @@ class SharedTable:
         Scan(demo.shop.orders, columns=('order_id',), filter='amount > 100', limit=5)
         """
         request = ScanRequest(
-            columns=_listed(columns),
+            columns=listed_columns(columns),
             filter=parse_filter(filter),
             limit=limit,
             version=version,
@@ -340,7 +341,7 @@ class SharedTable:
             ending_version=ending_version,
             starting_timestamp=_instant(starting_timestamp, "starting_timestamp", up=True),
             ending_timestamp=_instant(ending_timestamp, "ending_timestamp"),
-            columns=_listed(columns),
+            columns=listed_columns(columns),
             filter=parse_filter(filter),
             limit=limit,
             response_format=_format(response_format),
@@ -389,7 +390,7 @@ class SharedTable:
         request = FollowRequest(
             table=self.name,
             read=ScanRequest(
-                columns=_listed(columns), filter=parse_filter(filter), response_format=_format(response_format)
+                columns=listed_columns(columns), filter=parse_filter(filter), response_format=_format(response_format)
             ),
             read_change_feed=True,
             starting_version=cast("Start", whole_number(starting_version)),
@@ -490,7 +491,7 @@ class SharedTable:
             As for a read; the copy is then as it was before.
         """
         read = ScanRequest(
-            columns=_listed(columns),
+            columns=listed_columns(columns),
             version=version,
             timestamp=_instant(timestamp, "timestamp"),
             response_format=_format(response_format),
@@ -526,11 +527,3 @@ def _format(value: ResponseFormat | str) -> ResponseFormat:
         return value if isinstance(value, ResponseFormat) else ResponseFormat(value.lower())
     except (AttributeError, ValueError):
         raise UsageError(f"'response_format' must be 'auto', 'parquet' or 'delta', found {value!r}.") from None
-
-
-def _listed(columns: Sequence[ColumnName] | None) -> tuple[ColumnName, ...] | None:
-    if isinstance(columns, str):
-        raise UsageError(
-            f"'columns' must be a list of names, found the text {columns!r}; write `columns=[{columns!r}]`."
-        )
-    return None if columns is None else tuple(columns)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,6 +32,89 @@ class Example:
         with mock.patch.dict(os.environ):  # what it sets there is its own
             exec(compile(self.source, str(self), "exec"), names)
         return names
+
+    def results(self, **names: Any) -> list[Result]:
+        """Run it as ``run`` does, and return the results of its calls and what it loops over."""
+        seen = _Seen()
+        tree = ast.fix_missing_locations(_Watched().visit(ast.parse(self.source)))
+        with mock.patch.dict(os.environ):
+            exec(compile(tree, str(self), "exec"), {**names, _Watched.NAME: seen})
+        return seen.results
+
+
+@dataclasses.dataclass
+class Result:
+    """A value of an example, and the code that made it; ``rounds`` counts those of a loop over it."""
+
+    code: str
+    value: object
+    rounds: int | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows in it, ``None`` if it has none: a client, a schema, a description of a read."""
+        value: Any = self.value
+        if self.rounds is not None:
+            return self.rounds
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        if kind.startswith(("pandas.", "polars.", "pyarrow.")) and kind.endswith(("Frame", "Table", "Batch", "Series")):
+            return int((value.collect() if kind.endswith("LazyFrame") else value).shape[0])
+        if kind.endswith("DuckDBPyRelation"):
+            return len(value.fetchall())
+        if kind.endswith("replica.Replica"):
+            return int(value.num_files)
+        return len(value) if isinstance(value, list) else None
+
+
+class _Seen:
+    """What a watched example calls with its values."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+
+    def value(self, value: Any, code: str) -> Any:
+        self.results.append(Result(code, value))
+        return value
+
+    def loop(self, values: Iterable[Any], code: str) -> Iterator[Any]:
+        self.results.append(result := Result(code, values, 0))
+        for value in values:
+            result.rounds = (result.rounds or 0) + 1
+            yield value
+
+    async def async_loop(self, values: Any, code: str) -> AsyncIterator[Any]:
+        self.results.append(result := Result(code, values, 0))
+        async for value in values:
+            result.rounds = (result.rounds or 0) + 1
+            yield value
+
+
+class _Watched(ast.NodeTransformer):
+    """Passes the results of calls, and what is looped over, through ``_Seen``."""
+
+    NAME = "_seen_by_the_test"
+
+    def _through(self, method: str, node: ast.expr) -> ast.expr:
+        code = ast.Constant(ast.unparse(node))
+        watcher = ast.Attribute(ast.Name(self.NAME, ast.Load()), method, ast.Load())
+        self.generic_visit(node)
+        return ast.copy_location(ast.Call(watcher, [node, code], []), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        return self._through("value", node)
+
+    def visit_Await(self, node: ast.Await) -> ast.expr:
+        return self._through("value", node)
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        node.iter = self._through("loop", node.iter)
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AsyncFor:
+        node.iter = self._through("async_loop", node.iter)
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
 
 
 def examples(kind: str | None = None) -> list[Example]:

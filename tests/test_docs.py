@@ -229,8 +229,48 @@ def test_the_paths_that_developers_are_sent_to_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("example", examples("here"), ids=str)
-def test_a_python_example_runs_as_it_stands(example: Example, example_folder: Path) -> None:
-    example.run()
+def test_a_python_example_returns_rows(example: Example, example_folder: Path, serve_demo: Any) -> None:
+    serve_demo.reset_stats()
+
+    results = [result for result in example.results() if result.rows is not None]
+
+    assert [result.code for result in results if not result.rows] == []
+    assert results or "data" not in serve_demo.stats()["requests"]
+
+
+def test_an_example_without_rows_is_noticed(example_folder: Path) -> None:
+    source = """
+import asyncio
+import duckdb
+import delta_sharing_client as ds
+
+table = ds.SharingClient("demo.share").table("demo.shop.orders")
+scan = table.scan(filter="amount > {amount}")
+print(scan.to_pandas())
+lazy = scan.to_polars(lazy=True)
+connection = duckdb.connect()
+rows = scan.to_duckdb(connection).fetchall()
+for batch in scan.to_batches():
+    print(batch)
+
+
+async def read():
+    async for batch in scan.to_batches_async():
+        print(await scan.to_arrow_async())
+
+
+asyncio.run(read())
+"""
+    found = Example("page", 1, "here", source.replace("{amount}", "500")).results()
+    empty = Example("page", 1, "here", source.replace("{amount}", "900")).results()
+
+    with_rows = [result for result in found if result.rows is not None]
+    kinds = {type(result.value).__name__ for result in with_rows}
+    assert kinds >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list", "Batches", "AsyncBatches", "Table"}
+    assert all(result.rows for result in with_rows)
+    without = {type(result.value).__name__ for result in empty if result.rows == 0}
+    # An empty scan may give batches without rows.
+    assert without >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list"}
 
 
 @pytest.mark.interop
@@ -310,9 +350,14 @@ def test_the_command_lines_of_a_page_run(
     commands = COMMAND.findall(blocks)
 
     for command in commands:
-        assert main(shlex.split(command, comments=True)[1:]) == 0, (command, capsys.readouterr().err)
+        words = shlex.split(command, comments=True)[1:]
+        assert main(words) == 0, (command, capsys.readouterr().err)
+        told = capsys.readouterr()
+        # A header, and rows below it; or a line about the file.
+        name = words[2] if words[0] == "-p" else words[0]
+        has_header = name in ("head", "read", "changes", "sql") and not {"--json", "--explain"} & {*words}
+        assert len(told.out.splitlines()) > has_header or re.search(r"[1-9]\d* rows .*written", told.err), command
     assert commands
-    assert capsys.readouterr().out
 
 
 @pytest.fixture

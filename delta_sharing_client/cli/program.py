@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import enum
 import functools
 import inspect
@@ -227,31 +226,14 @@ def open_client(profile: str | None) -> SharingClient:
 
 def open_table(profile: str | None, text: str) -> SharedTable:
     """Return the table ``text``: ``share.schema.table``, or ``<profile>#share.schema.table``."""
-    from delta_sharing_client.protocol.names import parse_table_url
+    from delta_sharing_client.protocol.names import split_table_url
 
     if "#" not in text:
-        client = open_client(profile)
-        try:
-            return client.table(text)
-        except UsageError as error:
-            error.message += _full_names(client, text)
-            raise
-    named, table = parse_table_url(text)
+        return open_client(profile).table(text)
+    named, table = split_table_url(text)
     if named is not None and profile is not None and named != profile:
         raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
-    return open_client(named or profile).table(str(table))
-
-
-def _full_names(client: SharingClient, part: str) -> str:
-    """Return a sentence with the shared tables that ``part`` may stand for, "" if none is near."""
-    try:
-        tables = client.list_all_tables()
-    except DeltaSharingError:
-        return ""
-    part = part.lower().rpartition(".")[2]
-    near = difflib.get_close_matches(part, {table.name.lower() for table in tables}, n=3)
-    found = sorted(f"'{table}'" for table in tables if table.name.lower() in near)[:3]
-    return f" Did you mean {' or '.join(found)}?" if found else ""
+    return open_client(named or profile).table(table)
 
 
 def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
@@ -312,8 +294,8 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
                 raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
             # DuckDB suggests similar names of its own tables.
             raise UsageError(
-                f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table."
-                f"{_full_names(client, missing[1])}"
+                f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "
+                f"{client.rest.near_tables(missing[1])}".rstrip()
             ) from None
 
 

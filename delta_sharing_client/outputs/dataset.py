@@ -312,6 +312,10 @@ def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) ->
     """Return ``read`` as a relation on ``connection``, by default DuckDB's default one; queries are pushed down."""
     # A connection of our own would be closed while the relation still uses it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
+    if not hasattr(target, "from_arrow"):
+        raise UsageError(
+            f"Expected a DuckDB connection, found {type(target).__name__}; duckdb.connect() returns a new one."
+        )
     return _ForDuckDB(read).relation(target)
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.advice import quoted
 from delta_sharing_client.predicates.kinds import (
     DATES,
     KINDS,
@@ -114,9 +115,9 @@ class _Binder:
             case Not(child=inner):
                 return Not(self.bind(inner))
             case Comparison(op=op, left=left, right=right):
-                return self._comparison(op, self._operand(left), self._operand(right))
+                return self._comparison(op, self._operand(left), self._value(right))
             case NullSafeEqual(left=left, right=right):
-                return self._null_safe(self._operand(left), self._operand(right))
+                return self._null_safe(self._operand(left), self._value(right))
             case In(child=child, values=values):
                 return self._in(self._operand(child), values)
             case IsNull(child=child):
@@ -131,11 +132,32 @@ class _Binder:
 
     def _operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Column):
-            fields = self._names.resolve(operand.path)
+            try:
+                fields = self._names.resolve(operand.path)
+            except UsageError:
+                if advice := self._advice(operand.path):
+                    raise UsageError(f"The column '{operand}' is not in the table. {advice}") from None
+                raise
             return Column(tuple(field.name for field in fields), fields[-1].type)
         if isinstance(operand, Call):
             return _bind_call(operand, [self._operand(item) for item in operand.arguments])
         return operand
+
+    def _value(self, operand: Operand) -> Operand:
+        """Bind the second side of a comparison, where a name without a column is often text without quotes."""
+        try:
+            return self._operand(operand)
+        except UsageError as error:
+            if isinstance(operand, Column) and len(operand.path) == 1:
+                raise UsageError(f"{error.message} {quoted(operand.path[0])}") from None
+            raise
+
+    def _advice(self, path: tuple[str, ...]) -> str:
+        if len(path) > 1 and self._names.find(path[-1:]) is not None:
+            return f"Write the name of the column alone: {path[-1]}."
+        if len(path) > 1 and path[-1].lower() in functions.FUNCTIONS and self._names.find(path[:1]) is not None:
+            return f"Write {path[-1].lower()}({path[0]}) for the function."
+        return ""
 
     def _comparison(self, op: Op, left: Operand, right: Operand) -> Expression:
         if isinstance(left, Literal):

@@ -184,7 +184,9 @@ def result_type(name: str, arguments: _Arguments, shown: str) -> pa.DataType:
     checked = types if row.arithmetic else types[:1]
     if row.takes is not None and not {kind_of(item) for item in checked} <= row.takes[1]:
         found = " and ".join(describe(item) for item in checked)
-        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {found}.")
+        is_dated = name in ("+", "-") and DATES & {kind_of(item) for item in checked}
+        advice = " Write days as an interval, as in now() - INTERVAL '7' DAY." if is_dated else ""
+        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {found}.{advice}")
     if row.most and len(arguments) > row.most:
         raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
     return row.result if isinstance(row.result, pa.DataType) else row.result(arguments, types, shown)

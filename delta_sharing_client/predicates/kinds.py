@@ -200,6 +200,7 @@ def _timestamps(zone: Zone, moments: Mapping[type, Callable[[Any], Value]]) -> K
         matches=lambda t: pa.types.is_timestamp(t) and bool(t.tz) is (zone is Zone.UTC),
         admits={str: parse_moment, Day: _same, Moment: _same}, own=(Moment,), zone=zone,
         widens={Day: lambda day: Moment(day.days * NANOS_PER_DAY, zone), **moments}, grid=_timestamp_grid,
+        advice=" Write a timestamp in single quotes, as in '2024-01-31 08:00:00'.",
         value=partial(Moment, zone=zone),
     )  # fmt: skip
 
@@ -216,7 +217,7 @@ KINDS: Final[dict[Kind, KindRow]] = {
     Kind.BINARY: KindRow(matches=is_bytes, admits={bytes: _same}, own=(bytes,), advice=" Write bytes or X'...'."),
     Kind.DATE: KindRow(
         matches=pa.types.is_date32, admits={str: parse_date, Day: _same, Moment: _same}, own=(Day,),
-        grid=lambda _: _DATE_GRID, value=Day,
+        grid=lambda _: _DATE_GRID, value=Day, advice=" Write a date in single quotes, as in '2024-01-31'.",
     ),
     Kind.TIMESTAMP: _timestamps(Zone.UTC, {Moment: lambda moment: Moment(moment.nanoseconds, Zone.UTC)}),
     Kind.TIMESTAMP_NTZ: _timestamps(Zone.LOCAL, {}),

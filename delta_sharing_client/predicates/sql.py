@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
+from delta_sharing_client.predicates.advice import advice, quoted
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS, constant_type
 from delta_sharing_client.predicates.tree import (
     And,
@@ -49,10 +50,14 @@ from delta_sharing_client.predicates.values import (
 )
 
 _SUPPORTED = (
-    "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, startswith(), IS [NOT] NULL, IS [NOT]"
-    f" TRUE or FALSE and IS [NOT] DISTINCT FROM, of columns, constants, {' '.join(OPERATORS)} and the functions"
-    f" {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}"
+    "Supported are comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, startswith(), IS [NOT]"
+    f" NULL, IS [NOT] TRUE or FALSE and IS [NOT] DISTINCT FROM, of columns, constants, {' '.join(OPERATORS)} and the"
+    f" functions {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}."
 )
+
+
+class _Unsupported(UsageError):
+    """SQL that is not supported; the sentence names it."""
 
 
 def parse_sql(text: str) -> Expression:
@@ -67,12 +72,15 @@ def parse_sql(text: str) -> Expression:
         tree: Any = sqlglot.parse_one(_shield(text), read="databricks", into=exp.Condition)
         return _predicate(tree)
     except UsageError as error:
-        raise UsageError(f"The filter {_shorten(text)} cannot be used. {error.message}") from None
-    except sqlglot.errors.SqlglotError:
-        raise UsageError(
-            f"The filter {_shorten(text)} cannot be read as a SQL condition. Write strings in single quotes, and put"
-            f" backticks around names that are keywords or have special characters. Supported are {_SUPPORTED}."
-        ) from None
+        more = advice(_without_literals(text)) or (_SUPPORTED if isinstance(error, _Unsupported) else "")
+        raise UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip()) from None
+    except sqlglot.errors.SqlglotError as error:
+        more = advice(_without_literals(text)) or (
+            "Write strings in single quotes, and put backticks around names that are keywords or have special"
+            f" characters. {_SUPPORTED}"
+        )
+        where = _place(error)
+        raise UsageError(f"The filter {_shorten(text)} cannot be read as a SQL condition{where}. {more}") from None
     except RecursionError:
         raise UsageError(f"The filter {_shorten(text)} is nested too deeply; flatten its parentheses.") from None
 
@@ -82,9 +90,11 @@ def parse_sql(text: str) -> Expression:
 
 def _predicate(node: exp.Expression) -> Expression:
     convert = _PREDICATES.get(type(node))
-    if convert is None:
+    if convert is not None:
+        return convert(node)
+    if _row_of(type(node).__name__) is None:
         raise _unsupported(node)
-    return convert(node)
+    return _bare(node)
 
 
 def _comparison(op: Op) -> Callable[[exp.Expression], Expression]:
@@ -153,7 +163,7 @@ def _anonymous(node: exp.Expression) -> Expression:
 
 
 def _bare(node: exp.Expression) -> Expression:
-    # A column or a constant used as a condition
+    # A column, a function or a constant used as a condition
     operand = _operand(node)
     return operand if isinstance(operand, Literal) else Comparison(Op.EQ, operand, Literal(True))
 
@@ -386,7 +396,8 @@ def _constant(node: exp.Expression) -> Literal:
     if isinstance(operand, Literal):
         return operand
     if isinstance(operand, Column):
-        raise UsageError(f"A column is not supported. Supported are {_SUPPORTED}.")
+        more = quoted(operand.path[0]) if len(operand.path) == 1 else ""
+        raise UsageError(f"A constant was expected, found the column '{operand}'. {more}".rstrip())
     raise UsageError(f"A constant was expected, found {operand}.")
 
 
@@ -469,7 +480,10 @@ def _shield(text: str) -> str:
         if match["skip"]:
             return match[0]
         if match["broken"]:
-            raise UsageError(f"The text after {match.start() + 1} characters is an unfinished or malformed literal.")
+            raise UsageError(
+                f"The text after {match.start() + 1} characters is an unfinished or malformed literal. Close every"
+                " quote, and double one inside a text: 'it''s'."
+            )
         if match["binary"]:
             return f"'{_BINARY}{match['binary'][2:-1]}'"
         if match["decimal"]:
@@ -485,15 +499,27 @@ def _shield(text: str) -> str:
     return _TOKEN.sub(replace, text)
 
 
+def _without_literals(text: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match["skip"]:
+            return "`x`" if match["skip"].startswith("`") else " "
+        return match[0] if match["broken"] or match["decimal"] else "''"
+
+    return _TOKEN.sub(replace, text)
+
+
 def _unshield(text: str) -> str | bytes:
-    """Return the original of a shielded literal: text, or bytes for ``X'...'``."""
-    if text.startswith(_BINARY):
-        return bytes.fromhex(text[len(_BINARY) :])
-    # The text of an interval was never shielded.
-    return bytes.fromhex(text[len(_MARK) :]).decode() if text.startswith(_MARK) else text
+    """Return the original of a shielded literal: text, or bytes for ``X'...'``. Other text is returned unchanged."""
+    # The text of an interval was never shielded, nor are names.
+    match = _SHIELDED.fullmatch(text)
+    if match is None:
+        return text
+    content = bytes.fromhex(match[2])
+    return content if match[1] == _BINARY else content.decode(errors="replace")
 
 
 _MARK, _BINARY = "_h", "_x"
+_SHIELDED = re.compile(rf"({_MARK}|{_BINARY})((?:[0-9a-fA-F]{{2}})*)")
 _TOKEN = re.compile(
     r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<!\w)(?i:interval)\s+'[\w\s.+-]*')
     |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
@@ -547,7 +573,7 @@ def _only(node: exp.Expression, *keys: str) -> exp.Expression:
 
 def _unsupported(node: exp.Expression) -> UsageError:
     described = _describe(node)
-    return UsageError(f"{described[0].upper()}{described[1:]} is not supported. Supported are {_SUPPORTED}.")
+    return _Unsupported(f"{described[0].upper()}{described[1:]} is not supported.")
 
 
 _NAMED: dict[type[exp.Expression], str] = {
@@ -571,12 +597,30 @@ def _describe(node: exp.Expression) -> str:
     if type(node) in _NAMED:
         return _NAMED[type(node)]
     if type(node) in _PREDICATES:
-        return "a condition as a value"
+        return f"the condition '{_written(node)}' as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
         # As users write it: sqlglot has its own names for some.
         written = re.match(r"\w+(?=\()", node.sql("spark"))
         return f"the function '{(written[0] if written else node.sql_name()).lower()}'"
-    return f"the SQL syntax '{type(node).__name__}'"
+    return f"the SQL '{_written(node)}'"
+
+
+def _written(node: exp.Expression) -> str:
+    """Return SQL like that of the user, with the original literals, on one line."""
+    found = node.copy()
+    for literal in found.find_all(exp.Literal):
+        if literal.is_string:
+            original = _unshield(str(literal.this))
+            literal.set("this", original if isinstance(original, str) else original.hex())
+    text = " ".join(found.sql("databricks").split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _place(error: sqlglot.errors.SqlglotError) -> str:
+    """Return where sqlglot stopped, as part of a sentence, "" if it does not say it."""
+    problems: list[dict[str, Any]] = getattr(error, "errors", [])
+    found = _unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
+    return f" at '{found}'" if isinstance(found, str) and found.isprintable() and 0 < len(found) <= 60 else ""
 
 
 def _shorten(text: str) -> str:

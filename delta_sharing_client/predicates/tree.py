@@ -78,8 +78,20 @@ class Expression:
     def __invert__(self) -> Expression:
         return Not(self)
 
+    def __rand__(self, other: object) -> Expression:
+        raise _loose(other)
+
+    __ror__ = __rand__
+
     def __bool__(self) -> bool:
         raise UsageError(NO_TRUTH_VALUE)
+
+
+def _loose(other: object) -> UsageError:
+    return UsageError(
+        f"A condition was expected on both sides of & and |, found {other!r}. They bind more tightly than comparisons:"
+        " write (col('a') > 3) & (col('b') == 'x')."
+    )
 
 
 NO_TRUTH_VALUE = (
@@ -442,8 +454,17 @@ class ColumnBuilder:
     def __invert__(self) -> Expression:
         return Not(as_expression(self))
 
+    def __rand__(self, other: object) -> Expression:
+        raise _loose(other)
+
+    __ror__ = __rand__
+
     def __bool__(self) -> bool:
         raise UsageError(NO_TRUTH_VALUE)
+
+    def __getattr__(self, name: str) -> object:
+        advice = f"; write {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"{self!r} has no {name!r}{advice}.", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"col({str(self.operand)!r})" if isinstance(self.operand, Column) else str(self.operand)
@@ -524,6 +545,20 @@ class ColumnBuilder:
     def equals_null_safe(self, other: object) -> Expression:
         """``<=>``: null equals null, and the result is never unknown."""
         return NullSafeEqual(self.operand, _operand(other))
+
+
+# What other libraries call methods of columns, and what they are here.
+_ELSEWHERE = {
+    **dict.fromkeys(("isin", "isInCollection"), ".is_in([...])"),
+    **dict.fromkeys(("isnull", "isna", "isNull"), ".is_null()"),
+    **dict.fromkeys(("notnull", "notna", "isNotNull", "is_valid"), ".is_not_null()"),
+    **dict.fromkeys(("contains", "str"), ".like('%text%'), .starts_with(text), .lower() or .length()"),
+    **dict.fromkeys(("startswith", "startsWith"), ".starts_with(text)"),
+    **dict.fromkeys(("endswith", "endsWith"), ".like('%text')"),
+    **dict.fromkeys(("dt",), ".year(), .month(), .day() or .date()"),
+    **dict.fromkeys(("is_between",), ".between(low, high)"),
+    **dict.fromkeys(("rlike", "match"), ".like('a%')"),
+}
 
 
 def col(name: str | Iterable[str]) -> ColumnBuilder:

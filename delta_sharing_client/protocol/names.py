@@ -85,18 +85,32 @@ TableName = AssetName
 
 
 def parse_table_url(url: str) -> tuple[str | None, TableName]:
+    """Split ``<profile>#share.schema.table`` at the last ``#``, and parse the name of the table.
+
+    Returns the profile as ``split_table_url``. Raises ``UsageError`` without a ``#``, or without a full name after it.
+    """
+    profile, name = split_table_url(url)
+    return profile, TableName.parse(name)
+
+
+def split_table_url(url: str) -> tuple[str | None, str]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 
     Returns the profile's path or URL (``None`` if there is nothing before ``#``: the environment variable is used), and
-    the name of the table. Raises ``UsageError`` without a ``#``, or without a full name after it.
+    the name of the table as it is written. Raises ``UsageError`` without a ``#``.
     """
-    profile, mark, name = url.rpartition("#") if isinstance(url, str) else ("", "", "")
+    if not isinstance(url, str):
+        raise UsageError(
+            f"Expected <profile file>#<share>.<schema>.<table> as text, found {type(url).__name__}; a table of a "
+            "client is read with client.table(table).scan().to_pandas() and the like."
+        )
+    profile, mark, name = url.rpartition("#")
     if not mark:
         raise UsageError(
             "Expected <profile file>#<share>.<schema>.<table>, found no '#' in the table URL; "
             "write the path of the profile file and '#' before the name of the table."
         )
-    return profile or None, TableName.parse(name)
+    return profile or None, name
 
 
 def _quoted(name: str) -> str:

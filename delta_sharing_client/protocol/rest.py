@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +39,7 @@ from delta_sharing_client.protocol.messages import (
 )
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.redact import scrub
+from delta_sharing_client.redact import safe_url, scrub
 
 _MAX_EMPTY_PAGES = 1000
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
@@ -93,7 +94,10 @@ class RestClient(Transport):
             raise
 
     def _near_asset(self, asset: AssetRef) -> str | None:
-        shares = [share.name for share in self.list_shares()]
+        try:
+            shares = [share.name for share in self.list_shares()]
+        except NotFoundError:
+            return self._no_server_there()
         if not shares:
             return "Nothing is shared with this profile."
         near = difflib.get_close_matches(asset.name.share.lower(), [name.lower() for name in shares], cutoff=0.0)
@@ -126,14 +130,44 @@ class RestClient(Transport):
         return True
 
     def _near_schema(self, share: str, schema: str | None = None) -> str | None:
-        given, names = share, [item.name for item in self.list_shares()]
+        try:
+            given, names = share, [item.name for item in self.list_shares()]
+        except NotFoundError:
+            return self._no_server_there()
         if schema is not None and share.lower() in (name.lower() for name in names):
             given, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
         return _nearest(given, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
 
+    def _no_server_there(self) -> str:
+        """Return advice for a server that knows no list of shares, which each has, also an empty one."""
+        endpoint = self.profile.endpoint
+        has_path = urlsplit(endpoint).path.strip("/")
+        path = "" if has_path else ", which has no path, as most endpoints do (such as '/delta-sharing')"
+        return (
+            f"There is no list of shares at the endpoint '{safe_url(endpoint)}'{path}: compare it with that of the "
+            "profile that the data provider sent."
+        )
+
+    def near_tables(self, part: str) -> str:
+        """Return a sentence with up to three shared tables whose names are like the last one in ``part``, "" if there
+        are none, or the server does not respond at once."""
+        quick = dataclasses.replace(
+            self.options, max_attempts=1, connect_timeout=5.0, read_timeout=10.0, total_timeout=20.0
+        )
+        rest = self.for_read(quick)
+        try:
+            tables = [table for share in rest.list_shares() for table in rest.list_all_tables(share.name)]
+        except DeltaSharingError:
+            return ""
+        name = part.lower().rpartition(".")[2].strip("` ")
+        near = difflib.get_close_matches(name, {table.name.lower() for table in tables}, n=3)
+        found = sorted(f"'{table}'" for table in tables if table.name.lower() in near)[:3]
+        return f"Did you mean {' or '.join(found)}?" if found else ""
+
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""
-        return [_share(item) for item in self._list(("shares",), ShareItem, "Listing the shares")]
+        with self._advised(self._no_server_there):
+            return [_share(item) for item in self._list(("shares",), ShareItem, "Listing the shares")]
 
     def get_share(self, share: str) -> Share:
         """Get Share."""

@@ -40,6 +40,8 @@ Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
 Check = Callable[[pa.Array], None]
 FIELD_ID = b"PARQUET:field_id"
+# The number of names in a message.
+_MOST_SHOWN = 8
 
 
 class FileColumn:
@@ -80,10 +82,17 @@ class FileColumn:
             raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it.")
         return array
 
-    def missing(self, length: int) -> pa.Array:
-        """Return nulls, for a file that does not have the column."""
+    def missing(self, length: int, others: Sequence[str]) -> pa.Array:
+        """Return nulls, for a file that does not have the column; ``others`` are the names to read without it.
+
+        Raises ``DataError`` if the table forbids nulls.
+        """
         if not self.field.nullable and length:
-            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it.")
+            shown = ", ".join(map(repr, others[:_MOST_SHOWN])) + (", ..." if len(others) > _MOST_SHOWN else "")
+            raise DataError(
+                f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it. To read the "
+                f"other columns, name them, as in columns=[{shown}], and leave it out of the filter, too."
+            )
         return _nulls(length, self.type)
 
 

@@ -316,7 +316,9 @@ class _Columns:
 
     def _from_file(self, file: FileColumn) -> pa.Array:
         if not file.leaves:
-            return file.missing(self._rows)
+            columns = zip(self._decoder.shape.context.output, self._decoder.layout.alignment.output, strict=True)
+            others = [column.name for column, found in columns if found is None or found.leaves]
+            return file.missing(self._rows, others)
         assert self._raw is not None
         array = self._raw.column(self._decoder.layout.alignment.tops[file.top])
         return array if file.is_as_stored else file.apply(array)

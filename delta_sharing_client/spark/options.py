@@ -6,6 +6,7 @@ fails when the data source is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import difflib
@@ -21,14 +22,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union
 import msgspec
 
 from delta_sharing_client.columns import ColumnName, split_names
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.follow.request import FollowRequest, OnChange, Start
 from delta_sharing_client.instants import parse_instant, to_instant
 from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.protocol.names import TableName, parse_table_url
+from delta_sharing_client.protocol.names import TableName, split_table_url
 from delta_sharing_client.protocol.profile import (
     ENVIRONMENT_VARIABLE,
     BasicLogin,
@@ -36,6 +37,7 @@ from delta_sharing_client.protocol.profile import (
     ClientCredentials,
     Profile,
 )
+from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import Pushed, not_for_users
 
@@ -606,18 +608,15 @@ def _source(given: Mapping[str, str], named: TableName | None) -> tuple[Profile,
     path = given.get("path", "").strip()
     if not path:
         raise UsageError("'path' is not specified: write load('<profile file>#<share>.<schema>.<table>').")
-    if "#" in path:
-        source, table = parse_table_url(path)
-    else:
-        source, table = None, _table_name(path)
-    return _profile(source, given, path), table
-
-
-def _table_name(path: str) -> TableName:
+    source, name = split_table_url(path) if "#" in path else (None, path)
     try:
-        return TableName.parse(path)
+        table = TableName.parse(name)
     except UsageError as error:
-        raise UsageError(f"The path '{path}' is not valid. {error.message}") from None
+        near = ""
+        with contextlib.suppress(DeltaSharingError):
+            near = RestClient(_profile(source, given, None)).near_tables(name)
+        raise UsageError(f"The path '{path}' is not valid. {error.message} {near}".rstrip()) from None
+    return _profile(source, given, path), table
 
 
 def _profile(source: str | None, given: Mapping[str, str], path: str | None) -> Profile:

@@ -52,6 +52,8 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 
     The executors read the rows when a query runs; the files are those of the first query.
     """
+    if spark is not None and not hasattr(spark, "createDataFrame"):
+        raise UsageError(f"Expected a Spark session, found {type(spark).__name__}; leave it out for the active one.")
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
     options = {

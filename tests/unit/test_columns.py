@@ -158,7 +158,7 @@ def test_columns_that_a_read_adds_can_be_selected() -> None:
         (["list.c"], "'list' is not a struct, so it has no field 'c'"),
         (["Id", "id"], "twice"),
         (["b", "b.c"], "twice"),
-        ("Id", r"Write columns=\['Id'\]"),
+        ("Id", r"write columns=\['Id'\]"),
         ([()], "a sequence of names"),
         ([5], "a sequence of names"),
     ],

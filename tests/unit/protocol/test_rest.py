@@ -567,7 +567,9 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     body = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Table t is not there.", "details": [{"@type": "x"}]}
     server.on("GET", "/shares", wire.as_json(body, status=400))
 
-    with pytest.raises(NotFoundError, match=r"\(400, RESOURCE_DOES_NOT_EXIST\): Table t is not there\. \(") as caught:
+    with pytest.raises(
+        NotFoundError, match=r"\(400, RESOURCE_DOES_NOT_EXIST\): Table t is not there\. There"
+    ) as caught:
         rest.list_shares()
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
