@@ -25,7 +25,11 @@ COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 _SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
 _DEFAULT_CRS = "OGC:CRS84"
 _GEOMETRY = re.compile(r"geometry(?:\(\s*(?P<crs>[^(),]+?)\s*\))?\Z", re.IGNORECASE)
-_GEOGRAPHY = re.compile(r"geography(?:\(\s*(?P<crs>[^(),]+?)\s*(?:,\s*(?P<edges>\w+)\s*)?\))?\Z", re.IGNORECASE)
+_EDGES = "spherical|vincenty|thomas|andoyer|karney"  # the algorithms of Parquet, Iceberg and GeoArrow
+_GEOGRAPHY = re.compile(
+    rf"geography(?:\(\s*(?:(?P<alone>{_EDGES})|(?P<crs>[^(),]+?)\s*(?:,\s*(?P<edges>{_EDGES}))?)\s*\))?\Z",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class PrimitiveType:
         if (match := _GEOMETRY.match(self.name)) is not None:
             return match["crs"] or _DEFAULT_CRS, None
         if (match := _GEOGRAPHY.match(self.name)) is not None:
-            return match["crs"] or _DEFAULT_CRS, (match["edges"] or "spherical").lower()
+            return match["crs"] or _DEFAULT_CRS, (match["edges"] or match["alone"] or "spherical").lower()
         return None
 
 
@@ -441,6 +445,11 @@ def row_of(data_type: DataType) -> TypeRow | None:
     if isinstance(data_type, DecimalType):
         return TYPES["decimal"]
     return TYPES[data_type.base] if isinstance(data_type, PrimitiveType) else None
+
+
+def is_void(data_type: DataType) -> bool:
+    """Whether null is the only value of the type (Delta log protocol, "Void Type")."""
+    return isinstance(data_type, PrimitiveType) and data_type.base == "void"
 
 
 def is_primitive(name: str) -> bool:

@@ -5,6 +5,8 @@
     inline (i)     Z85 text of the serialized bitmap, padded to 4 bytes with zeros, or in the text with "#"
     file (u, p)    version byte 1 | (size u32 BE | serialized bitmap | CRC-32 u32 BE)*
 
+A vector without ``offset`` begins at byte 0 of its file, which then has no version byte.
+
 A serialized bitmap is a 64-bit Roaring bitmap ("Deletion Vector Format"; RoaringFormatSpec) in one of two forms::
 
     portable   magic u32 LE 1681511377 | buckets u64 LE | (key u32 LE | bitmap)*
@@ -38,9 +40,9 @@ from delta_sharing_client.errors import DataError, UsageError
 BytesLike = Union[bytes, bytearray, memoryview]
 MAX_POSITION = (1 << 63) - 1
 FILE_VERSION = 1
-_FIRST_OFFSET = 1  # after the version byte; the default of a stored vector without offset
 _SIZE_BYTES = 4
 _CHECKSUM_BYTES = 4
+_SMALLEST = _SIZE_BYTES + _CHECKSUM_BYTES
 _LARGEST_SIZE = (1 << 31) - 1  # sizeInBytes and offset are Java ints
 _UUID_CHARACTERS = 20
 _UUID_BYTES = 16
@@ -137,22 +139,20 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
 def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: int = 0) -> DeletionVector:
     """Return the deletion vector that ``descriptor`` (storage type ``u`` or ``p``) points to.
 
-    ``blob`` has the bytes of the file from ``base`` on, at least :func:`byte_range`. The file's version is checked if
-    ``base`` is 0. Raises ``DataError`` if the bytes end too soon, or version, size, checksum, layout or cardinality are
-    wrong.
+    ``blob`` has the bytes of the file from ``base`` on, at least :func:`byte_range`. From 0 on, the version of the file
+    is checked, unless a vector is in its place. Raises ``DataError`` if the bytes end too soon, or version, size,
+    checksum, layout or cardinality are wrong.
     """
     start, stop = byte_range(descriptor)
     view = memoryview(blob).cast("B")
-    if base == 0:
-        if not view:
-            raise DataError("A deletion vector file starts with a version byte, found no bytes.")
-        if view[0] != FILE_VERSION:
-            raise DataError(f"A deletion vector file has the format version {FILE_VERSION}, found {view[0]}.")
     if base < 0 or start < base or stop > base + len(view):
         raise DataError(
             f"A deletion vector is in bytes {start} to {stop} of its file,"
             f" found only bytes {base} to {base + len(view)}: the file or the response is truncated."
         )
+    # Instead of the version, the size of another vector may be at the beginning: its first byte is 0.
+    if base == 0 < start and view[0] != FILE_VERSION and (view[0] != 0 or start < _SMALLEST):
+        raise DataError(f"A deletion vector file has the format version {FILE_VERSION}, found {view[0]}.")
     record = view[start - base : stop - base]
     (size,) = struct.unpack_from(">I", record, 0)
     if size != descriptor.size_in_bytes:
@@ -175,7 +175,7 @@ def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
     _check_numbers(descriptor)
     if descriptor.storage_type == "i":
         raise DataError("An inline deletion vector is not in a file: decode it with decode_inline.")
-    start = _FIRST_OFFSET if descriptor.offset is None else descriptor.offset
+    start = descriptor.offset or 0
     return start, start + _SIZE_BYTES + descriptor.size_in_bytes + _CHECKSUM_BYTES
 
 

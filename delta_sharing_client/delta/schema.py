@@ -220,16 +220,35 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
     if isinstance(data_type, DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     if isinstance(data_type, ArrayType):
-        element = to_arrow_type(data_type.element)
-        extension = geoarrow_metadata(data_type.element)
-        return pa.list_(pa.field("element", element, nullable=data_type.contains_null, metadata=extension))
+        element = StructField("element", data_type.element, data_type.contains_null)
+        return pa.list_(to_arrow_field(element, to_arrow_type(element.type)))
     if isinstance(data_type, MapType):
-        value, extension = to_arrow_type(data_type.value), geoarrow_metadata(data_type.value)
-        return pa.map_(
-            pa.field("key", to_arrow_type(data_type.key), nullable=False),
-            pa.field("value", value, nullable=data_type.value_contains_null, metadata=extension),
+        return to_arrow_map(data_type, to_arrow_type(data_type.key), to_arrow_type(data_type.value))
+    return pa.struct([to_arrow_field(item, to_arrow_type(item.type)) for item in data_type.fields])
+
+
+def to_arrow_field(item: StructField, arrow: pa.DataType) -> pa.Field:
+    """Return the Arrow field of ``item``, whose values have the type ``arrow``."""
+    # Arrow's null type is always nullable, whatever a schema says about a void column.
+    nullable = item.nullable or pa.types.is_null(arrow)
+    return pa.field(item.name, arrow, nullable=nullable, metadata=geoarrow_metadata(item.type))
+
+
+def to_arrow_map(data_type: MapType, key: pa.DataType, value: pa.DataType) -> pa.MapType:
+    """Return the Arrow type of a map whose keys and values have the types ``key`` and ``value``.
+
+    Raises ``UnsupportedFeatureError`` for keys that could only be null.
+    """
+    if pa.types.is_null(key):
+        raise UnsupportedFeatureError(
+            "The schema has a map with keys of the type void, so of nulls, which no map may have. Ask the provider to "
+            "drop the column, or to share a view without it.",
+            feature="void as the type of keys",
         )
-    return pa.struct([_to_arrow_field(item) for item in data_type.fields])
+    return pa.map_(
+        to_arrow_field(StructField("key", data_type.key, nullable=False), key),
+        to_arrow_field(StructField("value", data_type.value, data_type.value_contains_null), value),
+    )
 
 
 def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
@@ -258,7 +277,7 @@ def is_geometry(field: pa.Field) -> bool:
 
 def to_arrow_schema(struct: StructType) -> pa.Schema:
     """Return the Arrow schema of ``struct``: logical names, nullable flags, no metadata."""
-    return pa.schema([_to_arrow_field(item) for item in struct.fields])
+    return pa.schema([to_arrow_field(item, to_arrow_type(item.type)) for item in struct.fields])
 
 
 def from_arrow_schema(schema: pa.Schema) -> StructType:
@@ -299,13 +318,6 @@ def from_arrow_type(arrow_type: pa.DataType) -> DataType:
     if types.is_struct(arrow_type):
         return StructType(tuple(_from_arrow_field(item) for item in arrow_type))
     raise UsageError(f"A column must have an Arrow type that Delta supports, found {arrow_type}.")
-
-
-def _to_arrow_field(item: StructField) -> pa.Field:
-    arrow_type = to_arrow_type(item.type)
-    # Arrow's null type is always nullable, whatever a schema says about a void column.
-    nullable = item.nullable or pa.types.is_null(arrow_type)
-    return pa.field(item.name, arrow_type, nullable=nullable, metadata=geoarrow_metadata(item.type))
 
 
 def _from_arrow_field(item: pa.Field) -> StructField:

@@ -9,6 +9,7 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructType,
     children,
+    is_void,
 )
 from delta_sharing_client.delta.schema import simple_type
 from delta_sharing_client.errors import UnsupportedFeatureError
@@ -25,8 +26,10 @@ _WIDENINGS = {
 
 def holds(new: DataType, old: DataType) -> bool:
     """Return whether a column of type ``new`` can represent every value of ``old`` (Delta log protocol,
-    "Supported Type Changes").
+    "Supported Type Changes" and "Void Type").
     """
+    if is_void(old):
+        return True  # it has only nulls
     if isinstance(new, DecimalType):
         if isinstance(old, DecimalType):
             return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
@@ -35,6 +38,8 @@ def holds(new: DataType, old: DataType) -> bool:
         return digits is not None and new.precision - new.scale >= digits
     if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
         return False
+    if new.coordinates != old.coordinates:
+        return False  # the same bytes are another place
     return new.base == old.base or new.base in _WIDENINGS.get(old.base, ())
 
 
@@ -47,7 +52,9 @@ def check_type_changes(data_type: DataType, above: ColumnPath = ()) -> None:
     for item in data_type.fields if isinstance(data_type, StructType) else ():
         path = (*above, item.name)
         for old, new in item.type_changes:
-            if not holds(simple_type(new, path), simple_type(old, path)):
+            before = simple_type(old, path)
+            # What was void may have become a nested type, which the text does not describe.
+            if not is_void(before) and not holds(simple_type(new, path), before):
                 raise UnsupportedFeatureError(
                     f"The type of column {'.'.join(path)!r} was changed from {old} to {new}, which is not a widening "
                     "of the Delta protocol, so values of older files may be lost. Upgrade the client, or ask the "

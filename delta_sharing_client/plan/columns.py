@@ -20,9 +20,10 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_void,
     row_of,
 )
-from delta_sharing_client.delta.schema import geoarrow_metadata, to_arrow_type
+from delta_sharing_client.delta.schema import to_arrow_field, to_arrow_map, to_arrow_type
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.predicates.tree import Expression
@@ -111,9 +112,8 @@ def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
         element = StructField("element", data_type.element, data_type.contains_null)
         return pa.list_(output_field(element, variant_as))
     if isinstance(data_type, MapType):
-        key = StructField("key", data_type.key, nullable=False)
-        value = StructField("value", data_type.value, data_type.value_contains_null)
-        return pa.map_(output_field(key, variant_as), output_field(value, variant_as))
+        key, value = (output_type(item, variant_as) for item in (data_type.key, data_type.value))
+        return to_arrow_map(data_type, key, value)
     if isinstance(data_type, StructType):
         return pa.struct([output_field(item, variant_as) for item in data_type.fields])
     return to_arrow_type(data_type)
@@ -121,8 +121,7 @@ def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
 
 def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
     """Return the Arrow field of a column in a scan's result."""
-    arrow = output_type(item.type, variant_as)
-    return pa.field(item.name, arrow, nullable=item.nullable, metadata=geoarrow_metadata(item.type))
+    return to_arrow_field(item, output_type(item.type, variant_as))
 
 
 def left_out_columns(schema: StructType) -> dict[str, str]:
@@ -194,6 +193,7 @@ def _read_columns(
         field = schema.find(name)
         if field is not None:
             pruned = _prune(field, subpaths)
+            _refuse_void(pruned, ())
             origin = Origin.PARTITION if field.name.lower() in partitions else Origin.FILE
             found.append(ReadColumn(field.name, origin, output_field(pruned, variant_as), pruned))
         elif name in extra:
@@ -201,6 +201,28 @@ def _read_columns(
         else:
             resolve_path((name,), schema)  # raises, with the nearest name
     return tuple(found)
+
+
+def _refuse_void(item: StructField, above: ColumnPath) -> None:
+    """Refuse a column of the type void, or with it inside, where the schema forbids nulls: it could have no value."""
+    path = (*above, item.name)
+    if is_void(item.type) and not item.nullable:
+        raise UnsupportedFeatureError(
+            f"Column {'.'.join(path)!r} has the type void, so it has only nulls, but the schema forbids nulls in it. "
+            "Read the other columns, or ask the provider to correct the schema.",
+            feature="void that is not nullable",
+        )
+    match item.type:
+        case StructType(fields=fields):
+            below = list(fields)
+        case ArrayType(element=element, contains_null=nullable):
+            below = [StructField("element", element, nullable)]
+        case MapType(key=key, value=value, value_contains_null=nullable):
+            below = [StructField("key", key, nullable=False), StructField("value", value, nullable)]
+        case _:
+            below = []
+    for inner in below:
+        _refuse_void(inner, path)
 
 
 def _prune(field: StructField, paths: list[ColumnPath]) -> StructField:

@@ -28,6 +28,7 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_void,
     row_of,
 )
 from delta_sharing_client.delta.schema import to_arrow_type
@@ -172,7 +173,7 @@ class Aligner:
         """Return the location of ``item`` (pruned to the needed parts) in the file."""
         arrow = output_type(item.type, self._variant_as)
         top = self._find(item, self._top, (item.name,))
-        if top is None or _is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
+        if top is None or is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
             return FileColumn(item, arrow, -1, (), None)
         convert, leaves = self._align(item.type, self._top.nodes[top], self._top.starts[top], (item.name,), arrow)
         return FileColumn(item, arrow, top, tuple(leaves), convert)
@@ -255,7 +256,7 @@ class Aligner:
         for item, arrow_field in zip(target.fields, arrow_fields, strict=True):
             child_path = (*path, item.name)
             index = self._find(item, fields, child_path)
-            if index is None or _is_void(item.type) or pa.types.is_null(fields.fields[index].type):
+            if index is None or is_void(item.type) or pa.types.is_null(fields.fields[index].type):
                 sources.append((None, None))
                 continue
             field = fields.fields[index]
@@ -424,10 +425,6 @@ def _requires_values(arrow: pa.DataType) -> bool:
 
 def _is_list(found: pa.DataType) -> bool:
     return any(is_kind(found) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-
-
-def _is_void(target: DataType) -> bool:
-    return isinstance(target, PrimitiveType) and target.base == "void"
 
 
 # === Invalid values ===

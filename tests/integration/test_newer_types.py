@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import duckdb
 import geopandas
 import pandas as pd
 import pyarrow as pa
+import pyroaring
 import pytest
 
 import delta_sharing_client as ds
@@ -187,3 +189,47 @@ def test_spark_says_which_column_to_leave_out(name: str) -> None:
 def test_spark_gets_geometry_as_well_known_binary() -> None:
     kinds: Any = [to_spark_type(PrimitiveType(name), "g") for name in ("geometry", "geography(OGC:CRS84, karney)")]
     assert [kind.typeName() for kind in kinds] == ["binary", "binary"]
+
+
+@pytest.mark.parametrize("offset", [{}, {"offset": 0}], ids=["no offset", "offset 0"])
+def test_a_vector_at_byte_0_removes_its_rows(tmp_path: pathlib.Path, offset: dict[str, int]) -> None:
+    """Delta log protocol, "Deletion Vector Descriptor Schema"; the bytes by pyroaring and zlib."""
+    table = HandMadeTable(tmp_path / "t").create(schema(("id", "long")), features=["deletionVectors"])
+    bits = struct.pack("<I", 1_681_511_377) + pyroaring.BitMap64([1, 3]).serialize()
+    (table.root / "vector.bin").write_bytes(struct.pack(">I", len(bits)) + bits + struct.pack(">I", zlib.crc32(bits)))
+    add = table.file(pa.table({"id": [0, 1, 2, 3, 4]}))
+    path = (table.root / "vector.bin").as_uri()
+    vector = {"storageType": "p", "pathOrInlineDv": path, "sizeInBytes": len(bits), "cardinality": 2, **offset}
+    table.commit({"add": add["add"] | {"deletionVector": vector}})
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        shared = client.table("s.d.t")
+        assert shared.scan().to_arrow()["id"].to_pylist() == [0, 2, 4]
+        assert shared.scan(filter="id > 0").count() == 2
+        # The copy has a vector of its own, in the usual place.
+        client.table("s.d.t").replicate(tmp_path / "copy")
+    (commit,) = (tmp_path / "copy" / "_delta_log").glob("*.json")
+    adds = [json.loads(line)["add"] for line in commit.read_text().splitlines() if '"add"' in line]
+    assert [add["deletionVector"]["offset"] for add in adds] == [1]
+
+
+def test_a_void_column_that_became_a_type_is_null_before(tmp_path: pathlib.Path) -> None:
+    """Delta log protocol, "Void Type": the change needs no feature, and data files never have a void column."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("v", "void")), properties=feed)
+    table.commit(table.file(pa.table({"id": [1]})))
+    table.commit(table.metadata(schema(("id", "long"), ("v", "integer")), properties=feed))
+    table.commit(table.file(pa.table({"id": [2], "v": pa.array([7], pa.int32())})))
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        shared = client.table("s.d.t")
+        assert shared.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": None}, {"id": 2, "v": 7}]
+        assert shared.scan(filter="v IS NULL").to_arrow()["id"].to_pylist() == [1]
+        changes = shared.changes(starting_version=1).to_arrow().sort_by("id")
+        assert changes.select(["id", "v", "_commit_version"]).to_pylist() == [
+            {"id": 1, "v": None, "_commit_version": 1},
+            {"id": 2, "v": 7, "_commit_version": 3},
+        ]
+        values = []
+        for step in shared.follow(tmp_path / "cursor", starting_version=1, trigger="available-now"):
+            values += step.to_arrow().sort_by("id")["v"].to_pylist()
+            step.commit()
+        assert values == [None, 7]

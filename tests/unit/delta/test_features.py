@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from delta_sharing_client.delta.actions import Metadata, Protocol
@@ -48,6 +50,25 @@ def test_an_unsupported_or_unknown_reader_feature_is_refused_by_name(name: str) 
     assert caught.value.table == "s.s.t"
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("timestampWithoutTimezone", "timestampNtz"),
+        ("geospatial-dev", "geospatial"),
+        ("adaptiveMetadata-preview", "adaptiveMetadata"),
+    ],
+)
+def test_a_feature_by_another_name_that_engines_write_is_the_same(name: str, usual: str) -> None:
+    """See ``tests/protocol/features.py``, which compares all names with those of the engines."""
+    check_readable(_features(name), PLAIN, operation=Operation.SNAPSHOT)
+    found, known = find_feature(name), find_feature(usual)
+    assert found is not None
+    assert known is not None
+    assert (found.kind, found.operations, found.parquet_format) == (known.kind, known.operations, known.parquet_format)
+    assert (found.log_only, found.reads_log) == (known.log_only, known.reads_log)
+    assert name.lower() in reader_features(Operation.SNAPSHOT)
+
+
 @pytest.mark.parametrize("version", [4, 99])
 def test_a_newer_reader_version_is_refused_even_with_features_listed(version: int) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"reader version {version}"):
@@ -90,6 +111,27 @@ def test_types_that_were_not_widened_are_refused_with_the_table(old: str, is_rea
     with pytest.raises(UnsupportedFeatureError, match=r"'a' was changed from .* to long.*table x") as refused:
         check_readable(_features("typeWidening"), metadata, operation=Operation.CHANGES, table="x")
     assert refused.value.feature == f"type change from {old} to long"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_read"),
+    [
+        ("void", "long", True),
+        ("null", "long", True),
+        ("void", "struct", True),
+        ("long", "void", False),
+        ("x", "long", False),
+    ],
+)
+def test_void_may_have_become_any_type(old: str, new: str, is_read: bool) -> None:
+    column = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
+    column["metadata"] = {"delta.typeChanges": [{"fromType": old, "toType": new}]}
+    metadata = Metadata(id="t", schema_string=json.dumps({"type": "struct", "fields": [column]}))
+    if is_read:
+        check_readable(_features("typeWidening"), metadata, operation=Operation.SNAPSHOT)
+        return
+    with pytest.raises(UnsupportedFeatureError):
+        check_readable(_features("typeWidening"), metadata, operation=Operation.SNAPSHOT)
 
 
 def test_the_capabilities_name_every_supported_reader_feature_and_no_other() -> None:

@@ -26,7 +26,7 @@ from delta_sharing_client.delta.schema import (
     to_arrow_schema,
     to_arrow_type,
 )
-from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from tests.quota import meets, met
 
 SIMPLE = [
@@ -132,6 +132,22 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
             "geography",
             {"crs": "OGC:CRS84", "crs_type": "authority_code", "edges": "karney"},
         ),
+        *(
+            (name, "geography", {"crs": crs, "crs_type": "authority_code", "edges": edges})
+            for name, crs, edges in [
+                ("geography", "OGC:CRS84", "spherical"),
+                ("geography(spherical)", "OGC:CRS84", "spherical"),
+                ("geography(vincenty)", "OGC:CRS84", "vincenty"),
+                ("geography( ViNcEnTy )", "OGC:CRS84", "vincenty"),
+                ("geography(thomas)", "OGC:CRS84", "thomas"),
+                ("geography(andoyer)", "OGC:CRS84", "andoyer"),
+                ("geography(karney)", "OGC:CRS84", "karney"),
+                ("geography( EPSG:3857 , vincenty  )", "EPSG:3857", "vincenty"),
+                ("GEOGRAPHY(EPSG:4326,THOMAS)", "EPSG:4326", "thomas"),
+                ("geography(4326)", "EPSG:4326", "spherical"),
+                ("geography(karney:1)", "karney:1", "spherical"),
+            ]
+        ),
     ],
 )
 def test_a_geospatial_column_is_binary_with_the_metadata_of_geoarrow(
@@ -166,6 +182,8 @@ def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str
         *("bigint", "time(6)", "udt", "char", "", "day_time_interval", "year_month_interval"),
         *("interval", "interval second to day", "interval day to day", "interval day of hour", "interval day to"),
         *("period day", "period day to hour", "interval year to day", "interval day to year", "interval week"),
+        *("geography(EPSG:4326, euclidean)", "geography(EPSG:4326,)", "geography(, karney)", "geography()"),
+        *("geography(EPSG:4326, karney, thomas)", "geography(karney, EPSG:4326)", "geography(karney)x"),
     ],
 )
 def test_an_unknown_type_leaves_out_its_column_alone(name: str) -> None:
@@ -312,6 +330,32 @@ NEWEST_TEXT = getattr(pa, "string_view", pa.large_string)()
 )
 def test_each_primitive_has_its_arrow_type(name: str, expected: pa.DataType) -> None:
     assert to_arrow_type(PrimitiveType(name)) == expected
+
+
+def test_void_is_nullable_in_arrow_whatever_the_schema_says() -> None:
+    """Arrow has no other null type; a read of such a column is refused, and one of the others is not."""
+    void = PrimitiveType("void")
+    arrow = to_arrow_schema(
+        StructType(
+            (
+                StructField("v", void, nullable=False),
+                StructField("l", ArrayType(void, contains_null=False)),
+                StructField("m", MapType(PrimitiveType("string"), void, value_contains_null=False)),
+                StructField("s", StructType((StructField("v", void, nullable=False),)), nullable=False),
+            )
+        )
+    )
+    assert arrow == pa.schema(
+        [
+            pa.field("v", pa.null()),
+            pa.field("l", pa.list_(pa.field("element", pa.null()))),
+            pa.field("m", pa.map_(pa.string(), pa.null())),
+            pa.field("s", pa.struct([pa.field("v", pa.null())]), nullable=False),
+        ]
+    )
+    with pytest.raises(UnsupportedFeatureError, match="keys of the type void") as refused:
+        to_arrow_type(MapType(void, PrimitiveType("string")))
+    assert refused.value.feature == "void as the type of keys"
 
 
 def test_a_variant_is_a_struct_of_metadata_and_value() -> None:

@@ -201,6 +201,35 @@ def test_a_decimal_holds_the_integers_whose_digits_fit_before_its_point(old: str
     assert not holds(*parsed(old, exact))
 
 
+@pytest.mark.parametrize("new", [*PRIMITIVES, "decimal(5,2)", "variant", struct(A), array("long"), mapping("long")])
+def test_every_type_holds_void_and_void_holds_no_other(new: Any) -> None:
+    void, other = parsed("void", new)
+    assert holds(other, void)
+    assert not holds(void, other)
+    assert holds(void, void)
+    old, changed = table(column("a", "void")), table(column("a", new))
+    shown = new if isinstance(new, str) else new["type"]
+    assert str(first_difference(old, changed, set(Kind))) == f"column 'a' was widened from void to {shown}"
+    assert str(first_difference(changed, old, set(Kind))) == f"column 'a' changed its type from {shown} to void"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_held"),
+    [
+        ("geography", "geography(OGC:CRS84, spherical)", True),
+        ("geography(vincenty)", "geography(OGC:CRS84, VINCENTY)", True),
+        ("geography(vincenty)", "geography(karney)", False),
+        ("geography(EPSG:4326)", "geography", False),
+        ("geometry(EPSG:3857)", "geometry(EPSG:4326)", False),
+        ("geometry", "geography", False),
+        ("geometry", "binary", False),
+        ("binary", "geometry", False),
+    ],
+)
+def test_a_place_in_another_system_is_another_place(old: str, new: str, is_held: bool) -> None:
+    assert holds(*parsed(new, old)) is is_held
+
+
 @pytest.mark.parametrize(
     "old", ["float", "double", "string", "date", "boolean", struct(A), array("long"), mapping("long")]
 )

@@ -431,7 +431,9 @@ def test_a_feed_states_the_version_of_its_protocols_when_they_are_asked_for(
     assert plain.protocol["deltaProtocol"]["readerFeatures"] == ["deletionVectors", "v2Checkpoint"]
 
 
-@pytest.mark.parametrize("feature", ["catalogManaged", "adaptiveMetadata", "redirectReaderWriter-preview", "fooBar"])
+@pytest.mark.parametrize(
+    "feature", ["catalogManaged", "adaptiveMetadata-preview", "redirectReaderWriter-preview", "fooBar"]
+)
 @pytest.mark.parametrize("capabilities", [None, f"{DELTA};readerfeatures=foobar,redirectreaderwriter-preview"])
 def test_a_table_whose_log_this_library_does_not_read_is_refused_by_name(
     start: Callable[..., Api], tmp_path: Path, feature: str, capabilities: str | None

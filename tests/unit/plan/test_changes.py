@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -370,6 +371,25 @@ def test_older_rows_have_nulls_in_added_columns_and_widened_types(storage: Stora
     assert found.to_pydict() == {"id": [1, 2**40], "name": [None, "new"]}
 
 
+NESTED = {"type": "struct", "fields": [{"name": "y", "type": "long", "nullable": True, "metadata": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("new", "value"),
+    [("integer", 7), ("string", "x"), ("decimal(5,2)", decimal.Decimal("1.25")), (NESTED, {"y": 7})],
+    ids=str,
+)
+def test_rows_from_before_void_became_a_type_have_nulls(storage: Storage, new: Any, value: object) -> None:
+    """Delta log protocol, "Void Type": data files do not have the column."""
+    field = {"name": "v", "type": new, "nullable": True, "metadata": {}}
+    feed = Feed(storage, described(("id", "long"), ("v", "void")))
+    feed.add(1, "a", pa.table({"id": [1]}))
+    feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("v", field))))
+    feed.add(2, "b", pa.table({"id": [2], "v": [value]}))
+    assert feed.read(["id", "v"]).to_pydict() == {"id": [1, 2], "v": [None, value]}
+    assert feed.read(["id"], filter=col("v").is_null()).to_pydict() == {"id": [1]}
+
+
 def test_columns_and_filter_are_those_of_the_schema_at_the_end(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "long")))
     feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
@@ -386,6 +406,7 @@ def test_the_schema_at_the_end_is_that_of_the_last_version_in_any_order(storage:
 
 
 BREAKING = {
+    "void again": (described(("x", "long")), described(("x", "void")), "from long to void"),
     "dropped": (described(("id", "long"), ("x", "long")), described(("id", "long")), "'x' was dropped"),
     "narrowed": (described(("x", "long")), described(("x", "integer")), "from long to integer"),
     "another type": (described(("x", "string")), described(("x", "long")), "from string to long"),

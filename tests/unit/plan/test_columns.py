@@ -192,3 +192,44 @@ def test_what_is_left_out_is_said_in_the_metadata_and_refused_where_it_would_las
     check_nothing_left_out(pa.schema([("a", pa.int64())]), "The file 'x'")
     check_nothing_left_out(pa.schema([("a", pa.int64())], {"other": "b"}), "The file 'x'")
     check_nothing_left_out(TABLE, "The file 'x'")
+
+
+# === Void ===
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"must": "void"}, "must"),
+        ({"must": "null"}, "must"),
+        ({"a": struct(must="void", x="long")}, "a.must"),
+        ({"a": array("void", nulls=False)}, "a.element"),
+        ({"a": array(array("void", nulls=False))}, "a.element.element"),
+        ({"a": mapping("string", "void", nulls=False)}, "a.value"),
+        ({"a": mapping("void", "string")}, "a.key"),
+        ({"a": mapping("string", struct(must="void"))}, "a.value.must"),
+    ],
+)
+def test_void_where_nulls_are_forbidden_is_refused_by_name(fields: dict[str, Any], path: str) -> None:
+    table = schema(b="long", **fields)
+    name = next(iter(fields))
+    for read in (
+        lambda: output_columns(table, None, [], VariantAs.JSON),
+        lambda: filter_columns(table, col(name) == 1, []),
+    ):
+        with pytest.raises(
+            UnsupportedFeatureError, match=f"'{path}' has the type void, so it has only nulls"
+        ) as refused:
+            read()
+        assert refused.value.feature == "void that is not nullable"
+    assert names(output_columns(table, [("b",)], [], VariantAs.JSON)) == ["b"]
+
+
+def test_void_where_nulls_are_allowed_is_read() -> None:
+    table = schema(a="void", s=struct(must="long", v="void"), l=array("void"), m=mapping("string", "void"))
+    found = {column.name: column.arrow.type for column in output_columns(table, None, [], VariantAs.JSON)}
+    assert found["a"] == pa.null()
+    assert found["l"].value_field.nullable
+    assert found["m"].item_field.nullable
+    selected = output_columns(schema(s=struct(must="void", x="long")), [("s", "x")], [], VariantAs.JSON)
+    assert [str(column.arrow.type) for column in selected] == ["struct<x: int64>"]

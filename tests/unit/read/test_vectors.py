@@ -80,6 +80,16 @@ def test_a_vector_is_fetched_as_its_file_and_in_the_order_of_its_task(storage: S
     assert storage.report.seconds.keys() == {"fetch"}
 
 
+@pytest.mark.parametrize("offset", [None, 0])
+def test_a_vector_without_offset_is_fetched_from_byte_0(storage: Storage, offset: int | None) -> None:
+    storage.content = BLOB[1:]
+    wanted = DeletionVectorRef(DeletionVectorDescriptor("p", URL, DESCRIBED.size_in_bytes, 2, offset), key="k")
+    vectors = Vectors("t", storage)  # type: ignore[arg-type]
+    vectors.note(task(wanted))
+    assert get(vectors, wanted) == [1, 5]
+    assert [span for _, span in storage.asked] == [ByteRange(0, len(BLOB) - 1)]
+
+
 class Cache:
     """What is stored under a name, whatever the version."""
 

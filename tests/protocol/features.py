@@ -1,0 +1,104 @@
+"""Table features that engines know and we do not: ``python -m tests.protocol.features FILE ...``.
+
+Each file is where an engine declares its features, from its repository: ``TableFeature.scala`` of Delta Lake for Spark,
+``TableFeatures.java`` of Delta Kernel, ``table_features/mod.rs`` of delta-kernel-rs. The program prints each feature of
+them that ``delta_sharing_client/delta/features.py`` lacks, or has as another kind, and exits with 1 if there is one. It
+compares names as the engines write them, including the names of previews and further spellings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from delta_sharing_client.delta.features import FeatureKind, find_feature
+
+Declared = tuple[str, "FeatureKind | None"]
+"""The name of a feature, and its kind where the declaration shows it."""
+
+_KINDS = {"ReaderWriterFeature": FeatureKind.READER_WRITER, "WriterFeature": FeatureKind.WRITER}
+# A name in the call of the base class. Scala: extends ReaderWriterFeature(name = "x"); classes of their own, too.
+_SCALA = re.compile(r'extends\s+(\w+)\(\s*(?:name\s*=\s*)?"([\w-]+)"')
+_SCALA_BASE = re.compile(r"class\s+(\w+)\s*\([^)]*\)\s*(?:\{\s*)?extends\s+(\w+)")
+# Java: super("x", ...) below class X extends TableFeature.ReaderWriterFeature, and new X("x").
+_JAVA_BASE = re.compile(r"class\s+(\w+)\s+extends\s+(?:TableFeature\.)?(\w+)")
+_JAVA = re.compile(r'class\s+(\w+)|super\(\s*(?:/\*[^*]*\*/\s*)?"([\w-]+)"|new\s+(\w+Feature\w*)\(\s*"([\w-]+)"')
+# Rust: the variants of an enum, whose names are in camel case unless an attribute has another one.
+_RUST_ENUM = re.compile(r"enum\s+TableFeature\s*\{(.*?)\n\}", re.DOTALL)
+_RUST = re.compile(r'(?:serialize|to_string|rename|alias)\s*=\s*"([\w-]+)"|^\s*([A-Z]\w*)\s*,', re.MULTILINE)
+
+
+def declared(text: str, language: str) -> list[Declared]:
+    """Return the features that ``text`` declares; ``language`` is ``scala``, ``java`` or ``rs``."""
+    found = {"scala": _scala, "java": _java, "rs": _rust}[language](text)
+    # Spark declares features for its own tests next to the others.
+    return [(name, kind) for name, kind in dict(found).items() if not name.lower().startswith("test")]
+
+
+def _scala(text: str) -> Iterator[Declared]:
+    bases = dict(_SCALA_BASE.findall(text))
+    for base, name in _SCALA.findall(text):
+        yield name, _kind(base, bases)
+
+
+def _java(text: str) -> Iterator[Declared]:
+    bases = dict(_JAVA_BASE.findall(text))
+    current = ""
+    for class_name, own, created, named in _JAVA.findall(text):
+        current = class_name or current
+        if own or named:
+            yield own or named, _kind(created or current, bases)
+
+
+def _rust(text: str) -> Iterator[Declared]:
+    body = _RUST_ENUM.search(text)
+    named = False
+    for match in _RUST.finditer("" if body is None else body[1]):
+        if match[1]:
+            named = True
+            yield match[1], None
+        elif not named:
+            yield match[2][0].lower() + match[2][1:], None
+        else:
+            named = False
+
+
+def _kind(base: str, bases: dict[str, str]) -> FeatureKind | None:
+    while base.removeprefix("Legacy") not in _KINDS and base in bases:
+        base = bases[base]
+    return _KINDS.get(base.removeprefix("Legacy"))
+
+
+def missing(features: list[Declared]) -> list[str]:
+    """Return a sentence for each feature that we lack or have as another kind."""
+    told = []
+    for name, kind in features:
+        ours = find_feature(name)
+        if ours is None:
+            told.append(f"{name}: not in our list" + ("" if kind is None else f" ({kind.value})"))
+        elif kind is not None and ours.kind is not kind:
+            told.append(f"{name}: {kind.value}, in our list {ours.kind.value}")
+    return told
+
+
+def main() -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ends in .scala, .java or .rs")
+    wrong = 0
+    for path in parser.parse_args().files:
+        features = declared(path.read_text(encoding="utf-8"), path.suffix[1:])
+        if not features:
+            parser.error(f"{path} declares no features.")
+        told = missing(features)
+        wrong += len(told)
+        lines = [f"{path.name}: {len(features)} features, {len(told)} to look at", *(f"  {line}" for line in told)]
+        sys.stdout.write("\n".join(lines) + "\n")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
