@@ -344,8 +344,8 @@ def _share_and_schema(schema: Schema | str) -> tuple[str, str]:
     share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
     if not share or not name:
         raise UsageError(
-            f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}; list_all_tables(share) and "
-            "its like list all schemas of a share."
+            f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}; "
+            "list_all_tables(share) and the like list those of all schemas."
         )
     return share, name
 

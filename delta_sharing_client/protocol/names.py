@@ -84,15 +84,6 @@ TableName = AssetName
 """The full name of an asset that is a table."""
 
 
-def parse_table_url(url: str) -> tuple[str | None, TableName]:
-    """Split ``<profile>#share.schema.table`` at the last ``#``, and parse the name of the table.
-
-    Returns the profile as ``split_table_url``. Raises ``UsageError`` without a ``#``, or without a full name after it.
-    """
-    profile, name = split_table_url(url)
-    return profile, TableName.parse(name)
-
-
 def split_table_url(url: str) -> tuple[str | None, str]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 

@@ -93,7 +93,7 @@ def test_a_table_is_named_by_text_or_a_value(client: ds.SharingClient, name: Any
 def test_a_table_of_a_client_has_no_profile_in_its_name(client: ds.SharingClient, profile: str) -> None:
     with pytest.raises(ds.UsageError, match="The client has a profile: write the name after '#' alone"):
         client.table(f"{profile}#demo.shop.orders")
-    with pytest.raises(ds.UsageError, match=r"list_all_tables\(share\) and its like list all schemas"):
+    with pytest.raises(ds.UsageError, match=r"list_all_tables\(share\) and the like list those of all"):
         client.list_tables("demo")
 
 
