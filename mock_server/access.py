@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
+from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry, TableFormat
 from .errors import ConfigError, invalid, unsupported
 from .s3 import S3Tables, is_s3
 
@@ -46,6 +46,23 @@ def with_local_directories(catalog: Catalog, host: str) -> Catalog:
             for entry in catalog.tables
         ),
     )
+
+
+def with_readable_formats(catalog: Catalog, host: str) -> Catalog:
+    """Return the catalog without the Iceberg metadata of tables whose files a client elsewhere could not open.
+
+    `ConfigError` if such a table has no other format.
+    """
+    if host in _LOOPBACK:
+        return catalog
+    tables = []
+    for entry in catalog.tables:
+        if entry.storage is None and TableFormat.ICEBERG in entry.formats:
+            if TableFormat.DELTA not in entry.formats:
+                require_loopback(host)
+            entry = dataclasses.replace(entry, formats=(TableFormat.DELTA,))
+        tables.append(entry)
+    return dataclasses.replace(catalog, tables=tuple(tables))
 
 
 def require_url_access(entry: TableEntry) -> None:

@@ -23,14 +23,20 @@ from starlette.types import Receive, Scope, Send
 
 from delta_sharing_client.errors import DeltaSharingError, about_table
 
-from . import asset_answers
-from .access import require_loopback, require_url_access, temporary_credentials, with_local_directories
+from . import asset_answers, iceberg
+from .access import (
+    require_loopback,
+    require_url_access,
+    temporary_credentials,
+    with_local_directories,
+    with_readable_formats,
+)
 from .answers import Answer, Answers, Caller
 from .asset_answers import AssetAnswers
 from .asynchronous import AsyncQueries
 from .auth import check_bearer
 from .capabilities import parse_capabilities, parse_file_id_hash
-from .catalog import Catalog, LiveCatalog, TableEntry
+from .catalog import Catalog, LiveCatalog, TableEntry, TableFormat
 from .config import ServerConfig
 from .delivery import Delivery
 from .errors import (
@@ -49,6 +55,7 @@ from .errors import (
 from .faults import FaultSet, parse_fault
 from .files import FileServer
 from .formats import choose_format
+from .iceberg import IcebergCatalog
 from .listings import Listings
 from .parameters import (
     MAX_BODY_BYTES,
@@ -104,12 +111,17 @@ class SharingServer(Starlette):
         self._assets = AssetAnswers(
             self.catalog.now, self._listings, self.faults, self._s3, config.vendors, config.credentials_ttl
         )
+        self._iceberg_catalog = IcebergCatalog(
+            self.catalog.now, self.faults, self._s3, config.vendors, config.credentials_ttl
+        )
         self._queries = AsyncQueries(config.async_polls)
         self._files = FileServer(lambda: self.catalog.last, self.signer, self.faults)
         self._prefix = config.prefix.rstrip("/") + "/"
+        self._iceberg_prefix = config.iceberg_prefix.rstrip("/") + "/"
         super().__init__(
             routes=[
                 Route(self._prefix + "{rest:path}", self._api, methods=["GET", "POST"]),
+                Route(self._iceberg_prefix + "{rest:path}", self._iceberg, methods=["GET", "HEAD", "POST"]),
                 Route("/_stats", self._stats_endpoint, methods=["GET", "POST"]),
                 Route("/_control", self._control_endpoint, methods=["POST"]),
             ],
@@ -139,6 +151,7 @@ class SharingServer(Starlette):
     def _prepared(self, catalog: Catalog) -> Catalog:
         if any(location.startswith("file:") for asset in catalog.assets for location in asset.locations):
             require_loopback(self.config.host)
+        catalog = with_readable_formats(catalog, self.config.host)
         if self.config.local_directories:
             catalog = with_local_directories(catalog, self.config.host)
         return self._s3.mirrored(catalog)
@@ -161,19 +174,16 @@ class SharingServer(Starlette):
         if _is_data(raw_path):
             file = unquote_to_bytes(raw_path.split(b"/", 3)[3]).decode("utf-8", "backslashreplace")
             return "data" if scope["method"] == "GET" else "data-head", file
-        return _kind(scope["method"], self._segments(scope)), None
-
-    def _segments(self, scope: Scope) -> list[str]:
-        raw_path = scope["raw_path"].decode("latin-1")
-        rest = raw_path[len(self._prefix) :] if raw_path.startswith(self._prefix) else ""
-        return [unquote(segment) for segment in rest.rstrip("/").split("/") if rest]
+        if raw_path.startswith(self._iceberg_prefix.encode()):
+            return iceberg.api_of(scope["method"], _segments(scope, self._iceberg_prefix)), None
+        return _kind(scope["method"], _segments(scope, self._prefix)), None
 
     # --- the REST API ---
 
     async def _api(self, request: Request) -> Response:
         if self.config.check_token:
             check_bearer(request.headers.get("authorization"), self.config.token)
-        segments = self._segments(request.scope)
+        segments = _segments(request.scope, self._prefix)
         kind = _kind(request.method, segments)
         try:
             body = await _read_body(request)
@@ -216,6 +226,10 @@ class SharingServer(Starlette):
     def _respond_for_table(
         self, kind: str, segments: list[str], entry: TableEntry, request: Request, body: bytes
     ) -> Response:
+        if TableFormat.DELTA not in entry.formats and kind != "temporary-table-credentials":
+            raise no_such_api(
+                f"The table '{entry.full_name}' is an Iceberg table: read it through the Iceberg catalog.", 501
+            )
         if kind in ("version", "version-head"):
             version = self._answers.version(entry, parse_starting_timestamp(request.query_params))
             return Response(status_code=200, headers={"Delta-Table-Version": str(version)})
@@ -255,6 +269,24 @@ class SharingServer(Starlette):
         caller = Caller(query.capabilities, query.file_id_hash, caller.origin)
         request = query.request.with_paging(parse_page_request(body))
         return _answer(self._answers.query(entry, caller, request, query.pinned), caller)
+
+    async def _iceberg(self, request: Request) -> Response:
+        segments = _segments(request.scope, self._iceberg_prefix)
+        try:
+            if self.config.check_token:
+                check_bearer(request.headers.get("authorization"), self.config.token)
+            await _read_body(request)
+            api = iceberg.api_of(request.method, segments)
+            respond = self._iceberg_catalog.respond
+            content = await run_in_threadpool(respond, api, segments, request.query_params)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except ApiError as error:
+            content = iceberg.error_body(error)
+            return JSONResponse(content, status_code=error.status, headers=error.headers)
+        if content is None or request.method == "HEAD":
+            return Response(status_code=204)
+        return JSONResponse(content)
 
     # --- for tests and benchmarks ---
 
@@ -305,6 +337,13 @@ _APIS: dict[tuple[str, ...], str] = {
     ("POST", *_TABLE, "temporary-table-credentials"): "temporary-table-credentials",
     **asset_answers.APIS,
 }
+
+
+def _segments(scope: Scope, prefix: str) -> list[str]:
+    """Return the decoded segments of a request's path below ``prefix``."""
+    raw_path = scope["raw_path"].decode("latin-1")
+    rest = raw_path[len(prefix) :] if raw_path.startswith(prefix) else ""
+    return [unquote(segment) for segment in rest.rstrip("/").split("/") if rest]
 
 
 def _kind(method: str, segments: list[str]) -> str:

@@ -19,17 +19,26 @@ from typing import TypeVar
 
 from delta_sharing_client.local_paths import expanded
 
+from . import iceberg_metadata
 from .errors import ConfigError, not_found, shown
 
 DEFAULT_NAME = "default"
 _LOOK_AGAIN_SECONDS = 1.0
 URL_ACCESS, DIRECTORY_ACCESS = "url", "dir"
+_DELTA_LOG = "_delta_log"
 READY = "READY"
 """The status of a version of a model that can be read (OpenSharing, "ModelVersion Object")."""
 _NAMESPACE = uuid.UUID("6f1d9a0e-3f0b-4c86-9a4d-0f6f2f0b7f11")
 
 
 _Item = TypeVar("_Item", "TableEntry", "AssetEntry")
+
+
+class TableFormat(enum.Enum):
+    """A format of a table's metadata; the value is that of ``format`` in "Get Table"."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class TableEntry:
     ``history_shared`` allows time travel and the change feed; versions before ``start_version`` are not shared.
     ``location`` is the location of its log on this machine. ``storage`` is the location for clients with directory
     access, and ``auxiliary`` are those of other files; ``modes`` are the allowed access modes, ``None`` for all that
-    are possible.
+    are possible. ``formats`` are those that are found at its location.
     """
 
     share: str
@@ -53,6 +62,7 @@ class TableEntry:
     auxiliary: tuple[str, ...] = ()
     modes: tuple[str, ...] | None = None
     display_name: str | None = None
+    formats: tuple[TableFormat, ...] = (TableFormat.DELTA,)
 
     @property
     def access_modes(self) -> tuple[str, ...]:
@@ -209,11 +219,12 @@ class Catalog:
         return [item for item in items if (item.share, item.schema) == pair]
 
     def require_locations(self) -> None:
-        """Refuse tables without a Delta log at their location: `ConfigError` names the first."""
+        """Refuse tables without metadata at their location: `ConfigError` names the first."""
         for table in self.tables:
-            if not (table.location / "_delta_log").is_dir():
+            if TableFormat.DELTA in table.formats and not (table.location / _DELTA_LOG).is_dir():
                 raise ConfigError(
-                    f"The table '{table.full_name}' was expected at '{table.location}', but there is no _delta_log."
+                    f"The table '{table.full_name}' was expected at '{table.location}', but there is neither a "
+                    f"{_DELTA_LOG} nor Iceberg's metadata."
                 )
 
 
@@ -261,12 +272,22 @@ def _id(*names: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, "\0".join(names).lower()))
 
 
+def formats_of(location: Path) -> tuple[TableFormat, ...]:
+    """Return the formats of the table in a directory: both if Iceberg's metadata is beside a Delta log."""
+    found = {
+        TableFormat.DELTA: (location / _DELTA_LOG).is_dir(),
+        TableFormat.ICEBERG: iceberg_metadata.is_iceberg(location),
+    }
+    return tuple(one for one, there in found.items() if there) or (TableFormat.DELTA,)
+
+
 def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
     """Return a table that is shared with its whole history: a local directory, or an address in S3."""
     address = expanded(location)
     if "://" in address:
         return TableEntry(share, schema, name, Path(), table_id(share, schema, name), storage=address.rstrip("/"))
-    return TableEntry(share, schema, name, Path(address).resolve(), table_id(share, schema, name))
+    path = Path(address).resolve()
+    return TableEntry(share, schema, name, path, table_id(share, schema, name), formats=formats_of(path))
 
 
 def build(
@@ -304,7 +325,7 @@ def from_mapping(tables: Mapping[str, str | os.PathLike[str]]) -> Catalog:
 
 
 def from_directory(root: str | os.PathLike[str]) -> Catalog:
-    """Return the tables under ``root``: every folder with a ``_delta_log``.
+    """Return the tables under ``root``: every folder with a ``_delta_log``, or with the ``metadata`` of Iceberg.
 
     ``<root>/<share>/<schema>/<table>`` has all three names; ``<root>/<table>`` is in share "default", schema "default".
     A table's folder may be deeper: ``<root>/<table>/data`` is still ``<table>`` if it is the only table in there;
@@ -312,18 +333,25 @@ def from_directory(root: str | os.PathLike[str]) -> Catalog:
     """
     base = Path(expanded(root))
     if not base.is_dir():
-        raise ConfigError(f"A directory of Delta tables was expected, but '{base}' is not a directory.")
-    if (base / "_delta_log").is_dir():
+        raise ConfigError(f"A directory of tables was expected, but '{base}' is not a directory.")
+    if _is_table(base):
         return build([entry(DEFAULT_NAME, DEFAULT_NAME, base.resolve().name, base)])
-    found = sorted(_delta_folders(base))
+    found = sorted(_table_folders(base))
     if not found:
-        raise ConfigError(f"There is no Delta table under '{base}': '<table>/_delta_log' was expected somewhere in it.")
+        raise ConfigError(
+            f"There is no table under '{base}': '<table>/{_DELTA_LOG}', or '<table>/{iceberg_metadata.FOLDER}' of "
+            "Iceberg, was expected somewhere in it."
+        )
     return build(entry(*_names(parts, found), base.joinpath(*parts)) for parts in found)
 
 
-def _delta_folders(base: Path) -> Iterable[tuple[str, ...]]:
+def _is_table(folder: Path) -> bool:
+    return (folder / _DELTA_LOG).is_dir() or iceberg_metadata.is_iceberg(folder)
+
+
+def _table_folders(base: Path) -> Iterable[tuple[str, ...]]:
     for directory, folders, _ in os.walk(base, followlinks=True):
-        if "_delta_log" in folders:
+        if _is_table(Path(directory)):
             folders.clear()
             yield Path(directory).relative_to(base).parts
         else:

@@ -146,7 +146,7 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
             stack.callback(authority_path(profile_out).unlink, missing_ok=True)
         server = create_app(settings)
         stack.callback(server.close)
-        profile = profile_for(settings, listening)
+        profile = profile_for(server, listening)
         with _writing(profile_out):
             write_profile(profile, profile_out)
         stack.callback(profile_out.unlink, missing_ok=True)

@@ -17,7 +17,7 @@ from delta_sharing_client.redact import Secret
 
 from . import asset_files, catalog
 from .access import Vendor
-from .catalog import DIRECTORY_ACCESS, READY, URL_ACCESS, AssetEntry, AssetKind, Catalog, TableEntry
+from .catalog import DIRECTORY_ACCESS, READY, URL_ACCESS, AssetEntry, AssetKind, Catalog, TableEntry, TableFormat
 from .errors import ConfigError
 from .faults import Fault
 from .s3 import S3Settings, is_s3
@@ -45,6 +45,8 @@ class ServerConfig:
         Whether it is checked; a YAML file without ``authorization`` leaves the server open.
     prefix:
         Path prefix of the REST API.
+    iceberg_prefix:
+        Path prefix of the Iceberg catalog.
     url_ttl:
         Minimum seconds for which a data URL is valid.
     latency:
@@ -81,6 +83,7 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 0
     prefix: str = "/delta-sharing"
+    iceberg_prefix: str = "/iceberg"
     url_ttl: float = 3600.0
     latency: float = 0.0
     bandwidth: float | None = None
@@ -110,6 +113,12 @@ class ServerConfig:
             raise ConfigError(f"The bandwidth must be more than 0 bytes per second, not {self.bandwidth}.")
         if not self.prefix.startswith("/") or self.prefix.rstrip("/") == "":
             raise ConfigError(f"The endpoint must be a path such as '/delta-sharing', not '{self.prefix}'.")
+        if f"{self.iceberg_prefix}/".startswith(f"{self.prefix}/") or f"{self.prefix}/".startswith(
+            f"{self.iceberg_prefix}/"
+        ):
+            raise ConfigError(
+                f"The endpoint '{self.prefix}' must not overlap '{self.iceberg_prefix}', that of the Iceberg catalog."
+            )
 
 
 def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
@@ -310,6 +319,7 @@ def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
         auxiliary=tuple(address.rstrip("/") for address in node.texts("auxiliaryLocations") or ()),
         modes=None if modes is None else tuple(modes),
         display_name=node.text("displayName", None),
+        formats=catalog.formats_of((base / expanded(location)).resolve()) if storage is None else (TableFormat.DELTA,),
     )
     if modes is not None and DIRECTORY_ACCESS in modes and storage is not None and not entry.history_shared:
         raise ConfigError(f"{node.where}: directory access gives the history, so historyShared must be true.")

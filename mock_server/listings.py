@@ -46,7 +46,7 @@ class Listings:
     def table(self, entry: TableEntry) -> dict[str, Any]:
         """Return one table (OpenSharing, "Get Table")."""
         names = {"name": entry.name, "schema": entry.schema, "share": entry.share, "shareId": entry.share_id}
-        return {**names, "id": entry.id, "format": "delta"}
+        return {**names, "id": entry.id, "format": ",".join(one.value for one in entry.formats)}
 
     def assets(self, kind: AssetKind, share: str, schema: str | None, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the assets of one kind of a schema, or of all schemas of a share."""
@@ -64,7 +64,8 @@ class Listings:
 
     def _page(self, listing: str, items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
         size, token = parse_listing(query)
-        start = 0 if token is None else _offset(listing, token, len(items))
+        if token is not None:
+            _offset(listing, token, len(items))
         forced = self._faults.take("page-size")
         if forced is not None:
             size = min(size, max(1, int(forced.value)))
@@ -75,10 +76,10 @@ class Listings:
         empty = self._faults.take("empty-items") is not None
         if empty and token is None:
             return {"nextPageToken": _token(listing, 0)}
-        stop = min(len(items), start + size)
-        page: dict[str, Any] = {"items": items[start:stop]}
-        if stop < len(items):
-            page["nextPageToken"] = _token(listing, stop)
+        inside, following = next_page(listing, items, size, token)
+        page: dict[str, Any] = {"items": inside}
+        if following is not None:
+            page["nextPageToken"] = following
         elif empty:
             page["nextPageToken"] = ""
         return page
@@ -122,6 +123,13 @@ def _table(table: TableEntry) -> dict[str, Any]:
         **access_of(table),
     }
     return {name: value for name, value in content.items() if value is not None}
+
+
+def next_page(listing: str, items: list[Any], size: int, token: str | None) -> tuple[list[Any], str | None]:
+    """Return ``size`` items from the position of ``token``, and the token of the next page; 400 for another token."""
+    start = 0 if token is None else _offset(listing, token, len(items))
+    stop = min(len(items), start + size)
+    return items[start:stop], _token(listing, stop) if stop < len(items) else None
 
 
 def _token(listing: str, offset: int) -> str:

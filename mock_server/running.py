@@ -28,7 +28,7 @@ from . import catalog
 from . import demo as sample_tables
 from .app import SETTLE_SECONDS, SharingServer, create_app
 from .asset_files import Location, from_mappings
-from .catalog import AssetEntry, Catalog, unique_assets
+from .catalog import AssetEntry, Catalog, TableFormat, unique_assets
 from .config import ServerConfig
 from .connection import ServingProtocol
 from .errors import ConfigError
@@ -158,16 +158,24 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def profile_for(config: ServerConfig, listening: socket.socket) -> dict[str, Any]:
-    """Return the content of a profile file, version 1, for the server on the socket ``listening``."""
+def profile_for(app: SharingServer, listening: socket.socket) -> dict[str, Any]:
+    """Return the content of a profile file, version 1, for the server on the socket ``listening``.
+
+    It names the Iceberg catalog if an Iceberg table is shared.
+    """
+    config = app.config
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     host = f"[{host}]" if ":" in host else host
-    return {
+    address = f"http{'' if config.tls is None else 's'}://{host}:{port}"
+    profile = {
         "shareCredentialsVersion": 1,
-        "endpoint": f"http{'' if config.tls is None else 's'}://{host}:{port}{config.prefix.rstrip('/')}/",
+        "endpoint": f"{address}{config.prefix.rstrip('/')}/",
         "bearerToken": config.token.reveal(),
     }
+    if any(TableFormat.ICEBERG in table.formats for table in app.catalog.last.tables):
+        profile["icebergEndpoint"] = f"{address}{config.iceberg_prefix.rstrip('/')}/"
+    return profile
 
 
 def write_profile(profile: Mapping[str, Any], path: Path) -> None:
@@ -263,7 +271,7 @@ def _in_thread(
             if not thread.is_alive() or time.monotonic() > deadline:
                 raise RuntimeError("the mock server did not start")
             time.sleep(0.002)
-        profile = profile_for(config, listening)
+        profile = profile_for(app, listening)
         write_profile(profile, path)
         try:
             yield _ThreadServer(profile, path, app)

@@ -7,20 +7,22 @@ table's location (``dir``; protocol, "Generate Temporary Table Credential").
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from delta_sharing_client.redact import Secret
 
-from .catalog import Catalog, TableEntry
+from . import iceberg_metadata
+from .catalog import Catalog, TableEntry, TableFormat
 from .errors import ConfigError, data_lost
 from .signing import Use
 
@@ -68,7 +70,7 @@ class S3Tables:
 
     def refresh(self, entry: TableEntry) -> None:
         """Update the copied log of a table; `ApiError` if the store fails."""
-        if entry.storage is None or not is_s3(entry.storage):
+        if entry.storage is None or not is_s3(entry.storage) or TableFormat.DELTA not in entry.formats:
             return
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -102,6 +104,19 @@ class S3Tables:
             "sessionToken": given["SessionToken"],
         }
 
+    def folder(self, entry: TableEntry) -> S3Folder:
+        """Return the location of a table in S3, to list and read small files there."""
+        assert entry.storage is not None
+        return S3Folder(self._client("s3"), entry.storage, entry.full_name)
+
+    def client_properties(self) -> dict[str, str]:
+        """Return the properties of Iceberg's clients that tell how this store is reached."""
+        settings, client = self._settings, self._client("s3")
+        properties = {"client.region": client.meta.region_name}
+        if settings.endpoint is not None:
+            properties |= {"s3.endpoint": settings.endpoint, "s3.path-style-access": "true"}
+        return properties
+
     def _mirrored(self, entry: TableEntry) -> TableEntry:
         if entry.storage is None or not is_s3(entry.storage):
             return entry
@@ -116,7 +131,11 @@ class S3Tables:
                 self._copy_log(entry)
         except (BotoCoreError, ClientError) as error:
             raise ConfigError(f"The table '{entry.full_name}' cannot be read from S3: {_reason(error)}.") from error
-        return entry
+        logged = bool(self._seen.get(entry.id))
+        names = self.folder(entry).names(iceberg_metadata.FOLDER)
+        there = {TableFormat.DELTA: logged, TableFormat.ICEBERG: iceberg_metadata.newest(names) is not None}
+        formats = tuple(one for one in TableFormat if there[one])
+        return dataclasses.replace(entry, formats=formats) if formats else entry
 
     def _copy_log(self, entry: TableEntry) -> None:
         assert entry.storage is not None
@@ -170,6 +189,39 @@ class S3Tables:
             except (BotoCoreError, ValueError) as error:
                 raise ConfigError(f"S3 cannot be reached: {_reason(error)}.") from error
         return self._clients[service]
+
+
+class S3Folder:
+    """A location in S3. Methods raise `ApiError` if the store fails."""
+
+    def __init__(self, client: Any, location: str, table: str) -> None:
+        self._client = client
+        self._bucket, self._prefix = _split(location)
+        self._table = table
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files directly in a folder."""
+        prefix = f"{self._prefix}{folder}/"
+        with self._failing():
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
+            )
+            return [item["Key"][len(prefix) :] for page in pages for item in page.get("Contents", ())]
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+        with self._failing():
+            content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + path)["Body"].read()
+            return content
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise data_lost(f"The table '{self._table}' cannot be read: {_reason(error)}.") from error
 
 
 class S3Grant:

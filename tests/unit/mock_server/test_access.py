@@ -192,7 +192,7 @@ def test_without_its_history_a_table_gives_no_directory(start: Callable[..., Api
 def test_a_store_that_cannot_be_read_ends_the_start(s3: S3Settings, bucket: Any, start: Callable[..., Api]) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read from S3: the store answered 'NoSuchBucket'\."):
         start({"t": "s3://missing/t"}, s3=s3)
-    with pytest.raises(ConfigError, match="there is no _delta_log"):
+    with pytest.raises(ConfigError, match="there is neither a _delta_log"):
         start({"t": "s3://tables/nothing"}, s3=s3)
 
 

@@ -149,7 +149,7 @@ def test_the_older_name_of_shared_history_is_understood(tmp_path: Path) -> None:
 
 def test_a_location_without_a_table_is_refused_at_the_start(tmp_path: Path) -> None:
     config = from_yaml(write(tmp_path, TABLE % "{name: t, location: missing}"))
-    with pytest.raises(ConfigError, match=r"'s\.d\.t' was expected at '.*missing', but there is no _delta_log\."):
+    with pytest.raises(ConfigError, match=r"'s\.d\.t' was expected at '.*missing', but there is neither a _delta_log."):
         create_app(config)
 
 

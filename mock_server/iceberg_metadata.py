@@ -1,0 +1,65 @@
+"""The current metadata file of an Iceberg table, in a directory of this machine or in S3 (Iceberg, "Table Metadata").
+
+Its newest metadata file is current: ``<number>-<uuid>.metadata.json``, as catalogs name them, or
+``v<number>.metadata.json``, as the Hadoop catalog does, whose ``version-hint.text`` decides.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import data_lost
+
+FOLDER = "metadata"
+_HINT = "version-hint.text"
+_FILE = re.compile(r"(?:v(\d{1,18})|(\d{1,18})-.+?)(\.gz)?\.metadata\.json(\.gz)?").fullmatch
+
+
+class MetadataFile(NamedTuple):
+    """The name of a metadata file in the folder ``metadata``, and its content."""
+
+    name: str
+    content: dict[str, Any]
+
+
+def is_iceberg(location: Path) -> bool:
+    """Whether there is an Iceberg table in a directory."""
+    folder = location / FOLDER
+    return folder.is_dir() and newest(path.name for path in folder.iterdir()) is not None
+
+
+def newest(names: Iterable[str]) -> str | None:
+    """Return the name of the newest of the metadata files; ``None`` if there is none."""
+    numbered = [(int(match[1] or match[2]), name) for name in names if (match := _FILE(name))]
+    return max(numbered)[1] if numbered else None
+
+
+def current(names: Iterable[str], read: Callable[[str], bytes], table: str) -> MetadataFile:
+    """Return the current metadata of a table; ``read`` returns a file of its folder by name.
+
+    `ApiError` if there is none, or it is not a JSON object.
+    """
+    listed = list(names)
+    name = _hinted(listed, read) or newest(listed)
+    if name is None:
+        raise data_lost(f"The Iceberg table '{table}' has no metadata file.")
+    data = read(name)
+    try:
+        content = json.loads(gzip.decompress(data) if ".gz" in name else data)
+    except (ValueError, OSError, EOFError, RecursionError) as error:
+        raise data_lost(f"The metadata file '{name}' of the Iceberg table '{table}' is damaged.") from error
+    if not isinstance(content, dict):
+        raise data_lost(f"The metadata file '{name}' of the Iceberg table '{table}' has no object.")
+    return MetadataFile(name, content)
+
+
+def _hinted(names: list[str], read: Callable[[str], bytes]) -> str | None:
+    if _HINT not in names:
+        return None
+    number = read(_HINT).decode("ascii", "replace").strip()
+    return next((name for name in names if (match := _FILE(name)) and match[1] == number), None)
