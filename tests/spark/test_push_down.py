@@ -18,11 +18,13 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import delta_sharing_client as ds
+import mock_server
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.spark import push_down, self_check
 from delta_sharing_client.spark.pushed import Pushed
 from tests.effort import ALL
+from tests.integration import spark_rows
 from tests.spark.conditions import SCHEMA, conditions, rows
 from tests.tables import ODD_PARTITIONS, ODD_TEXTS, TableWriter, rows_of, write_odd
 
@@ -127,6 +129,21 @@ def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_pa
         spark.conf.set("spark.sql.session.timeZone", before)
     assert told > NUMBER * 0.6, told
     assert exact > told * 0.7, (exact, told)
+
+
+def test_conditions_find_rows_beside_the_bounds_of_delta_3_2(spark: Any) -> None:
+    """As in ``tests/integration/test_tables_spark.py``, which says what is wrong with the bounds."""
+    table = spark_rows.SparkTable("old-statistics")
+    with mock_server.running(tables={"s.d.t": table.path}) as server:
+        frame = ds.load_as_spark(f"{server.profile_path}#s.d.t", spark=spark)
+        asked = [(zone, f"at = TIMESTAMP '{at}'") for zone, at, *_ in table.rows(table.latest)]
+        asked += [(zone, f"cut = '{cut}'") for zone, *_, cut in table.rows(table.latest)]
+        for zone, condition in asked:
+            found = frame.where(condition)
+            asking = pushed(found)
+            assert asking is not None
+            assert asking.predicates, condition
+            assert [row.zone for row in found.collect()] == [zone], condition
 
 
 # === What is fetched ===
