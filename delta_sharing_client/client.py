@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, chosen
-from delta_sharing_client.protocol.kinds import MODEL, SKILL, VOLUME, AssetKind
+from delta_sharing_client.protocol.kinds import KINDS, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
@@ -293,27 +293,42 @@ class SharingClient:
 class Contents:
     """A share or a schema, by its path of names: indexing returns a schema, and then a ``SharedTable``.
 
-    Iterating yields the names inside, and ``in`` compares with them in upper or lower case; each lists the schemas or
-    the tables once. Errors as ``SharingClient.list_schemas`` and ``SharingClient.list_tables``.
+    In a schema, the key of a table is its name. Keys of other assets say what they are: ``"volume:documents"`` is a
+    ``Volume``, and so on with ``model:`` and ``skill:``. A table has such a key, too (``table:``), if its name begins
+    with one of these words.
+
+    Iterating yields the keys of all that is inside, and ``in`` compares with them in upper or lower case; each lists
+    the schemas, or the assets of every kind, once. Errors as ``SharingClient.list_schemas`` and
+    ``SharingClient.list_tables``.
     """
 
     client: SharingClient
     path: tuple[str, ...]
 
     def __getitem__(self, name: str) -> Any:
+        if len(self.path) == 2:
+            return self._asset(name)
         inner = (*self.path, name)
-        if len(inner) == 3:
-            return self.client.table(TableName(*inner))
         check_name(name, "schema")
         if "." in name and name not in self:
             write = f"client.table({'.'.join(inner)!r})"
             raise UsageError(f"Expected the name of a schema, found {name!r}, which is not shared; write {write}.")
         return Contents(self.client, inner)
 
+    def _asset(self, key: str) -> SharedTable | Volume | Model | Skill:
+        noun, name = _split_key(check_name(key, "asset"))
+        share, schema = self.path
+        found = AssetName(share, schema, name)
+        client = self.client
+        by_noun: dict[str, Callable[[AssetName], SharedTable | Volume | Model | Skill]] = {
+            TABLE.noun: client.table, VOLUME.noun: client.volume, MODEL.noun: client.model, SKILL.noun: client.skill
+        }  # fmt: skip
+        return by_noun[noun](found)
+
     def __iter__(self) -> Iterator[str]:
         if len(self.path) == 1:
             return iter([schema.name for schema in self.client.list_schemas(self.path[0])])
-        return iter([table.name for table in self.client.rest.list_tables(*self.path)])
+        return iter([_key(entry) for entry in self._entries()])
 
     def __contains__(self, name: object) -> bool:
         return _is_listed(name, self)
@@ -322,10 +337,30 @@ class Contents:
         return f"Contents({'.'.join(self.path)})"
 
     def _repr_html_(self) -> str:
-        return html_rows(".".join(self.path), ["name"], [[name] for name in self])
+        title = ".".join(self.path)
+        if len(self.path) == 1:
+            return html_rows(title, ["schema"], [[name] for name in self])
+        rows = [[entry.name, entry.kind.noun, f"[{_key(entry)!r}]"] for entry in self._entries()]
+        return html_rows(title, ["name", "kind", "key"], rows)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
+
+    def _entries(self) -> list[AssetEntry]:
+        return self.client.rest.list_everything(*self.path)[1]
+
+
+_NOUNS = tuple(kind.noun for kind in KINDS)
+
+
+def _key(entry: AssetEntry) -> str:
+    is_plain = entry.kind is TABLE and _split_key(entry.name) == (TABLE.noun, entry.name)
+    return entry.name if is_plain else f"{entry.kind.noun}:{entry.name}"
+
+
+def _split_key(key: str) -> tuple[str, str]:
+    noun, _, name = key.partition(":")
+    return (noun.lower(), name) if name and noun.lower() in _NOUNS else (TABLE.noun, key)
 
 
 def _is_listed(name: object, names: Iterable[str]) -> bool:

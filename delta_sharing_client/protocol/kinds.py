@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem, SkillItem, TableItem, VolumeItem
 from delta_sharing_client.protocol.names import AssetName
@@ -44,6 +44,14 @@ MODEL_VERSION = AssetKind(
 )
 KINDS = (TABLE, VOLUME, MODEL, SKILL)
 """The kinds that a schema lists, in the order in which they are shown."""
+
+
+class AssetEntry(NamedTuple):
+    """An asset in a listing of all kinds, with the server's spelling of its names."""
+
+    kind: AssetKind[Any]
+    schema: str
+    name: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,7 +23,16 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.protocol.body import html_page
-from delta_sharing_client.protocol.kinds import KINDS, MODEL, MODEL_VERSION, TABLE, AssetKind, AssetRef, ItemT
+from delta_sharing_client.protocol.kinds import (
+    KINDS,
+    MODEL,
+    MODEL_VERSION,
+    TABLE,
+    AssetEntry,
+    AssetKind,
+    AssetRef,
+    ItemT,
+)
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
@@ -245,9 +254,9 @@ class RestClient(Transport):
                     raise _not_found(error) from None
             return []
 
-    def list_all_assets(self, kind: AssetKind[ItemT], share: str) -> list[ItemT]:
+    def list_all_assets(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str] | None = None) -> list[ItemT]:
         """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this endpoint,
-        none if it has no assets of this kind."""
+        none if it has no assets of this kind. ``schemas`` are those of the share, if they are known."""
         path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
         doing = f"Listing all {kind.plural} of share {share}"
         try:
@@ -255,17 +264,39 @@ class RestClient(Transport):
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT:
                 raise
-        items: list[ItemT] = []
         # A 404 may also mean that there is no such share: then listing its schemas says so.
-        for schema in self.list_schemas(share):
+        known = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
+        return self._listed_by_schema(kind, share, known)
+
+    def _listed_by_schema(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str]) -> list[ItemT]:
+        items: list[ItemT] = []
+        for schema in schemas:
             try:
-                items += self._list_in_schema(kind, share, schema.name)
+                items += self._list_in_schema(kind, share, schema)
             except RequestError as error:
                 if error.status not in _UNKNOWN_ENDPOINT:
                     raise
                 # The schema is there, so the server has no assets of this kind.
                 return items
         return items
+
+    def list_everything(self, share: str, schema: str | None = None) -> tuple[list[str], list[AssetEntry]]:
+        """Return the names of the schemas, and the tables and other assets of all kinds in them, tables first.
+
+        They are those of ``share``, or of its ``schema`` alone. ``NotFoundError`` if one does not exist.
+        """
+        if schema is None:
+            schemas, tables = [item.name for item in self.list_schemas(share)], self.list_all_tables(share)
+        else:
+            schemas, tables = [schema], self.list_tables(share, schema)
+        entries = [AssetEntry(TABLE, table.schema, table.name) for table in tables]
+        for kind in KINDS:
+            if kind is TABLE:
+                continue
+            ask = self.list_all_assets if schema is None else self._listed_by_schema
+            items: list[Any] = ask(kind, share, schemas)
+            entries += [AssetEntry(kind, item.schema, item.name) for item in items]
+        return schemas, entries
 
     def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), kind.plural)

@@ -14,6 +14,8 @@ import delta_sharing_client as ds
 import mock_server
 from mock_server import catalog, demo
 
+SHOP = ["orders", "products", "volume:documents", "model:churn", "skill:sales-report"]
+
 
 @pytest.fixture
 def client(serve_demo: Any) -> ds.SharingClient:
@@ -24,18 +26,49 @@ def test_a_table_is_found_by_index_and_names_complete(client: ds.SharingClient) 
     assert client["demo"]["shop"]["orders"] == client.table("demo.shop.orders")
     assert client._ipython_key_completions_() == ["demo"]
     assert client["demo"]._ipython_key_completions_() == ["shop", "weather"]
-    assert list(client["demo"]["shop"]) == ["orders", "products"]
+    assert list(client["demo"]["shop"]) == SHOP
     assert repr(client["demo"]["shop"]) == "Contents(demo.shop)"
+
+
+def test_keys_of_a_schema_say_what_each_asset_is(client: ds.SharingClient) -> None:
+    shop = client["demo"]["shop"]
+    assert shop._ipython_key_completions_() == SHOP
+    assert [repr(shop[key]) for key in shop] == [
+        *("SharedTable(demo.shop.orders)", "SharedTable(demo.shop.products)", "Volume(demo.shop.documents)"),
+        *("Model(demo.shop.churn)", "Skill(demo.shop.sales-report)"),
+    ]
+    assert shop["table:orders"] == shop["orders"]
+    assert "Volume:Documents" in shop
+    assert shop["Volume:Documents"] == shop["volume:documents"]
+    assert "documents" not in shop
+    html = shop._repr_html_()
+    assert all(text in html for text in ("documents", "volume", "[&#x27;volume:documents&#x27;]"))
+    with pytest.raises(ds.NotFoundError, match=r"There is a volume with this name: use 'client\.volume\(\)'"):
+        shop["documents"].version()
+    with pytest.raises(ds.NotFoundError, match=r"Did you mean 'demo\.shop\.documents'\?"):
+        assert shop["volume:document"].id
+
+
+def test_key_of_a_table_whose_name_looks_like_a_key(tmp_path: pathlib.Path) -> None:
+    demo.build(tmp_path)
+    names = ["volume:x", "table:y", "volume:", "a:b"]
+    tables = {f"s.d.{name}": tmp_path / "shop" / "orders" for name in names}
+    with mock_server.running(tables=tables) as server, ds.SharingClient(server.profile) as client:
+        schema = client["s"]["d"]
+        assert list(schema) == ["table:volume:x", "table:table:y", "volume:", "a:b"]
+        assert [schema[key].name.name for key in schema] == names
+        assert [schema[key].version() for key in schema] == [6] * 4
 
 
 def test_iterating_gives_the_names_inside(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     assert list(client) == [name for name in client] == ["demo"]  # noqa: C416
     assert {share: {schema: list(client[share][schema]) for schema in client[share]} for share in client} == {
-        "demo": {"shop": ["orders", "products"], "weather": ["readings"]}
+        "demo": {"shop": SHOP, "weather": ["readings"]}
     }
     # Each loop lists once, and nothing asks for a length.
-    assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, "tables": 2}
+    listed = dict.fromkeys(("tables", "volumes", "models", "skills"), 2)
+    assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, **listed}
     for level in (client, client["demo"], client["demo"]["shop"]):
         assert not hasattr(level, "__len__")
 
