@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, chosen
-from delta_sharing_client.protocol.kinds import KINDS, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
+from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
@@ -90,16 +90,17 @@ class SharingClient:
         return SharedTable(self._table_name(name), self.rest, self.rest.options)
 
     def _table_name(self, name: str | Table | TableName) -> TableName:
-        if isinstance(name, TableName):
+        return TableName(name.share, name.schema, name.name) if isinstance(name, Table) else self._name(name, TABLE)
+
+    def _name(self, name: str | AssetName, kind: AssetKind[Any]) -> AssetName:
+        if isinstance(name, AssetName):
             return name
-        if isinstance(name, Table):
-            return TableName(name.share, name.schema, name.name)
         try:
-            return TableName.parse(name)
+            return AssetName.parse(name, kind.noun)
         except UsageError as error:
             if isinstance(name, str) and "#" in name:
                 error.add("The client has a profile: write the name after '#' alone.")
-            elif isinstance(name, str) and (near := self.rest.near_tables(name)):
+            elif isinstance(name, str) and (near := self.rest.near_names(name, [kind])):
                 error.add(near)
             raise
 
@@ -107,7 +108,7 @@ class SharingClient:
         """Return a shared volume, given as ``share.schema.volume``.
 
         This sends no request; whether the volume exists is checked when it is used. Raises ``UsageError`` if ``name``
-        is not a full name.
+        is not a full name; then the volumes are listed for advice.
 
         Examples
         --------
@@ -116,19 +117,19 @@ class SharingClient:
         """
         from delta_sharing_client.assets.volume import Volume
 
-        return Volume(_full_name(name, VOLUME), self.rest, self.rest.options)
+        return Volume(self._name(name, VOLUME), self.rest, self.rest.options)
 
     def model(self, name: str | AssetName) -> Model:
         """Like ``volume``, for a model, given as ``share.schema.model``. Errors as ``volume``."""
         from delta_sharing_client.assets.model import Model
 
-        return Model(_full_name(name, MODEL), self.rest, self.rest.options)
+        return Model(self._name(name, MODEL), self.rest, self.rest.options)
 
     def skill(self, name: str | AssetName) -> Skill:
         """Like ``volume``, for an agent skill, given as ``share.schema.skill``. Errors as ``volume``."""
         from delta_sharing_client.assets.skill import Skill
 
-        return Skill(_full_name(name, SKILL), self.rest, self.rest.options)
+        return Skill(self._name(name, SKILL), self.rest, self.rest.options)
 
     def __getitem__(self, share: str) -> Contents:
         """Return a share, so that ``client["share"]["schema"]["table"]`` is a table.
@@ -350,9 +351,6 @@ class Contents:
         return self.client.rest.list_everything(*self.path)[1]
 
 
-_NOUNS = tuple(kind.noun for kind in KINDS)
-
-
 def _key(entry: AssetEntry) -> str:
     is_plain = entry.kind is TABLE and _split_key(entry.name) == (TABLE.noun, entry.name)
     return entry.name if is_plain else f"{entry.kind.noun}:{entry.name}"
@@ -360,17 +358,13 @@ def _key(entry: AssetEntry) -> str:
 
 def _split_key(key: str) -> tuple[str, str]:
     noun, _, name = key.partition(":")
-    return (noun.lower(), name) if name and noun.lower() in _NOUNS else (TABLE.noun, key)
+    return (noun.lower(), name) if name and noun.lower() in BY_NOUN else (TABLE.noun, key)
 
 
 def _is_listed(name: object, names: Iterable[str]) -> bool:
     if not isinstance(name, str):
         raise UsageError(f"Only names are compared with 'in', expected text, found {type(name).__name__}.")
     return name.lower() in {listed.lower() for listed in names}
-
-
-def _full_name(name: str | AssetName, kind: AssetKind[Any]) -> AssetName:
-    return name if isinstance(name, AssetName) else AssetName.parse(name, kind.noun)
 
 
 def _share_and_schema(schema: Schema | str) -> tuple[str, str]:

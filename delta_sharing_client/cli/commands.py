@@ -7,26 +7,24 @@ import datetime
 import importlib.util
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 import delta_sharing_client
+from delta_sharing_client.cli import listing
 from delta_sharing_client.cli.program import (
     JsonOption,
     ProfileOption,
     Program,
     Settings,
     VerboseOption,
-    names_of_schemas,
-    names_of_shares,
     names_of_tables,
     open_client,
     open_table,
     run_sql,
-    share_and_schema,
 )
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import expanded
@@ -56,7 +54,6 @@ app = Program(name="delta-sharing", help="Look at and read tables shared over th
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="share.schema.table", autocompletion=names_of_tables)
 ]
-ShareArgument = Annotated[str, typer.Argument(metavar="SHARE", autocompletion=names_of_shares)]
 ColumnsOption = Annotated[
     Optional[list[str]],
     typer.Option("--columns", "-c", metavar="A,B.C", help="Columns to read, separated by commas; may be repeated."),
@@ -103,88 +100,8 @@ def root(
 
 # === Listing ===
 
-
-@app.command()
-def shares(settings: Settings) -> None:
-    """List the shares.
-
-    Example: delta-sharing shares
-    Example: delta-sharing shares --json
-    """
-    found = open_client(settings.profile).list_shares()
-    _print_listing([{"name": share.name, "id": share.id} for share in found], ["name", "id"], settings)
-
-
-@app.command()
-def schemas(settings: Settings, share: ShareArgument) -> None:
-    """List the schemas of a share.
-
-    Example: delta-sharing schemas demo
-    Example: delta-sharing schemas demo --json
-    """
-    found = open_client(settings.profile).list_schemas(share)
-    _print_listing([{"name": schema.name, "share": schema.share} for schema in found], ["name", "share"], settings)
-
-
-@app.command()
-def tables(
-    settings: Settings,
-    where: Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]", autocompletion=names_of_schemas)] = None,
-) -> None:
-    """List all tables, or those of a share or schema.
-
-    Example: delta-sharing tables
-    Example: delta-sharing tables demo.shop
-    """
-    client = open_client(settings.profile)
-    if where is None:
-        found = client.list_all_tables()
-    else:
-        share, schema = share_and_schema(client, where)
-        found = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
-    items = [
-        {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
-        for table in found
-    ]
-    _print_listing(items, ["table", "id"], settings)
-
-
-@app.command("ls")
-def tree(settings: Settings) -> None:
-    """Show all shares, schemas and tables as a tree.
-
-    Example: delta-sharing ls
-    Example: delta-sharing ls --json
-    """
-    client = open_client(settings.profile)
-    shared: dict[str, dict[str, list[str]]] = {}
-    for share in client.list_shares():
-        schemas = shared.setdefault(share.name, {schema.name: [] for schema in client.list_schemas(share.name)})
-        for table in client.list_all_tables(share.name):
-            schemas.setdefault(table.schema, []).append(table.name)
-    if settings.as_json:
-        output.print_json(shared)
-    else:
-        output.print_tree(client.rest.profile.endpoint, shared)
-
-
-@app.command("share")
-def share_details(settings: Settings, share: ShareArgument) -> None:
-    """Show the server's details of a share.
-
-    Example: delta-sharing share demo
-    Example: delta-sharing share demo --json
-    """
-    given = open_client(settings.profile).get_share(share)
-    found = {
-        "name": given.name,
-        "id": given.id,
-        "displayName": given.display_name,
-        "comment": given.comment,
-        "properties": dict(given.properties),
-    }
-    _print_facts(found, settings)
-
+for _name, _command in listing.COMMANDS.items():
+    app.command(_name)(_command)
 
 profile_app = Program(help="Look at profiles.")
 app.add_typer(profile_app, name="profile")
@@ -210,31 +127,10 @@ def profile_check(settings: Settings) -> None:
     }
     if not settings.as_json:
         facts["tokenExpires"] = facts["tokenExpires"] or "not stated in the profile"
-    _print_facts(facts, settings)
+    output.show_facts(facts, settings)
 
 
 # === One table ===
-
-
-@app.command()
-def describe(
-    settings: Settings,
-    table: TableArgument,
-    version: VersionOption = None,
-    timestamp: TimestampOption = None,
-) -> None:
-    """Show a table's schema, version, format, features and size.
-
-    Example: delta-sharing describe demo.shop.orders
-    Example: delta-sharing describe demo.shop.orders --version 0 --json
-    """
-    facts, columns = output.describe_table(open_table(settings.profile, table), version, timestamp)
-    if settings.as_json:
-        output.print_json({**facts, "columns": columns})
-        return
-    output.print_facts(facts)
-    sys.stdout.write("\n")
-    output.print_items(columns, ["column", "type", "nullable", "comment"])
 
 
 @app.command("version")
@@ -295,7 +191,7 @@ def files(
         }
         for task in plan.tasks
     ]
-    _print_listing(items, ["file", "bytes", "rows", "partition"], settings)
+    output.show_listing(items, ["file", "bytes", "rows", "partition"], settings)
 
 
 @app.command()
@@ -344,7 +240,7 @@ def history(
         }
         for one in versions
     ]
-    _print_listing(items, columns, settings)
+    output.show_listing(items, columns, settings)
 
 
 @app.command()
@@ -360,7 +256,7 @@ def credentials(
     """
     client = open_client(settings.profile)
     found = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
-    _print_facts(output.storage_facts(found, show_secrets), settings)
+    output.show_facts(output.storage_facts(found, show_secrets), settings)
 
 
 # === Rows ===
@@ -625,16 +521,8 @@ def _note_cost(read: "Read", settings: Settings) -> None:
         output.print_note(str(read.report))
 
 
-def _print_facts(facts: Mapping[str, object], settings: Settings) -> None:
-    output.print_json(facts) if settings.as_json else output.print_facts(facts)
-
-
 def _print_number(name: str, number: int, settings: Settings) -> None:
     output.print_json({name: number} if settings.as_json else number)
-
-
-def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str], settings: Settings) -> None:
-    output.print_json(list(items)) if settings.as_json else output.print_items(items, columns)
 
 
 def _retention(days: float) -> datetime.timedelta:

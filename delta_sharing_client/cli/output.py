@@ -85,15 +85,35 @@ def print_facts(facts: Mapping[str, object]) -> None:
     _print(table)
 
 
-def print_tree(title: str, tree: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-    """Print shares, their schemas and their tables as a tree."""
+def print_gap() -> None:
+    """Print an empty line."""
+    sys.stdout.write("\n")
+
+
+def show_facts(facts: Mapping[str, object], settings: Settings) -> None:
+    """Print names and values, for people or as JSON."""
+    print_json(facts) if settings.as_json else print_facts(facts)
+
+
+def show_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str], settings: Settings) -> None:
+    """Print a listing: ``columns`` for people, everything as JSON."""
+    print_json(list(items)) if settings.as_json else print_items(items, columns)
+
+
+def print_tree(title: str, tree: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]) -> None:
+    """Print shares, their schemas and the assets in them as a tree; ``tree`` has the names of each kind.
+
+    Names of assets that are not tables are followed by their kind.
+    """
     root = Tree(cell(title))
     for share, schemas in tree.items():
         branch = root.add(cell(share))
-        for schema, tables in schemas.items():
+        for schema, kinds in schemas.items():
             leaves = branch.add(cell(schema))
-            for table in tables:
-                leaves.add(cell(table))
+            for plural, names in kinds.items():
+                kind = "" if plural == "tables" else f" ({plural.removesuffix('s')})"
+                for name in names:
+                    leaves.add(cell(name) + Text(kind, style="dim"))
     _print(root)
 
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from delta_sharing_client.client import SharingClient
-    from delta_sharing_client.protocol.names import TableName
+    from delta_sharing_client.protocol.kinds import AssetEntry
+    from delta_sharing_client.protocol.names import AssetName, TableName
     from delta_sharing_client.table import SharedTable
 
 PROGRAM = "delta-sharing"
@@ -224,21 +225,54 @@ def open_client(profile: str | None) -> SharingClient:
     return SharingClient(profile)
 
 
+def open_asset(profile: str | None, text: str, kind: str = "asset") -> tuple[SharingClient, AssetName]:
+    """Return the client and the full name for ``share.schema.name`` or ``<profile>#share.schema.name``.
+
+    ``kind`` is what errors call the asset.
+    """
+    from delta_sharing_client.protocol.kinds import BY_NOUN, KINDS
+    from delta_sharing_client.protocol.names import AssetName
+
+    client, name = _client_and_name(profile, text)
+    try:
+        return client, AssetName.parse(name, kind)
+    except UsageError as error:
+        if near := client.rest.near_names(name, [BY_NOUN[kind]] if kind in BY_NOUN else KINDS):
+            error.add(near)
+        raise
+
+
 def open_table(profile: str | None, text: str) -> SharedTable:
     """Return the table ``text``: ``share.schema.table``, or ``<profile>#share.schema.table``."""
+    client, name = _client_and_name(profile, text)
+    return client.table(name)
+
+
+def _client_and_name(profile: str | None, text: str) -> tuple[SharingClient, str]:
     from delta_sharing_client.protocol.names import split_table_url
 
     if "#" not in text:
-        return open_client(profile).table(text)
-    named, table = split_table_url(text)
+        return open_client(profile), text
+    named, name = split_table_url(text)
     if named is not None and profile is not None and named != profile:
         raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
-    return open_client(named or profile).table(table)
+    return open_client(named or profile), name
 
 
 def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of shared tables that start with ``incomplete``, for shell completion; never raises."""
     return _completed(context, incomplete, lambda client: [str(table) for table in client.list_all_tables()])
+
+
+def names_of_assets(context: typer.Context, incomplete: str) -> list[str]:
+    """Like ``names_of_tables``, for assets of all kinds."""
+
+    def found(client: SharingClient) -> list[str]:
+        from delta_sharing_client.protocol.names import AssetName
+
+        return [str(AssetName(share, entry.schema, entry.name)) for share, entry in everything(client)]
+
+    return _completed(context, incomplete, found)
 
 
 def names_of_shares(context: typer.Context, incomplete: str) -> list[str]:
@@ -295,7 +329,7 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
             # DuckDB suggests similar names of its own tables.
             raise UsageError(
                 f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "
-                f"{client.rest.near_tables(missing[1])}".rstrip()
+                f"{client.rest.near_names(missing[1])}".rstrip()
             ) from None
 
 
@@ -314,6 +348,13 @@ def _tables_of(query: str) -> list[TableName]:
         raise UsageError("The SQL must be a query, such as SELECT ... FROM share.schema.table.")
     named = {(table.catalog, table.db, table.name) for table in parsed.find_all(expressions.Table)}
     return [TableName(*names) for names in sorted(named) if all(names)]
+
+
+def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:
+    """Yield each asset of every kind, with its share."""
+    for share in client.list_shares():
+        _, entries = client.rest.list_everything(share.name)
+        yield from ((share.name, entry) for entry in entries)
 
 
 def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]:

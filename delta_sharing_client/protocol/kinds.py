@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem, SkillItem, TableItem, VolumeItem
@@ -44,6 +45,7 @@ MODEL_VERSION = AssetKind(
 )
 KINDS = (TABLE, VOLUME, MODEL, SKILL)
 """The kinds that a schema lists, in the order in which they are shown."""
+BY_NOUN: Mapping[str, AssetKind[Any]] = {kind.noun: kind for kind in KINDS}
 
 
 class AssetEntry(NamedTuple):

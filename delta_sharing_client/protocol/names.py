@@ -21,7 +21,7 @@ def check_name(name: str, kind: str) -> str:
     Follows the protocol, "Names", but allows spaces: some servers have them, and they are unambiguous. ``.`` and ``..``
     are refused because HTTP clients would remove them from the path.
     """
-    a_kind = f"{'An' if kind[0] in 'aeiou' else 'A'} {kind}"
+    a_kind = _with_article(kind)
     if not isinstance(name, str) or not name:
         raise UsageError(f"{a_kind} needs a name, found {name!r}.")
     if len(name) > _MAX_LENGTH:
@@ -62,7 +62,7 @@ class AssetName:
         """
         match = _FULL_NAME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise UsageError(f"Expected a {kind} as share.schema.{kind}, found {text!r}.")
+            raise UsageError(f"Expected {_with_article(kind).lower()} as share.schema.{kind}, found {text!r}.")
         return cls(*map(_unquoted, match.groups()))
 
     def __eq__(self, other: object) -> bool:
@@ -102,6 +102,10 @@ def split_table_url(url: str) -> tuple[str | None, str]:
             "write the path of the profile file and '#' before the name of the table."
         )
     return profile or None, name
+
+
+def _with_article(kind: str) -> str:
+    return f"{'An' if kind[0] in 'aeiou' else 'A'} {kind}"
 
 
 def _quoted(name: str) -> str:

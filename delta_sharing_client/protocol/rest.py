@@ -117,7 +117,7 @@ class RestClient(Transport):
         if advice is None:
             return None if asset.version is None else self._near_version(asset.name)
         for other in KINDS:
-            if other is not kind and self._is_shared(AssetRef(other, asset.name)):
+            if other is not kind and self.is_shared(AssetRef(other, asset.name)):
                 return f"There is a {other.noun} with this name: use 'client.{other.noun}()'."
         return advice
 
@@ -130,11 +130,14 @@ class RestClient(Transport):
         versions = ", ".join(str(item.version) for item in self.list_model_versions(model))
         return f"Its versions are {versions}." if versions else "None of its versions is ready."
 
-    def _is_shared(self, asset: AssetRef) -> bool:
+    def is_shared(self, asset: AssetRef) -> bool:
+        """Whether there is such an asset. A server without "Get Table" has no table for this question."""
         request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", negotiates=True)
         try:
             self._json(request, asset.kind.item)
-        except (RequestError, ProtocolError):
+        except RequestError as error:
+            if error.status not in _UNKNOWN_ENDPOINT:
+                raise
             return False
         return True
 
@@ -157,20 +160,21 @@ class RestClient(Transport):
             "profile that the data provider sent."
         )
 
-    def near_tables(self, part: str) -> str:
-        """Return a sentence with up to three shared tables whose names are like the last one in ``part``, "" if there
+    def near_names(self, part: str, kinds: Sequence[AssetKind[Any]] = (TABLE,)) -> str:
+        """Return a sentence with up to three shared assets whose names are like the last one in ``part``, "" if there
         are none, or the server does not respond at once."""
         quick = dataclasses.replace(
             self.options, max_attempts=1, connect_timeout=5.0, read_timeout=10.0, total_timeout=20.0
         )
         rest = self.for_read(quick)
         try:
-            tables = [table for share in rest.list_shares() for table in rest.list_all_tables(share.name)]
+            shares = [share.name for share in rest.list_shares()]
+            names = [name for share in shares for kind in kinds for name in rest._names_of(kind, share)]
         except DeltaSharingError:
             return ""
-        name = part.lower().rpartition(".")[2].strip("` ")
-        near = difflib.get_close_matches(name, {table.name.lower() for table in tables}, n=3)
-        found = sorted(f"'{table}'" for table in tables if table.name.lower() in near)[:3]
+        last = part.lower().rpartition(".")[2].strip("` ")
+        near = difflib.get_close_matches(last, {name.name.lower() for name in names}, n=3)
+        found = sorted({f"'{name}'" for name in names if name.name.lower() in near})[:3]
         return f"Did you mean {' or '.join(found)}?" if found else ""
 
     def list_shares(self) -> list[Share]:
@@ -296,6 +300,9 @@ class RestClient(Transport):
             ask = self.list_all_assets if schema is None else self._listed_by_schema
             items: list[Any] = ask(kind, share, schemas)
             entries += [AssetEntry(kind, item.schema, item.name) for item in items]
+        if schema is not None and entries:
+            # In the server's spelling.
+            schemas = list(dict.fromkeys(entry.schema for entry in entries))
         return schemas, entries
 
     def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:

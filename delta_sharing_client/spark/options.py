@@ -614,7 +614,7 @@ def _source(given: Mapping[str, str], named: TableName | None) -> tuple[Profile,
     except UsageError as error:
         near = ""
         with contextlib.suppress(DeltaSharingError):
-            near = RestClient(_profile(source, given, None)).near_tables(name)
+            near = RestClient(_profile(source, given, None)).near_names(name)
         raise UsageError(f"The path '{path}' is not valid. {error.message} {near}".rstrip()) from None
     return _profile(source, given, path), table
 

@@ -67,7 +67,10 @@ def test_listings_for_people_and_for_programs(run: Callable[..., str]) -> None:
     assert [item["table"] for item in json.loads(run("--json", "tables"))] == ["s.1.d.t", "s.1.d.many", "s.1.e.many"]
     assert [item["name"] for item in json.loads(run("tables", "S.1.e", "--json"))] == ["many"]
     assert len(json.loads(run("tables", "s.1", "--json"))) == 3
-    assert json.loads(run("ls", "--json")) == {"s.1": {"d": ["t", "many"], "e": ["many"]}}
+    none: dict[str, list[str]] = {"volumes": [], "models": [], "skills": []}
+    expected = {"d": {"tables": ["t", "many"], **none}, "e": {"tables": ["many"], **none}}
+    assert json.loads(run("ls", "--json")) == {"s.1": expected}
+    assert json.loads(run("ls", "S.1.e", "--json")) == {"s.1": {"e": expected["e"]}}
     tree = run("ls")
     assert [line.split()[-1] for line in tree.splitlines()[1:]] == ["s.1", "d", "t", "many", "e", "many"]
     assert run("shares").split()[:3] == ["name", "id", "s.1"]

@@ -1,0 +1,310 @@
+"""The commands that list and describe what is shared; ``commands`` registers them.
+
+What a command needs is imported when it runs, as in ``commands``.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from delta_sharing_client.cli.program import (
+    Settings,
+    everything,
+    names_of_assets,
+    names_of_schemas,
+    names_of_shares,
+    open_asset,
+    open_client,
+    share_and_schema,
+)
+from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.redact import scrub
+
+if TYPE_CHECKING:
+    from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.protocol.names import AssetName
+
+ShareArgument = Annotated[str, typer.Argument(metavar="SHARE", autocompletion=names_of_shares)]
+WhereArgument = Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]", autocompletion=names_of_schemas)]
+AssetArgument = Annotated[
+    str, typer.Argument(metavar="ASSET", help="share.schema.name", autocompletion=names_of_assets)
+]
+VersionOption = Annotated[
+    Optional[int], typer.Option("--version", metavar="N", help="Version of the table to read, or of the model.")
+]
+TimestampOption = Annotated[
+    Optional[str],
+    typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current at that time."),
+]
+AliasOption = Annotated[
+    Optional[str], typer.Option("--alias", metavar="NAME", help="Version of the model that this alias names.")
+]
+KindOption = Annotated[
+    Optional[str],
+    typer.Option("--kind", metavar="KIND", help="table, volume, model or skill; by default the first with this name."),
+]
+
+
+def shares(settings: Settings) -> None:
+    """List the shares.
+
+    Example: delta-sharing shares
+    Example: delta-sharing shares --json
+    """
+    from delta_sharing_client.cli import output
+
+    found = open_client(settings.profile).list_shares()
+    output.show_listing([{"name": share.name, "id": share.id} for share in found], ["name", "id"], settings)
+
+
+def schemas(settings: Settings, share: ShareArgument) -> None:
+    """List the schemas of a share.
+
+    Example: delta-sharing schemas demo
+    Example: delta-sharing schemas demo --json
+    """
+    from delta_sharing_client.cli import output
+
+    found = open_client(settings.profile).list_schemas(share)
+    items = [{"name": schema.name, "share": schema.share} for schema in found]
+    output.show_listing(items, ["name", "share"], settings)
+
+
+def tables(settings: Settings, where: WhereArgument = None) -> None:
+    """List all tables, or those of a share or schema.
+
+    Example: delta-sharing tables
+    Example: delta-sharing tables demo.shop
+    """
+    from delta_sharing_client.cli import output
+
+    client = open_client(settings.profile)
+    if where is None:
+        found = client.list_all_tables()
+    else:
+        share, schema = share_and_schema(client, where)
+        found = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
+    items = [
+        {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
+        for table in found
+    ]
+    output.show_listing(items, ["table", "id"], settings)
+
+
+def volumes(settings: Settings, where: WhereArgument = None) -> None:
+    """List all volumes, or those of a share or schema.
+
+    Example: delta-sharing volumes
+    Example: delta-sharing volumes demo.shop --json
+    """
+    _list_assets("volume", ["storageLocation"], settings, where)
+
+
+def models(settings: Settings, where: WhereArgument = None) -> None:
+    """List all models, or those of a share or schema.
+
+    Example: delta-sharing models
+    Example: delta-sharing models demo.shop --json
+    """
+    _list_assets("model", ["comment"], settings, where)
+
+
+def skills(settings: Settings, where: WhereArgument = None) -> None:
+    """List all agent skills, or those of a share or schema.
+
+    Example: delta-sharing skills
+    Example: delta-sharing skills demo.shop --json
+    """
+    _list_assets("skill", ["description"], settings, where)
+
+
+def tree(settings: Settings, where: WhereArgument = None) -> None:
+    """Show everything that is shared, or what is in a share or schema, as a tree.
+
+    Example: delta-sharing ls
+    Example: delta-sharing ls demo.shop
+    Example: delta-sharing ls --json
+    """
+    from delta_sharing_client.cli import output
+    from delta_sharing_client.protocol.kinds import KINDS
+
+    client = open_client(settings.profile)
+    shared: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for share, schema in _places(client, where):
+        listed, entries = client.rest.list_everything(share, schema)
+        found = shared.setdefault(share, {name: {} for name in listed})
+        for entry in entries:
+            found.setdefault(entry.schema, {}).setdefault(entry.kind.plural, []).append(entry.name)
+    plurals = [kind.plural for kind in KINDS]
+    shared = {
+        share: {schema: {plural: found.get(plural, []) for plural in plurals} for schema, found in schemas.items()}
+        for share, schemas in shared.items()
+    }
+    if settings.as_json:
+        output.print_json(shared)
+    else:
+        output.print_tree(client.rest.profile.endpoint, shared)
+
+
+def share_details(settings: Settings, share: ShareArgument) -> None:
+    """Show the server's details of a share.
+
+    Example: delta-sharing share demo
+    Example: delta-sharing share demo --json
+    """
+    from delta_sharing_client.cli import output
+
+    given = open_client(settings.profile).get_share(share)
+    found = {
+        "name": given.name,
+        "id": given.id,
+        "displayName": given.display_name,
+        "comment": given.comment,
+        "properties": dict(given.properties),
+    }
+    output.show_facts(found, settings)
+
+
+def describe(
+    settings: Settings,
+    asset: AssetArgument,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    alias: AliasOption = None,
+    kind: KindOption = None,
+) -> None:
+    """Show a table's schema, version, format, features and size, or what the server says of a volume, model or skill.
+
+    Example: delta-sharing describe demo.shop.orders
+    Example: delta-sharing describe demo.shop.orders --version 0 --json
+    Example: delta-sharing describe demo.shop.churn --alias champion
+    """
+    nouns = _asked_kinds(version, timestamp, alias, kind)
+    client, name = open_asset(settings.profile, asset, nouns[0] if len(nouns) == 1 else "asset")
+    for noun in nouns:
+        is_last_choice = len(nouns) == 1
+        if noun == "table":
+            try:
+                _describe_table(client, name, version, timestamp, settings)
+                return
+            except NotFoundError:
+                if is_last_choice:
+                    raise
+        elif is_last_choice or _is_shared(client, noun, name):
+            _describe_asset(client, noun, name, version, alias, settings)
+            return
+    raise NotFoundError(f"There is no {' or '.join(nouns)} with the name '{name}'.{_near(client, name)}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "shares": shares,
+    "schemas": schemas,
+    "tables": tables,
+    "volumes": volumes,
+    "models": models,
+    "skills": skills,
+    "ls": tree,
+    "share": share_details,
+    "describe": describe,
+}
+
+
+def _places(client: "SharingClient", where: str | None) -> Iterator[tuple[str, str | None]]:
+    """Yield the shares, or the share and its schema if given, to list."""
+    if where is None:
+        yield from ((share.name, None) for share in client.list_shares())
+    else:
+        yield share_and_schema(client, where)
+
+
+def _list_assets(noun: str, columns: list[str], settings: Settings, where: str | None) -> None:
+    import msgspec
+
+    from delta_sharing_client.cli import output
+    from delta_sharing_client.protocol.kinds import BY_NOUN
+    from delta_sharing_client.protocol.names import AssetName
+
+    rest = (client := open_client(settings.profile)).rest
+    kind, items = BY_NOUN[noun], []
+    for share, schema in _places(client, where):
+        for item in rest.list_all_assets(kind, share) if schema is None else rest.list_assets(kind, share, schema):
+            full_name = str(AssetName(item.share, item.schema, item.name))
+            items.append({noun: full_name, **_shown(msgspec.to_builtins(item))})
+    output.show_listing(items, [noun, *columns], settings)
+
+
+def _shown(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: scrub(value) if isinstance(value, str) else value for name, value in facts.items()}
+
+
+def _asked_kinds(version: int | None, timestamp: str | None, alias: str | None, kind: str | None) -> list[str]:
+    """Return the kinds of assets that options describe; ``UsageError`` if they exclude each other."""
+    kinds = ["table", "volume", "model", "skill"]
+    if kind is not None and kind.lower() not in kinds:
+        raise UsageError(f"Expected one of {', '.join(kinds)} for --kind, found {kind!r}.")
+    fitting = set(kinds if kind is None else [kind.lower()])
+    fitting &= {"table"} if timestamp is not None else set(kinds)
+    fitting &= {"model"} if alias is not None else set(kinds)
+    fitting &= {"table", "model"} if version is not None else set(kinds)
+    if not fitting or (version is not None and alias is not None):
+        raise UsageError(
+            "Expected --timestamp for a table, --alias for a model and --version for one of both; found options that "
+            "exclude each other."
+        )
+    return [one for one in kinds if one in fitting]
+
+
+def _is_shared(client: "SharingClient", noun: str, name: "AssetName") -> bool:
+    from delta_sharing_client.protocol.kinds import BY_NOUN, AssetRef
+
+    return client.rest.is_shared(AssetRef(BY_NOUN[noun], name))
+
+
+def _near(client: "SharingClient", name: "AssetName") -> str:
+    """Return a sentence with the shared asset of any kind whose name is nearest, "" if none is near."""
+    names = {f"{share}.{one.schema}.{one.name}": one.kind.noun for share, one in everything(client)}
+    spelled = {one.lower(): one for one in names}
+    near = difflib.get_close_matches(str(name).lower(), spelled, n=1)
+    return f" Did you mean the {names[spelled[near[0]]]} '{spelled[near[0]]}'?" if near else ""
+
+
+def _describe_table(
+    client: "SharingClient", name: "AssetName", version: int | None, timestamp: str | None, settings: Settings
+) -> None:
+    from delta_sharing_client.cli import output
+
+    facts, columns = output.describe_table(client.table(name), version, timestamp)
+    if settings.as_json:
+        output.print_json({**facts, "columns": columns})
+        return
+    output.print_facts(facts)
+    output.print_gap()
+    output.print_items(columns, ["column", "type", "nullable", "comment"])
+
+
+def _describe_asset(
+    client: "SharingClient", noun: str, name: "AssetName", version: int | None, alias: str | None, settings: Settings
+) -> None:
+    import msgspec
+
+    from delta_sharing_client.cli import output
+    from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, MODEL_VERSION
+
+    rest, kind, item = client.rest, BY_NOUN[noun], None
+    if alias is not None:
+        kind, item = MODEL_VERSION, rest.get_model_alias(name, alias)
+    elif version is not None:
+        kind, item = MODEL_VERSION, rest.get_model_version(name, version)
+    else:
+        item = rest.get_asset(kind, name)
+    facts: dict[str, Any] = {"kind": kind.noun, **_shown(msgspec.to_builtins(item))}
+    versions = [_shown(msgspec.to_builtins(one)) for one in rest.list_model_versions(name)] if kind is MODEL else []
+    if settings.as_json:
+        output.print_json({**facts, **({"versions": versions} if kind is MODEL else {})})
+        return
+    output.print_facts(facts)
+    if versions:
+        output.print_gap()
+        output.print_items(versions, ["version", "status", "storageLocation", "comment"])

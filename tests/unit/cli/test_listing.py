@@ -1,0 +1,126 @@
+"""What the commands list and describe: one tree of everything, and each kind by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delta_sharing_client.cli import main
+from delta_sharing_client.cli.program import ExitCode
+
+Run = Callable[..., str]
+OPTIONS = ["--version", "1", "--alias", "a"]
+
+
+@pytest.fixture
+def run(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with the demo's profile and return what it prints; with ``code`` what it reports."""
+
+    def command(*arguments: str, code: ExitCode = ExitCode.OK) -> str:
+        found = main(["--profile", str(serve_demo.profile_path), *arguments])
+        printed = capsys.readouterr()
+        assert found == code, printed.err
+        return printed.out if code is ExitCode.OK else printed.err
+
+    return command
+
+
+def test_tree_has_all_kinds_and_says_which_is_which(run: Run) -> None:
+    lines = [line.strip("│├└─ \xa0") for line in run("ls").splitlines()[1:]]
+    shop = ["orders", "products", "documents (volume)", "churn (model)", "sales-report (skill)"]
+    assert lines == ["demo", "shop", *shop, "weather", "readings"]
+    assert [line.strip("│├└─ \xa0") for line in run("ls", "demo.SHOP").splitlines()[1:]] == ["demo", "shop", *shop]
+    assert json.loads(run("ls", "demo", "--json"))["demo"]["shop"] == {
+        "tables": ["orders", "products"],
+        "volumes": ["documents"],
+        "models": ["churn"],
+        "skills": ["sales-report"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("volume", "documents", "file://"),
+        ("model", "churn", "How likely a customer is to leave"),
+        ("skill", "sales-report", "Writes a monthly report"),
+    ],
+)
+def test_kinds_have_listings_of_their_own(run: Run, kind: str, name: str, told: str) -> None:
+    header, line = run(f"{kind}s").splitlines()
+    assert header.split()[0] == kind
+    assert line.startswith(f"demo.shop.{name}")
+    assert told in line
+    (item,) = json.loads(run(f"{kind}s", "demo.shop", "--json"))
+    assert (item[kind], item["name"], item["schema"]) == (f"demo.shop.{name}", name, "shop")
+    assert item["storageLocation"].startswith("file://")
+    assert json.loads(run(f"{kind}s", "demo.weather", "--json")) == []
+
+
+@pytest.mark.parametrize("fault", ["no-assets=404", "no-assets=405", "no-assets=501", "no-all-assets"])
+def test_server_without_a_kind_has_none_in_the_tree(run: Run, serve_demo: Any, fault: str) -> None:
+    serve_demo.set_fault(fault)
+    try:
+        shop = json.loads(run("ls", "--json"))["demo"]["shop"]
+        assert shop["tables"] == ["orders", "products"]
+        assert shop["volumes"] == (["documents"] if fault == "no-all-assets" else [])
+        assert len(json.loads(run("skills", "--json"))) == (1 if fault == "no-all-assets" else 0)
+    finally:
+        serve_demo.clear_faults()
+
+
+def test_describe_finds_the_kind_by_itself(run: Run) -> None:
+    for name, kind, fact in (
+        ("documents", "volume", "storageLocation"),
+        ("churn", "model", "How likely"),
+        ("sales-report", "skill", "license"),
+    ):
+        text = run("describe", f"demo.shop.{name}")
+        assert text.splitlines()[0].split() == ["kind", kind]
+        assert fact in text
+        assert json.loads(run("describe", f"demo.shop.{name}", "--json"))["kind"] == kind
+        assert json.loads(run("describe", f"demo.shop.{name}", "--kind", kind.upper(), "--json"))["name"] == name
+    assert run("describe", "demo.shop.orders").startswith("table")
+    assert "order_id" in run("describe", "demo.shop.orders", "--kind", "table")
+
+
+def test_describe_of_a_model_has_its_versions(run: Run) -> None:
+    found = json.loads(run("describe", "demo.shop.churn", "--json"))
+    assert [(one["version"], one["status"]) for one in found["versions"]] == [(1, "READY"), (2, "READY")]
+    assert "Trained on the orders of week 2" in run("describe", "demo.shop.churn")
+    assert json.loads(run("describe", "demo.shop.churn", "--alias", "Champion", "--json"))["version"] == 2
+    pending = json.loads(run("describe", "demo.shop.churn", "--version", "3", "--json"))
+    assert (pending["kind"], pending["status"]) == ("model version", "PENDING_REGISTRATION")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["demo.shop.document"], ExitCode.NOT_FOUND, "no table or volume or model or skill with the name"),
+        (["demo.shop.document"], ExitCode.NOT_FOUND, "Did you mean the volume 'demo.shop.documents'?"),
+        (["demo.shop.document", "--kind", "volume"], ExitCode.NOT_FOUND, "Did you mean 'demo.shop.documents'?"),
+        (["documents"], ExitCode.USAGE, "Expected an asset as share.schema.asset, found 'documents'. Did you mean"),
+        (["demo.shop.churn", "--version", "9"], ExitCode.NOT_FOUND, "Its versions are 1, 2."),
+        (["demo.shop.churn", "--alias", "x"], ExitCode.NOT_FOUND, "Alias 'x' of the model"),
+        (["demo.shop.churn", *OPTIONS], ExitCode.USAGE, "options that exclude each other"),
+        (["demo.shop.churn", "--alias", "a", "--kind", "table"], ExitCode.USAGE, "exclude each other"),
+        (["demo.shop.churn", "--timestamp", "2020-01-01", "--kind", "skill"], ExitCode.USAGE, "exclude each other"),
+        (["demo.shop.churn", "--kind", "view"], ExitCode.USAGE, "Expected one of table, volume, model, skill"),
+    ],
+)
+def test_describe_of_what_is_not_there(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
+    error = run("describe", *arguments, code=code)
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_refused_token_is_an_error_of_every_listing(run: Run, serve_demo: Any) -> None:
+    serve_demo.set_fault("401-first=1000")
+    try:
+        for command in ("volumes", "models", "skills", "ls"):
+            assert "refused the credentials" in run(command, code=ExitCode.AUTH)
+    finally:
+        serve_demo.clear_faults()
