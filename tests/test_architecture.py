@@ -32,7 +32,7 @@ COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
     "cli/commands.py": "the commands; program.py is the process around them",
-    "cli/output.py": "what people and programs are shown",
+    "cli/listing.py": "the commands that list and describe, which read no rows",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",

@@ -23,11 +23,12 @@ def test_piped_rows_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_data_cannot_send_control_sequences_or_markup_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_rows(["[red]name"], [{"[red]name": "\x1b[2J[bold]x\r\n"}])
-    output.print_tree("end\x07point", {"s": {"d": ["t\x1b[1m"]}})
+    output.print_tree("end\x07point", {"s": {"d": {"tables": ["t\x1b[1m"], "volumes": ["v\x07[red]"]}}})
     output.print_facts({"a": "\x9b1m"})
 
     printed = capsys.readouterr().out
     assert "[red]name" in printed
+    assert "v\\x07[red] (volume)" in printed
     assert "\\x1b[2J[bold]x\\r\\n" in printed
     assert not set(printed) & {"\x1b", "\x07", "\r", "\x9b"}
 

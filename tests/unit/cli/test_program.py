@@ -17,7 +17,7 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
     ("arguments", "said"),
     [
         (["nonsense"], "nonsense"),
-        (["describe"], "TABLE"),
+        (["describe"], "ASSET"),
         (["head", "a.b.c", "-n", "-1"], "--rows"),
         (["head", "a.b.c", "--rows", "many"], "--rows"),
         (["shares", "--what"], "--what"),
