@@ -51,7 +51,7 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.retry import is_retried
+from delta_sharing_client.retry import RETRIED_STATUSES
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.source import UrlSource
@@ -394,7 +394,7 @@ def _is_nobody(error: DeltaSharingError) -> bool:
 def _may_be_of_mode(error: DeltaSharingError) -> bool:
     """Whether a read by URL may have been refused for its access mode."""
     # A server that is busy or broken says nothing about access modes, and was retried enough.
-    is_busy = isinstance(error, RequestError) and is_retried(error.status, negotiates=True)
+    is_busy = isinstance(error, RequestError) and error.status in RETRIED_STATUSES
     refused = isinstance(error, (RequestError, AuthError, UnsupportedFeatureError))
     return refused and not is_busy and not _is_nobody(error)
 
@@ -440,7 +440,6 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
             version=request.version,
             timestamp=request.timestamp,
             response_format=request.response_format,
-            negotiates=is_of_past,
         )
         schema = parse_schema(described.metadata.schema_string)
         bound = dataclasses.replace(request, columns=None).bound(schema).filter

@@ -56,7 +56,7 @@ from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, ap
 from delta_sharing_client.delta.paths import logical_file_key, shared_file_key, without_query
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot, Want
-from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.errors import DataError, ProtocolError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
@@ -181,6 +181,12 @@ def _update(
     columns = () if read.columns is None else read.columns
     snapshot, shared, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
     snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")
+    if not snapshot.metadata.id:
+        raise ProtocolError(
+            f"Expected an id of '{table}' (metaData.id), by which a local copy is known as that of this table; found "
+            "none. Ask the data provider.",
+            table=str(table),
+        )
     if before is not None and before.metadata.id != snapshot.metadata.id:
         raise UsageError(
             f"'{root}' holds a copy of the table with the id '{before.metadata.id}', but '{table}' has the id "

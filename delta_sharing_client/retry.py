@@ -16,9 +16,10 @@ from delta_sharing_client.errors import DeltaSharingError, TransportError
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 
-# Gateways have their own statuses (509, 520 to 530).
-RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 NOT_IMPLEMENTED = 501
+# Gateways have their own statuses (509, 520 to 530). What a server does not implement (501, and 505 for a version of
+# HTTP) it does not implement a minute later.
+RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {NOT_IMPLEMENTED, 505}
 # Statuses for an expired signature: S3 and Azure 403, Google 400, proxies in front of them 401 and 410.
 EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
 
@@ -35,12 +36,6 @@ if TYPE_CHECKING:
     import tenacity
 
 T = TypeVar("T")
-
-
-def is_retried(status: int | None, *, negotiates: bool) -> bool:
-    """Whether a request is sent again after ``status``. If it ``negotiates``, a 501 is an answer: there is another
-    request for servers that do not know this one."""
-    return status in RETRIED_STATUSES and not (negotiates and status == NOT_IMPLEMENTED)
 
 
 class Transient(Exception):

@@ -133,7 +133,7 @@ class SharingServer(Starlette):
                 Exception: _unexpected,
             },
         )
-        # A path with an extra slash is a 404; a redirect would use the request's own Host header.
+        # A redirect would use the request's own Host header.
         self.router.redirect_slashes = False
         self._delivery = Delivery(
             self._dispatch,
@@ -340,10 +340,14 @@ _APIS: dict[tuple[str, ...], str] = {
 
 
 def _segments(scope: Scope, prefix: str) -> list[str]:
-    """Return the decoded segments of a request's path below ``prefix``."""
+    """Return the decoded segments of a request's path below ``prefix``.
+
+    Slashes in a row count as one, as on the reference server: clients join an endpoint that ends with a slash and
+    "/shares".
+    """
     raw_path = scope["raw_path"].decode("latin-1")
     rest = raw_path[len(prefix) :] if raw_path.startswith(prefix) else ""
-    return [unquote(segment) for segment in rest.rstrip("/").split("/") if rest]
+    return [unquote(segment) for segment in rest.split("/") if segment]
 
 
 def _kind(method: str, segments: list[str]) -> str:

@@ -126,11 +126,17 @@ class ListedFiles:
         before = self._held.get(name) or self._seen.number(name)
         if before == 0:
             self._hold({name: identity})
-        if before == 0 or before == identity:
+        if before == 0 or (before == identity and file.file_id):
             return before == 0
+        # Two URLs that differ in their query strings only may be of one file or of two.
+        both = (
+            "this id were found, with different paths, sizes or deletion vectors"
+            if file.file_id
+            else "the same path and no id were found"
+        )
         raise ProtocolError(
-            "A snapshot must have each data file once, but two with this id were found, with different paths, sizes or "
-            "deletion vectors; the rows of one of them would be missing. Tell the provider of the server.",
+            f"A snapshot must have each data file once, but two with {both}; the rows of one of them would be missing. "
+            "Tell the provider of the server.",
             table=self._table,
             version=self._version,
             file_id=file.file_id,

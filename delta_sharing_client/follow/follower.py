@@ -31,6 +31,7 @@ from delta_sharing_client.follow.request import DEFAULT_MAX_FILES, Words
 from delta_sharing_client.follow.table import FollowedTable, Window, difference, fingerprint
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.retry import RETRIED_STATUSES
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class VersionClock:
 def may_pass(error: DeltaSharingError) -> bool:
     """Whether ``error`` means that the server is down or busy, and not that the request is wrong."""
     if isinstance(error, RequestError):
-        return error.status is not None and (error.status >= 500 or error.status in (408, 425, 429))
+        return error.status in RETRIED_STATUSES
     return isinstance(error, TransportError)
 
 

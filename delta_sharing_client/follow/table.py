@@ -116,6 +116,12 @@ class FollowedTable:
             except DeltaSharingError:
                 raise error from None
         check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
+        if not head.metadata.id:
+            raise ProtocolError(
+                f"Expected an id of '{self.name}' (metaData.id), by which the {self.request.words.place} knows that "
+                "the table was created anew; found none. Ask the data provider.",
+                table=self.name,
+            )
         return head
 
     def metadata_at(self, version: int) -> Metadata | None:

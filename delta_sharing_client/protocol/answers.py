@@ -46,7 +46,7 @@ from delta_sharing_client.protocol.messages import (
     version_header,
 )
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.retry import Transient, is_retried
+from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 
 def unreadable(doing: str, table: str, modes: Collection[str]) -> UnsupportedFeatureError:
@@ -187,7 +187,8 @@ class Answer:
                 table=self._subject.table,
             )
         protocol = read_protocol(first.protocol, found, self._subject.table, self._loosened)
-        described = self._not_the_end(self._next(), "metaData").metadata
+        line = self._not_the_end(self._next(), "metaData")
+        described = line.metadata or line.misspelt
         if described is None:
             raise self._malformed("the second line must hold metaData")
         self.head = TableHead(
@@ -204,8 +205,6 @@ class Answer:
             is_view=self._is_view,
         )
         self._check_head(self.head)
-        # The format is settled.
-        self._subject = dataclasses.replace(self._subject, negotiates=False)
 
     def _next(self) -> Line | None:
         """Return the next line with known content, ``None`` at the end."""
@@ -306,7 +305,11 @@ class Answer:
             file = line.file
             if self.end is not None and line != NOTHING:
                 raise self._malformed("endStreamAction must be the last line")
-            other = line.add or line.cdf or line.remove or line.protocol or line.metadata or line.end or line.query
+            other = (
+                (line.add or line.cdf or line.remove)
+                or (line.protocol or line.metadata or line.misspelt)
+                or (line.end or line.query)
+            )
             if file is None or other is not None:
                 if line == NOTHING:
                     # A client never needs unknown fields to read a response (protocol, "Protocol").
@@ -347,9 +350,10 @@ class Answer:
             self._end_of_stream(line.end)
             return []
         action: VersionedMetadata | VersionedProtocol
-        if line.metadata is not None:
-            metadata = read_metadata(line.metadata, head.response_format, table)
-            action, is_same = VersionedMetadata(line.metadata.version, metadata), metadata == head.metadata
+        described = line.metadata or line.misspelt
+        if described is not None:
+            metadata = read_metadata(described, head.response_format, table)
+            action, is_same = VersionedMetadata(described.version, metadata), metadata == head.metadata
         elif line.protocol is not None:
             protocol = read_protocol(line.protocol, head.response_format, table, self._loosened)
             action, is_same = VersionedProtocol(line.protocol.version, protocol), protocol == head.protocol
@@ -359,14 +363,14 @@ class Answer:
             last = self._rules.ending_version
             return [] if last is not None and action.version is not None and action.version > last else [action]
         if not is_same:
-            raise self._malformed(f"a snapshot has one {'protocol' if line.metadata is None else 'metaData'}")
+            raise self._malformed(f"a snapshot has one {'protocol' if described is None else 'metaData'}")
         return []
 
     def _end_of_stream(self, end: EndStreamAction) -> None:
         if end.error_message:
             status = end.http_status_error_code
             error = self._subject.refused(end.error_message, status)
-            raise Transient(error) if is_retried(status, negotiates=self._subject.negotiates) else error
+            raise Transient(error) if status in RETRIED_STATUSES else error
         self.end = end
         self.min_expiration = sooner(self.min_expiration, end.min_url_expiration_timestamp)
 

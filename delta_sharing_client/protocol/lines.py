@@ -87,9 +87,12 @@ class SingleAction(msgspec.Struct, gc=False):
 
 
 class FileLine(msgspec.Struct, rename="camel", gc=False):
-    """``file`` of both formats, and ``add``, ``cdf`` and ``remove`` of the parquet format."""
+    """``file`` of both formats, and ``add``, ``cdf`` and ``remove`` of the parquet format.
 
-    id: str
+    Without an ``id`` the file is identified by its URL's path.
+    """
+
+    id: Union[str, None] = None
     url: Union[str, None] = None
     partition_values: Union[PartitionValues, None] = None
     size: Union[Count, None] = None
@@ -121,11 +124,18 @@ class QueryStatus(msgspec.Struct, rename="camel"):
     error: Any = None
 
 
-class Line(msgspec.Struct, rename={"metadata": "metaData", "end": "endStreamAction", "query": "queryStatus"}, gc=False):
-    """One line of a response: exactly one of the fields is set ("JSON Wrapper Object In Each Line")."""
+_KEYS = {"misspelt": "metadata", "metadata": "metaData", "end": "endStreamAction", "query": "queryStatus"}
+
+
+class Line(msgspec.Struct, rename=_KEYS, gc=False):
+    """One line of a response: exactly one of the fields is set ("JSON Wrapper Object In Each Line").
+
+    ``misspelt`` is what some servers call ``metadata``.
+    """
 
     protocol: Union[ProtocolLine, None] = None
     metadata: Union[MetadataLine, None] = None
+    misspelt: Union[MetadataLine, None] = None
     file: Union[FileLine, None] = None
     add: Union[FileLine, None] = None
     cdf: Union[FileLine, None] = None
@@ -166,14 +176,13 @@ _SEPARATOR = b",%d," % _BETWEEN
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What a response is about, for errors: the request ("Querying s.d.t"), the table, the secrets to mask, and the
-    response's status and content type; ``negotiates`` as in ``retry.is_retried``."""
+    response's status and content type."""
 
     doing: str
     table: str
     secrets: Callable[[], list[str]]
     status: int
     content_type: str
-    negotiates: bool = False
 
     def malformed(self, number: int, reason: str) -> ProtocolError:
         """Return the error for line ``number``, starting at 1."""
@@ -219,7 +228,7 @@ class Lines:
         files = [
             SharedFile(
                 (file := line.file).delta_single_action.add,
-                file.id,
+                file.id or None,
                 file.deletion_vector_file_id,
                 file.version,
                 file.timestamp,
@@ -337,7 +346,7 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
     is_delta = expected is ResponseFormat.DELTA
     metadata = line.delta_metadata if is_delta else _parquet_metadata(line)
     if metadata is None:
-        wanted = "deltaMetadata" if is_delta else "id and schemaString"
+        wanted = "deltaMetadata" if is_delta else "schemaString"
         raise ProtocolError(f"Expected {wanted} in a metaData line of a {expected.value} response.", table=table)
     provider = metadata.format.provider
     if provider.lower() != "parquet":
@@ -358,11 +367,11 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
 
 
 def _parquet_metadata(line: MetadataLine) -> Metadata | None:
-    if line.id is None or line.schema_string is None:
+    if line.schema_string is None:
         return None
     configuration = line.configuration
     return Metadata(
-        id=line.id,
+        id=line.id or "",
         schema_string=line.schema_string,
         format=line.format,
         partition_columns=line.partition_columns or [],
@@ -387,7 +396,7 @@ def read_delta(line: Line, is_snapshot: bool) -> SharedFile | str:
     if (action.size is None or action.size < 0) and file.size is not None:
         action = msgspec.structs.replace(action, size=file.size)
     return SharedFile(
-        action, file.id, file.deletion_vector_file_id, file.version, file.timestamp, file.expiration_timestamp
+        action, file.id or None, file.deletion_vector_file_id, file.version, file.timestamp, file.expiration_timestamp
     )
 
 
@@ -409,5 +418,5 @@ def read_parquet(line: Line, is_snapshot: bool) -> SharedFile | str:
     else:
         action = AddCdcFile(path=file.url, partition_values=values, size=size)
     return SharedFile(
-        action, file.id, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
+        action, file.id or None, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
     )

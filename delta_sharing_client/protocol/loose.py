@@ -19,6 +19,8 @@ from msgspec import inspect
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises if the data is not JSON, or not the expected JSON."""
+# Required fields that some servers leave empty; what needs one says so.
+_MAY_BE_EMPTY = frozenset({"id"})
 # Text fields that contain JSON, which some servers send as JSON itself, and values for people, of any form.
 _JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string", "properties"})
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -135,12 +137,15 @@ def _struct(kind: inspect.StructType, raw: bytes, found: collections.Counter[str
     given = _fields_of(raw)
     values = {}
     for name, (field, takes_null) in _fields(kind.cls).items():
-        if name not in given:
+        may_be_empty = name in _MAY_BE_EMPTY and field.required
+        if name not in given and not may_be_empty:
             continue
-        value = _read(field.type, given[name], name, found)
+        value = _read(field.type, given.get(name, b"null"), name, found)
         if value is None and not takes_null:
             found[f"'{name}' is null"] += 1
-            continue
+            if not may_be_empty:
+                continue
+            value = ""
         values[name] = value
     return values
 

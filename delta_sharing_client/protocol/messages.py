@@ -10,7 +10,7 @@ from typing import Union
 
 import msgspec
 
-from delta_sharing_client.delta.actions import Long
+from delta_sharing_client.delta.actions import Count, Long
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import FileIdHash, ResponseFormat
 from delta_sharing_client.redact import scrub
@@ -87,6 +87,20 @@ def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: 
 
 
 # === Objects ===
+
+
+class VersionAnswer(msgspec.Struct):
+    """The response of "Query Table Version" of servers that state the version in its body and not in its header."""
+
+    delta_table_version: Union[Count, None] = msgspec.field(default=None, name="deltaTableVersion")
+    dashed: Union[Count, None] = msgspec.field(default=None, name="delta-table-version")
+    plain: Union[Count, None] = msgspec.field(default=None, name="version")
+
+    @property
+    def version(self) -> Union[int, None]:
+        """The version, if there is one."""
+        found = (self.delta_table_version, self.dashed, self.plain)
+        return next((version for version in found if version is not None), None)
 
 
 class ShareItem(msgspec.Struct, rename="camel"):

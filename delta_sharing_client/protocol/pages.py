@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import collections
-import dataclasses
 import itertools
 import operator
 import re
@@ -62,7 +61,6 @@ class Pages:
 
     ``make_request`` makes the request for a page from its token (``None`` is the first page), and from the id of an
     asynchronous query that runs. ``interrupt`` is what ``break_off`` sets; several responses may share it.
-    ``negotiates`` as in ``retry.is_retried``, for the request until it has a response.
     """
 
     def __init__(
@@ -71,8 +69,6 @@ class Pages:
         rules: AnswerRules,
         make_request: Callable[[str | None, str | None], Request],
         interrupt: Interrupt | None = None,
-        *,
-        negotiates: bool = False,
     ) -> None:
         self.refresh_token: str | None = None
         self.min_url_expiration: int | None = None
@@ -83,7 +79,7 @@ class Pages:
         self._count = 0
         self._make_request = make_request
         self._query_id: str | None = None
-        self._page = self._open(None, negotiates=negotiates)
+        self._page = self._open(None)
         self.head = self._page.head
 
     def close(self) -> None:
@@ -164,8 +160,8 @@ class Pages:
                     table=str(self._rules.table),
                 ) from None
 
-    def _open(self, token: str | None, *, negotiates: bool = False) -> Answer:
-        page = self._asked(token, negotiates=negotiates)
+    def _open(self, token: str | None) -> Answer:
+        page = self._asked(token)
         wait = _FIRST_POLL
         while (status := page.status) is not None:
             self._query_id = self._running(status)
@@ -175,8 +171,8 @@ class Pages:
             page = self._asked(token)
         return page
 
-    def _asked(self, token: str | None, *, negotiates: bool = False) -> Answer:
-        request = dataclasses.replace(self._make_request(token, self._query_id), negotiates=negotiates)
+    def _asked(self, token: str | None) -> Answer:
+        request = self._make_request(token, self._query_id)
         return self._transport.repeat(lambda: ask_once(self._transport, request, self._rules, self._loosened))
 
     def _running(self, status: QueryStatus) -> str:
@@ -215,7 +211,6 @@ def ask_once(transport: Transport, request: Request, rules: AnswerRules, loosene
         secrets=transport.secrets,
         status=response.status_code,
         content_type=response.headers.get("Content-Type", "no content type"),
-        negotiates=request.negotiates,
     )
     blocks = split_blocks(in_bulk(transport.chunks(response, request)))
     answer = Answer(subject, rules, response.headers, loosened, blocks, response.close)
@@ -290,4 +285,5 @@ def _change_key(action: TableAction) -> Hashable:
     vector = action.action.deletion_vector
     # Two removals or additions of one file in one version can only differ in their deletion vector.
     rows = None if vector is None else (vector.offset, vector.cardinality)
-    return type(action.action), action.version, action.timestamp, action.file_id, rows
+    name = action.file_id or without_query(action.action.path)
+    return type(action.action), action.version, action.timestamp, name, rows

@@ -178,26 +178,24 @@ def table_metadata(
     timestamp: str | None = None,
     response_format: ResponseFormat = ResponseFormat.AUTO,
     operation: Operation = Operation.SNAPSHOT,
-    negotiates: bool = False,
 ) -> TableHead:
     """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp``.
 
     With ``AUTO`` the server chooses the format. A table without URL access is described as well (``access_modes``).
-    ``negotiates`` as in ``retry.is_retried``. Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
+    Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
     check_version("version", version)
     features = reader_features(operation)
 
-    def ask(formats: _Formats, negotiated: bool) -> TableHead:
+    def ask(formats: _Formats) -> TableHead:
         request = rest.metadata_request(table, capabilities(formats, features), version, timestamp)
-        request = dataclasses.replace(request, negotiates=negotiated)
         rules = AnswerRules(
             table=table, operation=Operation.SNAPSHOT, formats=formats, version=version, lists_files=False
         )
         within = rest.operation()
         return within.repeat(lambda: _head(within, request, rules))
 
-    return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET), negotiates)
+    return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET))
 
 
 def _head(transport: Transport, request: Request, rules: AnswerRules) -> TableHead:
@@ -231,9 +229,7 @@ def query_table(
     """
     asked = query or QueryRequest()
     key = {"idempotencyKey": uuid.uuid4().hex} if asked.asynchronous else {}
-    return _negotiated(
-        lambda formats, negotiates: _asked(rest, table, asked, formats, negotiates, key, interrupt), response_format
-    )
+    return _negotiated(lambda formats: _asked(rest, table, asked, formats, key, interrupt), response_format)
 
 
 def _asked(
@@ -241,13 +237,12 @@ def _asked(
     table: TableName,
     query: TableQuery,
     formats: _Formats,
-    negotiates: bool,
     key: dict[str, str],
     interrupt: Interrupt | None,
 ) -> TableAnswer:
     """Send ``query``; if the server refuses a newer field, send it again without, or with the field's older name."""
     try:
-        return _query(rest, table, query, formats, negotiates, key, interrupt)
+        return _query(rest, table, query, formats, key, interrupt)
     except RequestError as error:
         if error.status != 400:
             raise
@@ -258,7 +253,7 @@ def _asked(
             key = {"idempotency_key": key["idempotencyKey"]}
         else:
             raise
-    return _asked(rest, table, query, formats, negotiates, key, interrupt)
+    return _asked(rest, table, query, formats, key, interrupt)
 
 
 def _query(
@@ -266,7 +261,6 @@ def _query(
     table: TableName,
     query: TableQuery,
     formats: _Formats,
-    negotiates: bool,
     key: dict[str, str],
     interrupt: Interrupt | None,
 ) -> TableAnswer:
@@ -290,7 +284,7 @@ def _query(
             return rest.changes_request(table, headers | ids, query.params(token, formats))
         return rest.query_request(table, headers | ids, query.body(token, formats) | key)
 
-    return TableAnswer(Pages(rest, rules, make_request, interrupt, negotiates=negotiates))
+    return TableAnswer(Pages(rest, rules, make_request, interrupt))
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
@@ -298,30 +292,24 @@ def _given(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def _negotiated(
-    ask: Callable[[_Formats, bool], T],
-    response_format: ResponseFormat,
-    first: _Formats = (ResponseFormat.DELTA,),
-    negotiates: bool = False,
+    ask: Callable[[_Formats], T], response_format: ResponseFormat, first: _Formats = (ResponseFormat.DELTA,)
 ) -> T:
-    """Return ``ask(formats, negotiates)``; with ``AUTO`` for ``first``, or parquet if the server supports only that and
-    says so."""
+    """Return ``ask(formats)``; with ``AUTO`` for ``first``, or parquet if the server supports only that and says so."""
     if response_format is not ResponseFormat.AUTO:
-        return ask((response_format,), negotiates)
+        return ask((response_format,))
     try:
-        return ask(first, True)
+        return ask(first)
     except RequestError as error:
         if error.status != NOT_IMPLEMENTED and error.error_code not in {"UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"}:
             raise
         refused = error
     try:
-        return ask((ResponseFormat.PARQUET,), True)
+        return ask((ResponseFormat.PARQUET,))
     except NotFoundError:
         raise
     except (RequestError, ProtocolError):
-        if refused.status != NOT_IMPLEMENTED:
-            raise refused from None
-    # If the request for parquet fails too, the format is not the reason: the server has a temporary problem.
-    return ask(first, negotiates)
+        # The format is not the reason, and the first response has it.
+        raise refused from None
 
 
 def check_version(name: str, value: object) -> None:

@@ -44,6 +44,7 @@ from delta_sharing_client.protocol.messages import (
     TableItem,
     TemporaryCredentials,
     TemporaryCredentialsAnswer,
+    VersionAnswer,
     version_header,
 )
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
@@ -132,7 +133,7 @@ class RestClient(Transport):
 
     def is_shared(self, asset: AssetRef) -> bool:
         """Whether there is such an asset. A server without "Get Table" has no table for this question."""
-        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", negotiates=True)
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}")
         try:
             self._json(request, asset.kind.item)
         except RequestError as error:
@@ -179,8 +180,10 @@ class RestClient(Transport):
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""
+        doing = "Listing the shares"
         with self._advised(self._no_server_there):
-            return [_share(item) for item in self._list(("shares",), ShareItem, "Listing the shares")]
+            items = self._list(("shares",), ShareItem, doing)
+        return [_share(item) for item in _named(items, doing, lambda item: check_name(item.name, "share"))]
 
     def get_share(self, share: str) -> Share:
         """Get Share."""
@@ -191,24 +194,26 @@ class RestClient(Transport):
 
     def list_schemas(self, share: str) -> list[Schema]:
         """List Schemas in a Share: all pages."""
-        path = ("shares", check_name(share, "share"), "schemas")
+        path, doing = ("shares", check_name(share, "share"), "schemas"), f"Listing the schemas of share {share}"
         with self._advised(lambda: self._near_schema(share)):
-            items = self._list(path, SchemaItem, f"Listing the schemas of share {share}")
+            items = self._list(path, SchemaItem, doing)
+        items = _named(items, doing, lambda item: check_name(item.name, "schema"))
         return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
 
     def list_tables(self, share: str, schema: str) -> list[Table]:
         """List Tables in a Schema: all pages."""
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
+        doing = f"Listing the tables of schema {share}.{schema}"
         with self._advised(lambda: self._near_schema(share, schema)):
-            items = self._list(path, TableItem, f"Listing the tables of schema {share}.{schema}")
-        return [_table(item, share, schema) for item in items]
+            items = self._list(path, TableItem, doing)
+        return _named([_table(item, share, schema) for item in items], doing, lambda table: table.full_name)
 
     def list_all_tables(self, share: str) -> list[Table]:
         """List all Tables in a Share: all pages; schema by schema if the server lacks this endpoint."""
         path = ("shares", check_name(share, "share"), "all-tables")
         doing = f"Listing all tables of share {share}"
         try:
-            items = self._list(path, TableItem, doing, negotiates=True)
+            items = self._list(path, TableItem, doing)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT:
                 raise
@@ -217,7 +222,8 @@ class RestClient(Transport):
         for item in items:
             if not item.schema:
                 _log.warning("%s: table %r is left out, because the server names no schema for it.", doing, item.name)
-        return [_table(item, share, item.schema) for item in items if item.schema]
+        tables = [_table(item, share, item.schema) for item in items if item.schema]
+        return _named(tables, doing, lambda table: table.full_name)
 
     def get_table(self, table: TableName) -> Table:
         """Get Table: one table, with its formats. If the server lacks this endpoint, the table as it is listed.
@@ -225,7 +231,7 @@ class RestClient(Transport):
         ``NotFoundError`` if there is no such table.
         """
         asset = AssetRef(TABLE, table)
-        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table), negotiates=True)
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table))
         with self.about(table):
             try:
                 item = self._json(request, TableItem)
@@ -264,7 +270,7 @@ class RestClient(Transport):
         path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
         doing = f"Listing all {kind.plural} of share {share}"
         try:
-            return _placed(self._list(path, kind.item, doing, negotiates=True), doing, share=share)
+            return _placed(self._list(path, kind.item, doing), doing, share=share)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT:
                 raise
@@ -308,7 +314,7 @@ class RestClient(Transport):
     def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), kind.plural)
         doing = f"Listing the {kind.plural} of schema {share}.{schema}"
-        return _placed(self._list(path, kind.item, doing, negotiates=True), doing, share=share, schema=schema)
+        return _placed(self._list(path, kind.item, doing), doing, share=share, schema=schema)
 
     def get_asset(self, kind: AssetKind[ItemT], name: AssetName) -> ItemT:
         """Get Volume, Get Model or Get Skill.
@@ -352,7 +358,7 @@ class RestClient(Transport):
         return self._looked_up(version, path, doing, share=name.share, schema=name.schema, model_name=name.name)
 
     def _looked_up(self, asset: AssetRef, path: tuple[str, ...], doing: str, **names: str) -> Any:
-        request = Request(method="GET", path=path, doing=doing, negotiates=True)
+        request = Request(method="GET", path=path, doing=doing)
         try:
             item = self._json(request, asset.kind.item)
         except RequestError as error:
@@ -371,38 +377,35 @@ class RestClient(Transport):
         doing = f"Asking for the version of {table}"
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
         has_other_way = starting_timestamp is None
-        request = _table_request("GET", table, ("version",), doing, params=params, negotiates=has_other_way)
+        request = _table_request("GET", table, ("version",), doing, params=params)
         try:
-            response, _ = self.fetch(request)
+            response, body = self.fetch(request)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT or not has_other_way:
                 raise
             # A 404 may mean the endpoint or the table, whatever its code; HEAD shows which.
             try:
-                response, _ = self.fetch(_table_request("HEAD", table, (), doing))
+                response, body = self.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
                 raise error from None
         version = version_header(response.headers, doing, str(table), self.secrets())
+        if version is None:
+            version = _version_in(body, doing)
         if version is None:
             raise ProtocolError(f"{doing}: the response has no {VERSION_HEADER} header.", table=str(table))
         return version
 
     # --- temporary credentials ---
 
-    def temporary_table_credentials(
-        self, table: TableName, location: str | None = None, *, negotiates: bool = False
-    ) -> TemporaryCredentials:
-        """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``;
-        ``negotiates`` as in ``retry.is_retried``."""
-        return self.credentials(AssetRef(TABLE, table), location, negotiates=negotiates)
+    def temporary_table_credentials(self, table: TableName, location: str | None = None) -> TemporaryCredentials:
+        """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``."""
+        return self.credentials(AssetRef(TABLE, table), location)
 
-    def credentials(
-        self, asset: AssetRef, location: str | None = None, *, negotiates: bool = False
-    ) -> TemporaryCredentials:
+    def credentials(self, asset: AssetRef, location: str | None = None) -> TemporaryCredentials:
         """Generate Temporary Table, Volume, Skill or Model Version Credentials.
 
         For a table, ``location`` is the location to ask for, by default its main one; for another asset it is its
-        storage location, which the response does not repeat. ``negotiates`` as in ``retry.is_retried``.
+        storage location, which the response does not repeat.
 
         Raises ``ProtocolError`` unless there are credentials of exactly one kind (of none for a local directory), and
         ``UnsupportedFeatureError`` if there are only credentials of an unknown kind.
@@ -410,7 +413,7 @@ class RestClient(Transport):
         doing = f"Asking for storage credentials of {asset}"
         table = str(asset.name) if asset.kind is TABLE else None
         body = {"location": location} if asset.kind is TABLE and location is not None else None
-        answer = self._credentials_answer(asset, doing, body, negotiates)
+        answer = self._credentials_answer(asset, doing, body)
         credentials = answer if answer.credentials is None else answer.credentials
         found = (*(() if answer.credentials is None else answer.kinds), *credentials.kinds)
         where = credentials.location or location or ""
@@ -435,7 +438,7 @@ class RestClient(Transport):
         return TemporaryCredentials(**{**fields, "location": where})
 
     def _credentials_answer(
-        self, asset: AssetRef, doing: str, body: Mapping[str, object] | None, negotiates: bool
+        self, asset: AssetRef, doing: str, body: Mapping[str, object] | None
     ) -> TemporaryCredentialsAnswer:
         first: RequestError | None = None
         for segment in asset.kind.credentials:
@@ -445,7 +448,6 @@ class RestClient(Transport):
                 doing=doing,
                 table=str(asset.name) if asset.kind is TABLE else None,
                 body=None if body is None else msgspec.json.encode(body),
-                negotiates=negotiates or len(asset.kind.credentials) > 1,
             )
             try:
                 return self._json(request, TemporaryCredentialsAnswer)
@@ -475,14 +477,14 @@ class RestClient(Transport):
         finally:
             loosened.tell()
 
-    def _list(self, path: tuple[str, ...], kind: type[T], doing: str, *, negotiates: bool = False) -> list[T]:
+    def _list(self, path: tuple[str, ...], kind: type[T], doing: str) -> list[T]:
         items: list[T] = []
         tokens = PageTokens(doing)
         within = self.operation()
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            request = Request(method="GET", path=path, doing=doing, params=params, negotiates=negotiates and not params)
+            request = Request(method="GET", path=path, doing=doing, params=params)
             answer = within._json(request, ItemsPage)
             items.extend(_items(answer.items or [], kind, doing))
             token = tokens.next(answer.next_page_token, is_empty=not answer.items)
@@ -550,7 +552,6 @@ def _table_request(
     params: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     body: Mapping[str, object] | None = None,
-    negotiates: bool = False,
 ) -> Request:
     base = AssetRef(TABLE, table).path
     return Request(
@@ -561,8 +562,20 @@ def _table_request(
         params=params or {},
         headers=headers or {},
         body=None if body is None else msgspec.json.encode(body),
-        negotiates=negotiates,
     )
+
+
+def _version_in(body: bytes, doing: str) -> int | None:
+    """Return the version in a JSON body, as some servers state it, or ``None``."""
+    loosened = Loosened(doing)
+    try:
+        version = decode(body, VersionAnswer, loosened).version
+    except MALFORMED:
+        return None
+    if version is not None:
+        loosened.note(f"the version is in the body and not in the header {VERSION_HEADER}")
+    loosened.tell()
+    return version
 
 
 def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
@@ -583,26 +596,38 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
 
 
 def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
-    """Return the items with ``names``, those of the request, where the server omits them.
+    """Return the items with ``names``, those of the request, where the server omits them; without invalid ones."""
 
-    Items without a schema or with an invalid name are left out, with a warning; ``ProtocolError`` if all of them are.
+    def place(item: ItemT) -> ItemT:
+        missing = {name: value for name, value in names.items() if not getattr(item, name)}
+        return msgspec.structs.replace(item, **missing)  # type: ignore[type-var]
+
+    def name(item: Any) -> AssetName:
+        last: Any = item.model_name if isinstance(item, ModelVersionItem) else item.name
+        return AssetName(item.share, item.schema, last)
+
+    return _named(list(map(place, items)), doing, name)
+
+
+def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
+    """Return the items for which ``name`` raises no ``UsageError``; the others are left out, with a warning.
+
+    No request can be made for them: a slash in a name is forbidden (protocol, "Names"), and servers read "%2F" as one.
+    Raises ``ProtocolError`` if all items are left out.
     """
-    placed: list[ItemT] = []
+    found: list[T] = []
     problem = ""
     for item in items:
-        missing = {name: value for name, value in names.items() if not getattr(item, name)}
-        whole: Any = msgspec.structs.replace(item, **missing)  # type: ignore[type-var]
-        name: Any = whole.model_name if isinstance(whole, ModelVersionItem) else whole.name
         try:
-            AssetName(whole.share, whole.schema, name)
+            name(item)
         except UsageError as error:
-            problem = error.message
-            _log.warning("%s: the item %r is left out. %s", doing, scrub(str(name)), problem)
-            continue
-        placed.append(whole)
-    if items and not placed:
+            problem = scrub(error.message)
+            _log.warning("%s: an item is left out. %s", doing, problem)
+        else:
+            found.append(item)
+    if items and not found:
         raise ProtocolError(f"{doing}: expected items with valid names, found none. {problem}")
-    return placed
+    return found
 
 
 def _not_found(error: RequestError) -> NotFoundError:

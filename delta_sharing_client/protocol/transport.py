@@ -31,7 +31,7 @@ from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.redact import printable, safe_url
-from delta_sharing_client.retry import Deadline, Transient, Tries, is_retried, retry_after
+from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
 
 if TYPE_CHECKING:
     import requests
@@ -64,8 +64,7 @@ class Request:
     """One request.
 
     ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table`` is
-    named in errors. ``body`` is encoded JSON. ``negotiates`` as in ``retry.is_retried``. ``query_id`` is used if the
-    read has none.
+    named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none.
     """
 
     method: str
@@ -75,7 +74,6 @@ class Request:
     params: Mapping[str, str] = dataclasses.field(default_factory=dict)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes | None = None
-    negotiates: bool = False
     query_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -276,7 +274,7 @@ class Transport:
         body = start_of_body(response, _MAX_ERROR_BYTES, self.secrets())
         refusal = Refusal.read(response.status_code, body, self.secrets(), challenge)
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
-        if is_retried(response.status_code, negotiates=request.negotiates):
+        if response.status_code in RETRIED_STATUSES:
             return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 

@@ -489,7 +489,7 @@ def place_of(rest: RestClient, asset: AssetRef, location: str | None, options: R
 
     Errors as ``open_place``, and those of the server, which may not give credentials.
     """
-    given = rest.credentials(asset, location, negotiates=True)
+    given = rest.credentials(asset, location)
     where = Location.parse(given.location)
     try:
         return open_place(

@@ -32,13 +32,9 @@ def names(files: list[SharedFile]) -> list[str]:
 # Of which files names are held as text: all, the first, and none.
 @pytest.mark.parametrize("most", [100, 1, 0])
 @pytest.mark.parametrize("vector", [None, VECTOR])
-@pytest.mark.parametrize("has_ids", [True, False])
-def test_a_file_is_new_once_however_its_url_is_signed(
-    most: int, vector: DeletionVectorDescriptor | None, has_ids: bool
-) -> None:
+def test_a_file_is_new_once_however_its_url_is_signed(most: int, vector: DeletionVectorDescriptor | None) -> None:
     def made(name: str, signature: str = "1") -> SharedFile:
-        add = file(name, signature=signature, deletion_vector=vector)
-        return add if has_ids else replace(add, file_id=None)
+        return file(name, signature=signature, deletion_vector=vector)
 
     listed = ListedFiles("s.s.t", 3, most)
     assert names(listed.new([made("a"), made("b")])) == ["a", "b"]
@@ -74,6 +70,24 @@ def test_two_files_of_one_id_are_refused(most: int, together: bool, other: Share
     with pytest.raises(ProtocolError, match="two with this id were found") as caught:
         listed.new([*page, other])
     assert (caught.value.table, caught.value.version, caught.value.file_id) == ("s.s.t", 3, "a")
+
+
+@pytest.mark.parametrize("most", [100, 0])
+@pytest.mark.parametrize("together", [True, False])
+def test_files_without_ids_are_told_apart_by_their_paths_alone(most: int, together: bool) -> None:
+    """``/get?name=a`` and ``/get?name=b`` of one size may be two files; if one was left out, its rows were missing."""
+    without = [replace(file(name), file_id=None) for name in ("a", "b", "c")]
+    listed = ListedFiles("s.s.t", 3, most)
+    assert listed.new(without) == without
+    other = replace(file("d"), file_id=None)
+    pages = [[other, replace(file("d", signature="2"), file_id=None)]]
+    if not together:
+        pages = [[one] for one in pages[0]]
+    *before, last = pages
+    for page in before:
+        assert listed.new(page) == page
+    with pytest.raises(ProtocolError, match="two with the same path and no id were found"):
+        listed.new(last)
 
 
 @pytest.mark.parametrize("vector", [None, VECTOR])

@@ -16,7 +16,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, RequestError, TransportError
 from delta_sharing_client.follow.admission import appended_files, change_files, units
-from delta_sharing_client.follow.follower import VersionClock
+from delta_sharing_client.follow.follower import VersionClock, may_pass
 from delta_sharing_client.follow.request import OnChange
 from delta_sharing_client.follow.table import difference, fingerprint
 
@@ -257,3 +257,9 @@ def test_what_will_not_pass_or_is_not_waited_for_is_raised(max_outage: float, er
     server.now = 40
     with pytest.raises(type(error)):
         clock.latest()
+
+
+def test_a_stream_does_not_wait_for_what_a_server_does_not_implement() -> None:
+    found = {status: may_pass(RequestError("x", status=status)) for status in (400, 404, 429, 500, 501, 503, 505, 520)}
+    assert [status for status, passes in found.items() if passes] == [429, 500, 503, 520]
+    assert may_pass(TransportError("x"))

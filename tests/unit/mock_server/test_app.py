@@ -90,6 +90,17 @@ def test_names_may_hold_slashes_dots_and_spaces(start: Callable[..., Api], api: 
     assert own.get("shares/my.share/schemas/a+schema/tables/x%2Fy/version").status_code == 200  # the JVM's spelling
 
 
+@pytest.mark.parametrize("path", ["/shares", "//shares/", "/shares//default/schemas", f"/{TABLE}/metadata"])
+def test_slashes_in_a_row_count_as_one(api: Api, path: str) -> None:
+    """As on the reference server: clients join the endpoint, which ends with a slash, and "/shares"."""
+    assert api.get(path).status_code == 200
+    assert api.get(path).content == api.get(path.lstrip("/").replace("//", "/")).content
+
+
+def test_a_query_with_two_slashes_is_answered(api: Api) -> None:
+    assert api.session.post(f"{api.server.endpoint}/{TABLE}/query", json={}).status_code == 200
+
+
 def test_version_by_get_and_head_has_no_body(api: Api) -> None:
     for response in (api.get(f"{TABLE}/version"), api.session.head(api.server.endpoint + TABLE)):
         assert response.status_code == 200

@@ -55,10 +55,8 @@ VIEW = {"delta-sharing-capabilities": "cdfonviews=true"}
 class Response:
     """An answer, and what has arrived of its body, which may go on after an end."""
 
-    def __init__(self, headers: dict[str, str] | None = None, *, negotiates: bool = False, **rules: Any) -> None:
-        subject = Subject(
-            doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x", negotiates=negotiates
-        )
+    def __init__(self, headers: dict[str, str] | None = None, **rules: Any) -> None:
+        subject = Subject(doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x")
         wanted = {"table": TableName("s", "d", "t"), "operation": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
         self._arrived: list[Block] = []
         self.answer = Answer(
@@ -135,9 +133,8 @@ def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
         ([HEADS[DELTA][0], delta()], ProtocolError, "line 2 .* the second line must hold metaData"),
         ([HEADS[DELTA][0], {**HEADS[DELTA][1], **delta()}], ProtocolError, "found metaData, file"),
         ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata in"),
-        ([HEADS[PARQUET][0], HEADS[DELTA][1]], ProtocolError, "Expected id and schemaString"),
-        ([HEADS[PARQUET][0], {"metaData": {"id": "t"}}], ProtocolError, "Expected id and schemaString"),
-        ([HEADS[PARQUET][0], {"metaData": {"schemaString": "{}"}}], ProtocolError, "Expected id and schemaString"),
+        ([HEADS[PARQUET][0], HEADS[DELTA][1]], ProtocolError, "Expected schemaString"),
+        ([HEADS[PARQUET][0], {"metaData": {"id": "t"}}], ProtocolError, "Expected schemaString"),
         (
             [HEADS[DELTA][0], {"metaData": {"deltaMetadata": {**METADATA, "format": {"provider": "ORC"}}}}],
             UnsupportedFeatureError,
@@ -473,12 +470,12 @@ def test_after_the_end_comes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "negotiates", "error"),
-    [(400, False, RequestError), (503, False, Transient), (429, True, Transient), (None, False, RequestError)],
+    ("status", "error"),
+    [(400, RequestError), (501, RequestError), (503, Transient), (429, Transient), (None, RequestError)],
 )
 def test_an_error_in_the_stream_is_tried_again_if_its_status_says_so(
-    status: int | None, negotiates: bool, error: type[Exception]
+    status: int | None, error: type[Exception]
 ) -> None:
-    found = begun(negotiates=negotiates)
+    found = begun()
     with pytest.raises(error, match="it broke"):
         taken(found, {"endStreamAction": {"errorMessage": "it broke", "httpStatusErrorCode": status}})

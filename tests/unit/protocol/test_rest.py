@@ -26,6 +26,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import loose
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
@@ -136,18 +137,16 @@ def test_only_a_server_without_the_endpoint_is_asked_for_each_schema(server, res
     assert len(server.seen) == 1
 
 
-def test_a_501_is_tried_again_where_there_is_no_other_way(server, rest, wire, table, sleeps):
-    broken = wire.Reply(501, b"")
-    page = wire.as_json({"items": [{"name": "t", "schema": "d", "share": "a"}], "nextPageToken": "n"})
-    server.on("GET", "/shares/a/all-tables", page, broken, wire.as_json({"items": []}))
-    assert rest.list_all_tables("a") == [Table("t", "a", "d")]
-    version = wire.Reply(200, b"", {"Delta-Table-Version": "3"})
-    server.on("GET", f"{T}/version", broken, version)
-    server.on("HEAD", T, broken, version)
-    assert rest.table_version(table, "2022-01-01T00:00:00Z") == 3
-    server.on("GET", f"{T}/version", broken)
-    assert rest.table_version(table) == 3
-    assert len(sleeps) == 3
+def test_a_501_is_told_at_once(server, rest, wire, table, sleeps):
+    broken = wire.error(501, "NOT_IMPLEMENTED", "not here")
+    for method, path in (("GET", "/shares"), ("GET", f"{T}/version"), ("HEAD", T)):
+        server.on(method, path, broken)
+    for ask in (rest.list_shares, lambda: rest.table_version(table), lambda: rest.table_version(table, "2022-01-01")):
+        with pytest.raises(RequestError, match="not here") as caught:
+            ask()
+        assert caught.value.status == 501
+    assert [seen.method for seen in server.seen] == ["GET", "GET", "HEAD", "GET"]
+    assert sleeps == []
 
 
 def test_all_tables_of_a_share_that_does_not_exist_are_not_an_empty_list(server, rest, wire):
@@ -168,6 +167,30 @@ def test_names_are_encoded_as_path_segments(server, rest, wire, share, raw):
     assert rest.list_schemas(share) == []
 
 
+@pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "x" * 256])
+def test_what_has_an_invalid_name_is_left_out_of_listings(server, rest, wire, name, caplog):
+    """The protocol forbids such names, and a request for one would be for something else."""
+    good, both = {"name": "good"}, [{"name": name}, {"name": "good"}]
+    server.on("GET", "/shares", wire.as_json({"items": both}))
+    server.on("GET", "/shares/good/schemas", wire.as_json({"items": both}))
+    server.on("GET", "/shares/good/schemas/good/tables", wire.as_json({"items": both}))
+    all_tables = [{**item, "schema": schema} for item in both for schema in (name, "good")]
+    server.on("GET", "/shares/good/all-tables", wire.as_json({"items": all_tables}))
+
+    assert [share.name for share in rest.list_shares()] == ["good"]
+    assert [schema.name for schema in rest.list_schemas("good")] == ["good"]
+    assert [str(table.full_name) for table in rest.list_tables("good", "good")] == ["good.good.good"]
+    assert [str(table.full_name) for table in rest.list_all_tables("good")] == ["good.good.good"]
+    assert [str(table.full_name) for table in SharingClient(rest.profile).list_all_tables()] == ["good.good.good"]
+    assert len([record for record in caplog.records if "an item is left out" in record.getMessage()]) == 10
+    assert "name has" in caplog.text
+
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": name}]}))
+    with pytest.raises(ProtocolError, match=r"Listing the shares: expected items with valid names"):
+        rest.list_shares()
+    server.on("GET", "/shares", wire.as_json({"items": [good]}))
+
+
 @pytest.mark.parametrize("name", ["", "..", ".", "a/b", "a\nb", "x" * 256])
 def test_names_that_cannot_be_are_refused_before_any_request(server, rest, name):
     with pytest.raises(UsageError):
@@ -184,6 +207,28 @@ def test_version_comes_from_the_header_in_any_case(server, rest, wire, table):
     assert rest.table_version(table) == 12
     assert rest.table_version(table, "2022-01-01T00:00:00Z") == 12
     assert server.seen[1].query == {"startingTimestamp": "2022-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("name", ["deltaTableVersion", "delta-table-version", "version"])
+@pytest.mark.parametrize("value", [3, "3"])
+def test_version_may_stand_in_the_body_only(server, rest, wire, table, name, value, caplog, monkeypatch):
+    """delta-sharing-gateway responds {"deltaTableVersion": 3}, without a header."""
+    monkeypatch.setattr(loose, "_said", set())
+    server.on("GET", f"{T}/version", wire.as_json({name: value}))
+
+    assert rest.table_version(table) == 3
+    assert "the version is in the body" in caplog.text
+
+    server.on("GET", f"{T}/version", wire.as_json({name: value}, headers={"Delta-Table-Version": "4"}))
+    assert rest.table_version(table) == 4
+
+
+@pytest.mark.parametrize("body", [b"", b"3", b"{}", b'{"version": -1}', b'{"version": null}', b'{"version": 1.5}'])
+def test_a_response_without_a_version_is_refused(server, rest, wire, table, body):
+    server.on("GET", f"{T}/version", wire.Reply(200, body))
+
+    with pytest.raises(ProtocolError, match="no Delta-Table-Version header"):
+        rest.table_version(table)
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
@@ -444,7 +489,7 @@ def test_threads_share_a_client(server, rest, wire):
 # --- trying again ---
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 502, 503, 504, 509, 520, 530])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 509, 520, 530])
 def test_passing_failures_are_tried_again_with_growing_waits(server, wire, status, sleeps):
     failing = wire.error(status, "BUSY")
     server.on("GET", "/shares", failing, failing, wire.as_json({}))
@@ -454,7 +499,7 @@ def test_passing_failures_are_tried_again_with_growing_waits(server, wire, statu
     assert 0.05 <= sleeps[0] <= 0.1 < 0.15 <= sleeps[1] <= 0.3
 
 
-@pytest.mark.parametrize("status", [400, 409, 418])
+@pytest.mark.parametrize("status", [400, 409, 418, 501, 505])
 def test_other_failures_are_not_tried_again(server, wire, status):
     server.on("GET", "/shares", wire.error(status, "X", "why"))
 
@@ -962,10 +1007,10 @@ def test_a_version_that_is_refused_is_not_asked_for_in_another_way(server, rest,
     assert [seen.method for seen in server.seen] == ["GET"]
 
 
-def test_credentials_that_a_server_does_not_know_are_asked_for_once_if_there_is_another_way(server, rest, wire):
+def test_credentials_that_a_server_does_not_know_are_asked_for_once(server, rest, wire):
     server.on("POST", f"{T}/temporary-table-credentials", wire.Reply(501, b""))
     with pytest.raises(RequestError):
-        rest.temporary_table_credentials(TableName("s", "d", "t"), negotiates=True)
+        rest.temporary_table_credentials(TableName("s", "d", "t"))
     assert len(server.seen) == 1
 
 

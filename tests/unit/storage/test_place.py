@@ -48,9 +48,7 @@ class Server(RestClient):
         self.given = given
         self.asked: list[str | None] = []
 
-    def credentials(
-        self, asset: AssetRef, location: str | None = None, *, negotiates: bool = False
-    ) -> TemporaryCredentials:
+    def credentials(self, asset: AssetRef, location: str | None = None) -> TemporaryCredentials:
         self.asked.append(location)
         return TemporaryCredentials(**self.given)
 
