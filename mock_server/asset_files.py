@@ -6,6 +6,7 @@ directory has one directory for each version, with its number as the name.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping
@@ -17,8 +18,10 @@ from urllib.request import url2pathname
 import yaml
 
 from .catalog import READY, AssetEntry, AssetKind, VersionEntry, asset_id, split_name, unique_assets
-from .errors import ConfigError
+from .errors import ConfigError, shown
 
+# OpenSharing, "Names".
+_NAME = re.compile(r"[^ /\x00-\x1f\x7f]{1,255}").fullmatch
 Location = Union[str, "os.PathLike[str]"]
 STATUSES = ("PENDING_REGISTRATION", "FAILED_REGISTRATION", READY)
 _SKILL_FILE = "SKILL.md"
@@ -80,15 +83,8 @@ def model(
     for alias, number in (aliases or {}).items():
         if number not in known:
             raise ConfigError(f"The alias '{alias}' of the model '{full_name}' names version {number}, which it lacks.")
-    return AssetEntry(
-        AssetKind.MODEL,
-        *names,
-        storage,
-        _own_id(AssetKind.MODEL, names, about),
-        _others(about),
-        versions,
-        aliases or {},
-    )
+    entry = _entry(AssetKind.MODEL, names, storage, about)
+    return dataclasses.replace(entry, versions=versions, aliases=aliases or {})
 
 
 def version(
@@ -147,9 +143,20 @@ def local_directory(storage: str) -> Path | None:
     return Path(url2pathname(urlsplit(storage).path)) if storage.startswith("file:") else None
 
 
+def _check_names(kind: AssetKind, names: tuple[str, str, str]) -> None:
+    for name, noun in zip(names, ("share", "schema", kind.noun), strict=True):
+        if _NAME(name) is None or (noun != "share" and "." in name):
+            dot = "" if noun == "share" else "dot, "
+            raise ConfigError(
+                f"The name of a {noun} must be 1 to 255 characters without {dot}space, slash and control characters, "
+                f"not {shown(name)}."
+            )
+
+
 def _entry(
     kind: AssetKind, names: tuple[str, str, str], storage: str | None, about: Mapping[str, object] | None
 ) -> AssetEntry:
+    _check_names(kind, names)
     return AssetEntry(kind, *names, storage, _own_id(kind, names, about), _others(about))
 
 

@@ -89,11 +89,10 @@ class S3Tables:
         """Return ``awsTempCredentials`` that can only list and read below ``location``."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        bucket, prefix = _split(location)
         seconds = int(min(max(lifetime, _SHORTEST_SECONDS), _LONGEST_SECONDS))
         try:
             answer = self._client("sts").get_federation_token(
-                Name="delta-sharing", DurationSeconds=seconds, Policy=_policy(bucket, prefix)
+                Name="delta-sharing", DurationSeconds=seconds, Policy=policy_of(location)
             )
         except (BotoCoreError, ClientError) as error:
             raise data_lost(f"The token service returned no credentials: {_reason(error)}.") from error
@@ -252,7 +251,9 @@ def _split(location: str, *, folder: bool = True) -> tuple[str, str]:
     return bucket, f"{key.rstrip('/')}/" if folder and key.strip("/") else key if not folder else ""
 
 
-def _policy(bucket: str, prefix: str) -> str:
+def policy_of(location: str) -> str:
+    """Return the policy of credentials that list and read below ``location``, and do nothing else."""
+    bucket, prefix = _split(location)
     name = f"arn:aws:s3:::{bucket}"
     statements = [
         {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{name}/{prefix}*"},

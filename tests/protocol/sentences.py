@@ -1,7 +1,8 @@
-"""The sentences of the protocol that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``.
+"""The sentences of the protocols that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``, or
+with OpenSharing's OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.md, ML_MODELS.md and CREDENTIALS.md.
 
-The text is that of delta-io/delta-sharing, which is not ours to copy. ``sentences.md`` identifies each sentence by its
-section, its number and a hash, and has what is ours: who is bound, to what in a few words, and the tests that fail
+The texts are not ours to copy. ``sentences.md`` (Delta Sharing) and ``open_sharing.md`` identify each sentence by its
+section, its number and a hash, and have what is ours: who is bound, to what in a few words, and the tests that fail
 without it. The program compares the two: which sections changed, which sentences are new or gone. ``--write`` brings
 numbers and hashes up to date and leaves the words of a new sentence to be written; ``test_sentences.py`` fails without.
 """
@@ -13,15 +14,45 @@ import dataclasses
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-TABLE = Path(__file__).with_name("sentences.md")
-_BINDING = re.compile(
-    r"\b(must|should|shouldn t|cannot|guaranteed|mutually exclusive|keep polling|opaque|unique string)\b"
+_DIRECTORY = Path(__file__).parent
+_BINDING = r"must|should|shouldn t|cannot|guaranteed|mutually exclusive|keep polling|opaque|unique string"
+_BINDING_OF_TABLES = (
+    r"only|required|advised|insensitive|immutable|max|not allowed|additionally|is optional|resolve an alias"
+    r"|are returned|not be returned|returned by"
 )
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(])|\s*\|\s*|</?(?:br|td|th|tr|table)\b[^>]*>|\s-\s(?=[A-Z])")
 ROW = re.compile(r"^\| (?P<section>[^|]+) \| (?P<number>\d+) \| `(?P<hash>\w{12})` \| (?P<rest>.*) \|$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """A protocol: our table of its sentences, its texts, the variable that says where they are, and what binds."""
+
+    table: Path
+    texts: tuple[str, ...]
+    home: str
+    variable: str
+    binding: re.Pattern[str]
+
+
+DELTA_SHARING = Protocol(
+    _DIRECTORY / "sentences.md",
+    ("PROTOCOL.md",),
+    "delta-io/delta-sharing",
+    "DELTA_SHARING_PROTOCOL",
+    re.compile(rf"\b({_BINDING})\b"),
+)
+# Much of what these texts ask stands in the cells of tables, without a verb.
+OPEN_SHARING = Protocol(
+    _DIRECTORY / "open_sharing.md",
+    ("OVERVIEW.md", "VOLUMES.md", "AGENT_SKILLS.md", "ML_MODELS.md", "CREDENTIALS.md"),
+    "littlegrasscao/OpenSharing",
+    "OPEN_SHARING_PROTOCOL",
+    re.compile(rf"\b({_BINDING}|{_BINDING_OF_TABLES})\b"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +66,6 @@ class Sentence:
     @property
     def hash(self) -> str:
         return digest(self.words)
-
-    @property
-    def binds(self) -> bool:
-        return _BINDING.search(self.words) is not None
 
 
 def digest(text: str) -> str:
@@ -85,19 +112,27 @@ def _paragraphs(text: str) -> Iterator[tuple[str, str]]:
             lines.append(stripped.lstrip("-* "))
 
 
-def binding(text: str) -> dict[str, Sentence]:
+def all_sentences(texts: Mapping[str, str]) -> list[Sentence]:
+    """Return the sentences of texts by name; of several texts, the name stands before the section."""
+    if len(texts) == 1:
+        return sentences(*texts.values())
+    found = ((Path(name).stem, sentence) for name, text in texts.items() for sentence in sentences(text))
+    return [dataclasses.replace(one, section=f"{stem}: {one.section or '(none)'}") for stem, one in found]
+
+
+def binding(texts: Mapping[str, str], protocol: Protocol = DELTA_SHARING) -> dict[str, Sentence]:
     """Return the sentences that bind somebody, by hash; one that comes again is that of its first place."""
     found: dict[str, Sentence] = {}
-    for sentence in sentences(text):
-        if sentence.binds:
+    for sentence in all_sentences(texts):
+        if protocol.binding.search(sentence.words):
             found.setdefault(sentence.hash, sentence)
     return found
 
 
-def section_digests(text: str) -> dict[str, tuple[int, str]]:
+def section_digests(texts: Mapping[str, str]) -> dict[str, tuple[int, str]]:
     """Return how many sentences a section has, and a digest of them all."""
     words: dict[str, list[str]] = {}
-    for sentence in sentences(text):
+    for sentence in all_sentences(texts):
         words.setdefault(sentence.section, []).append(sentence.words)
     return {section: (len(parts), digest("\n".join(parts))) for section, parts in words.items()}
 
@@ -108,25 +143,26 @@ def rows(table: str) -> dict[str, str]:
     return {match["hash"]: match["rest"] for match in matches}
 
 
-def edition_of(table: str) -> str:
+def edition_of(table: str, protocol: Protocol = DELTA_SHARING) -> str:
     """Return which text a table was made from."""
-    return str(re.findall(r"delta-io/delta-sharing, (.*): each", table)[0])
+    return str(re.findall(rf"{re.escape(protocol.home)}, (.*): each", table)[0])
 
 
-def written(text: str, known: dict[str, str], edition: str) -> str:
-    """Return the table for ``text`` with what is ``known``."""
+def written(texts: Mapping[str, str], known: dict[str, str], edition: str, protocol: Protocol = DELTA_SHARING) -> str:
+    """Return the table for ``texts`` with what is ``known``."""
+    names = ", ".join(texts)
     lines = [
         "# What the protocol asks, and which test holds it",
         "",
-        f"Made by `python -m tests.protocol.sentences` from PROTOCOL.md of delta-io/delta-sharing, {edition}: each",
+        f"Made by `python -m tests.protocol.sentences` from {names} of {protocol.home}, {edition}: each",
         "sentence that binds a client or a server, by its section, its number there and the hash of its words. Beside",
         "that stands, in our words, what it asks, and the tests that fail without it. `test_sentences.py` checks that",
-        "the tests exist, and with the text at hand (`DELTA_SHARING_PROTOCOL`) that no sentence is missing.",
+        f"the tests exist, and with the text at hand (`{protocol.variable}`) that no sentence is missing.",
         "",
         "| section | number | hash | who | what it asks | tests |",
         "|---|---|---|---|---|---|",
     ]
-    for key, sentence in binding(text).items():
+    for key, sentence in binding(texts, protocol).items():
         lines.append(f"| {sentence.section} | {sentence.number} | `{key}` | {known.get(key, ' |  | ').strip()} |")
     lines += [
         "",
@@ -137,31 +173,40 @@ def written(text: str, known: dict[str, str], edition: str) -> str:
         "| section | sentences | digest |",
         "|---|---|---|",
     ]
-    lines += [f"| {name or '(none)'} | {count} | `{mark}` |" for name, (count, mark) in section_digests(text).items()]
+    lines += [f"| {name or '(none)'} | {count} | `{mark}` |" for name, (count, mark) in section_digests(texts).items()]
     return "\n".join(lines) + "\n"
+
+
+def read(paths: Sequence[Path]) -> dict[str, str]:
+    """Return texts by the names of their files."""
+    return {path.name: path.read_text("utf-8") for path in paths}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--write", action="store_true", help="bring sentences.md up to date")
+    parser.add_argument("texts", type=Path, nargs="+")
+    parser.add_argument("--write", action="store_true", help="bring the table up to date")
     parser.add_argument("--edition", help="what the text is: a commit and its date")
     given = parser.parse_args()
-    text, table = given.text.read_text("utf-8"), TABLE.read_text("utf-8")
-    known, found = rows(table), binding(text)
+    texts = read(given.texts)
+    protocol = next((one for one in (DELTA_SHARING, OPEN_SHARING) if set(texts) == set(one.texts)), None)
+    if protocol is None:
+        parser.error(f"give {DELTA_SHARING.texts[0]}, or all of {', '.join(OPEN_SHARING.texts)}")
+    table = protocol.table.read_text("utf-8") if protocol.table.exists() else ""
+    known, found = rows(table), binding(texts, protocol)
     differences = [
         *(f"new: {one.section} {one.number} {key}: {one.words}" for key, one in found.items() if key not in known),
         *(f"gone: {key}: {rest}" for key, rest in known.items() if key not in found),
         *(
             f"changed: section {name!r}"
-            for name, (count, mark) in section_digests(text).items()
+            for name, (count, mark) in section_digests(texts).items()
             if f"| {name or '(none)'} | {count} | `{mark}` |" not in table
         ),
     ]
     sys.stdout.writelines(f"{difference}\n" for difference in differences)
     if given.write:
-        edition = given.edition or edition_of(table)
-        TABLE.write_text(written(text, known, edition), "utf-8")
+        edition = given.edition or edition_of(table, protocol)
+        protocol.table.write_text(written(texts, known, edition, protocol), "utf-8")
     elif differences:
         sys.exit(1)
 

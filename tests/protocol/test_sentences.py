@@ -24,8 +24,10 @@ from tests.protocol import sentences
 from tests.unit.mock_server.helpers import DELTA, Api, at, table
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = os.environ.get("DELTA_SHARING_PROTOCOL")
-LINES = [line for line in sentences.TABLE.read_text().splitlines() if sentences.ROW.match(line)]
+PROTOCOLS = (sentences.DELTA_SHARING, sentences.OPEN_SHARING)
+LINES = [
+    line for protocol in PROTOCOLS for line in protocol.table.read_text().splitlines() if sentences.ROW.match(line)
+]
 LEAVES = ("column", "literal")
 
 
@@ -45,18 +47,23 @@ def test_every_sentence_names_tests_that_are_there(line: str) -> None:
 
 
 def test_no_sentence_stands_twice() -> None:
-    found = [line.split("|")[3] for line in LINES]
+    for protocol in PROTOCOLS:
+        lines = [line for line in protocol.table.read_text().splitlines() if sentences.ROW.match(line)]
+        found = [line.split("|")[3] for line in lines]
+        assert len(set(found)) == len(found) > 30
+    assert len(LINES) > 110
 
-    assert len(set(found)) == len(found) > 80
 
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.table.stem)
+def test_no_sentence_of_the_text_is_missing_and_none_is_of_another_one(protocol: sentences.Protocol) -> None:
+    place = os.environ.get(protocol.variable)
+    if not place:
+        pytest.skip(f"{protocol.variable} names no {protocol.texts[0]} of {protocol.home}, nor a directory with it")
+    paths = [Path(place)] if Path(place).is_file() else [Path(place) / name for name in protocol.texts]
+    table = protocol.table.read_text("utf-8")
+    edition = sentences.edition_of(table, protocol)
 
-@pytest.mark.skipif(not TEXT, reason="DELTA_SHARING_PROTOCOL names no PROTOCOL.md of delta-io/delta-sharing")
-def test_no_sentence_of_the_text_is_missing_and_none_is_of_another_one() -> None:
-    assert TEXT
-    text = Path(TEXT).read_text("utf-8")
-    table = sentences.TABLE.read_text("utf-8")
-
-    assert sentences.written(text, sentences.rows(table), sentences.edition_of(table)) == table
+    assert sentences.written(sentences.read(paths), sentences.rows(table), edition, protocol) == table
 
 
 TEXT_OF_ONE = """
@@ -79,26 +86,29 @@ it must not count
 
 
 def test_sentences_are_told_apart_by_their_words_alone() -> None:
-    found = list(sentences.binding(TEXT_OF_ONE).values())
+    found = list(sentences.binding({"A.md": TEXT_OF_ONE}).values())
     assert [(item.section, item.words) for item in found] == [
         ("First", "a server must answer"),
         ("First", "it may be slow clients should wait and never poll"),
         ("First", "must be there"),
         ("Second", "must be new"),
     ]
-    again = sentences.binding(TEXT_OF_ONE.replace("[clients](#x)", "**Clients**").replace("wait,\n", "wait, "))
-    assert list(again) == list(sentences.binding(TEXT_OF_ONE))
-    other = sentences.binding(TEXT_OF_ONE.replace("must answer", "must answer soon"))
+    reworded = TEXT_OF_ONE.replace("[clients](#x)", "**Clients**").replace("wait,\n", "wait, ")
+    again = sentences.binding({"A.md": reworded})
+    assert list(again) == list(sentences.binding({"A.md": TEXT_OF_ONE}))
+    other = sentences.binding({"A.md": TEXT_OF_ONE.replace("must answer", "must answer soon")})
     assert len(set(other) - set(again)) == 1
-    digests = sentences.section_digests(TEXT_OF_ONE)
+    digests = sentences.section_digests({"A.md": TEXT_OF_ONE})
     assert digests["First"][0] == 6
-    changed = sentences.section_digests(TEXT_OF_ONE.replace("field", "name"))
+    changed = sentences.section_digests({"A.md": TEXT_OF_ONE.replace("field", "name")})
     assert [name for name in digests if digests[name] != changed[name]] == ["First"]
-    table = sentences.written(TEXT_OF_ONE, {found[0].hash: "server | answers | `x`"}, "now")
+    table = sentences.written({"A.md": TEXT_OF_ONE}, {found[0].hash: "server | answers | `x`"}, "now")
     assert sentences.rows(table) == {
         found[0].hash: "server | answers | `x`",
         **{item.hash: "|  |" for item in found[1:]},
     }
+    two = sentences.binding({"A.md": TEXT_OF_ONE, "B.md": "# First\n\nIt must be new. It must be new again."})
+    assert [(item.section, item.number) for item in two.values()][-2:] == [("B: First", 1), ("B: First", 2)]
 
 
 ISSUES = [line for line in (ROOT / "docs" / "from-delta-sharing.md").read_text().splitlines() if line.startswith("| #")]

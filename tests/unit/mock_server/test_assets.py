@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from mock_server import asset_files, catalog, demo
 from mock_server.catalog import AssetKind
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
-from mock_server.s3 import S3Settings
+from mock_server.s3 import S3Settings, policy_of
 from tests.unit.mock_server.helpers import Api, error_of
 
 SHOP = "shares/s/schemas/shop"
@@ -194,6 +195,31 @@ def test_credentials_of_a_store_read_below_the_location(
     assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
 
 
+def test_credentials_of_s3_are_for_reading_below_the_location_alone() -> None:
+    policy = json.loads(policy_of("s3://files/some where/docs/"))
+    actions = {statement["Action"]: statement for statement in policy["Statement"]}
+    assert actions.keys() == {"s3:GetObject", "s3:ListBucket"}
+    assert actions["s3:GetObject"]["Resource"] == "arn:aws:s3:::files/some where/docs/*"
+    assert actions["s3:ListBucket"]["Condition"] == {"StringLike": {"s3:prefix": "some where/docs/*"}}
+
+
+def test_ids_of_assets_are_the_same_at_every_start(folder: Path, start: Callable[..., Api]) -> None:
+    given: Any = {
+        "volumes": {"s.shop.report": folder / "docs", "s.shop.docs": folder / "docs"},
+        "skills": {"s.shop.report": folder / "report"},
+        "models": {"s.shop.report": folder / "churn"},
+    }
+    ids: list[list[str]] = []
+    for _ in range(2):
+        api = start({}, **given)
+        items = [item for plural in PLURALS for item in api.get(f"{SHOP}/{plural}").json()["items"]]
+        items += api.get(f"{SHOP}/models/report/versions").json()["items"]
+        ids.append([item["id"] for item in items])
+        assert {item.get("shareId") for item in items} == {None, api.get("shares/s").json()["share"]["id"]}
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == len(ids[0]) == 6
+
+
 def test_own_vendors_give_credentials_of_other_stores(start: Callable[..., Api]) -> None:
     asked = []
 
@@ -226,6 +252,11 @@ def test_assets_stand_beside_tables_that_come_later(tables: Path, folder: Path, 
     [
         ({"volumes": {"s.d.v": "missing"}}, "expected at 'missing'"),
         ({"volumes": {"s.d": "s3://b/v"}}, r"named 'share\.schema\.volume'"),
+        ({"volumes": {"s.d.a b": "s3://b/v"}}, "name of a volume must be 1 to 255 characters without dot, space"),
+        ({"volumes": {"s.d.a/b": "s3://b/v"}}, "not 'a/b'"),
+        ({"volumes": {"s.d\x7f.v": "s3://b/v"}}, "name of a schema"),
+        ({"volumes": {"s s.d.v": "s3://b/v"}}, "name of a share must be 1 to 255 characters without space"),
+        ({"models": {f"s.d.{'m' * 256}": {1: "s3://b/v"}}}, "name of a model"),
         ({"skills": {"s.d.Report": "report"}}, "lowercase letters, digits and single hyphens"),
         ({"skills": {"s.d.re--port": "report"}}, "single hyphens"),
         ({"skills": {"s.d.-report": "report"}}, "single hyphens"),
