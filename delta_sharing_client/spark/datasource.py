@@ -37,7 +37,7 @@ from delta_sharing_client.run.partitions import (
     read_size,
     send_together,
 )
-from delta_sharing_client.spark import self_check
+from delta_sharing_client.spark import credentials, self_check
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.pushed import Pushed
 from delta_sharing_client.spark.served_table import ServedTable, told
@@ -369,9 +369,11 @@ class DeltaSharingSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
-        super().__init__(options)
-        # Parsed options do not come from a Spark worker.
+        # Parsed options do not come from a Spark worker. Credentials are where this instance is made, and not where the
+        # offsets of a stream are asked for.
         self._by_spark = parsed is None
+        with one_sentence(self._by_spark):
+            super().__init__(credentials.found_by(options))
         if parsed is not None:
             self._parsed = parsed
         self._described: TableHead | None = None

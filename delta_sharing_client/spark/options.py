@@ -30,15 +30,8 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, split_table_url
-from delta_sharing_client.protocol.profile import (
-    ENVIRONMENT_VARIABLE,
-    BasicLogin,
-    BearerToken,
-    ClientCredentials,
-    Profile,
-)
+from delta_sharing_client.protocol.profile import ENVIRONMENT_VARIABLE, Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import Pushed, not_for_users
 
 LEAST_VERSION_INTERVAL = 10
@@ -250,36 +243,6 @@ def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
 def profile_of(options: Mapping[str, str]) -> Profile:
     """Return the profile that ``options`` and settings name, for a question about no table."""
     return _profile(None, _with_settings(options), None)
-
-
-def credentials_of(profile: Profile) -> dict[str, str | None] | None:
-    """Return ``profile`` as options, ``None`` if that is not possible: with an audience, in the body, signed, or from a
-    file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
-    credentials = profile.credentials
-    shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
-    if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
-        expires = credentials.expires
-        kind = {} if profile.version == 1 else {"type": "bearer_token"}
-        return {
-            **shared,
-            **kind,
-            "bearerToken": credentials.token.reveal(),
-            "expirationTime": None if expires is None else to_instant(expires, "expirationTime"),
-        }
-    if isinstance(credentials, BasicLogin):
-        return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
-    if isinstance(credentials, ClientCredentials) and credentials.client_secret:
-        if any((credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)):
-            return None
-        return {
-            **shared,
-            "type": "oauth_client_credentials",
-            "tokenEndpoint": credentials.token_endpoint,
-            "clientId": credentials.client_id,
-            "clientSecret": credentials.client_secret.reveal(),
-            "scope": credentials.scope,
-        }
-    return None
 
 
 _Name = Union[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]]

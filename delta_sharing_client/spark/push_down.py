@@ -24,9 +24,10 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.protocol.profile import ProfileSource
-from delta_sharing_client.spark import self_check
+from delta_sharing_client.spark import credentials, self_check
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
-from delta_sharing_client.spark.options import PROFILE_SETTING, credentials_of
+from delta_sharing_client.spark.options import PROFILE_SETTING
+from delta_sharing_client.spark.sessions import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
@@ -49,7 +50,7 @@ def works(session: SparkSession) -> bool:
     if str(session.conf.get(SWITCH, "true")).lower() == "false":
         return False
     if session not in _checked:
-        if not _is_classic(session) and not _has_jar(session):
+        if context_of(session) is None and not _has_jar(session):
             return False  # its JVM is elsewhere; a jar may come later
         try:
             _check(session)
@@ -67,7 +68,7 @@ def works(session: SparkSession) -> bool:
 @contextlib.contextmanager
 def classes(session: SparkSession) -> Iterator[DataFrameReader]:
     """Yield a reader with which Spark finds ``FORMAT``, on this thread and in the block."""
-    if not _is_classic(session):
+    if context_of(session) is None:
         yield session.read.format(FORMAT)
         return
     jvm: Any = session.sparkContext._jvm
@@ -90,10 +91,6 @@ def _compiled(jvm: Any, parent: Any) -> Any:
     return compiler
 
 
-def _is_classic(session: SparkSession) -> bool:
-    return getattr(session, "_sc", None) is not None
-
-
 # === The jar ===
 
 
@@ -113,7 +110,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
         from pyspark.sql import SparkSession
 
         session = SparkSession.getActiveSession()
-        if session is None or not _is_classic(session):
+        if session is None or context_of(session) is None:
             own = launch_gateway()  # type: ignore[no-untyped-call]
         jvm: Any = session.sparkContext._jvm if own is None and session is not None else own.jvm
     except Exception as error:  # PySpark has several classes for it
@@ -149,7 +146,7 @@ def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None
 
 
 def _add(session: SparkSession, jar: str) -> None:
-    if not _is_classic(session):
+    if context_of(session) is None:
         session.addArtifact(jar)
         return
     jvm: Any = session.sparkContext._jvm
@@ -198,13 +195,13 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     if not name.isidentifier():
         raise UsageError(f"'{name}' is not a name for a catalog. Use letters, digits and underscores.")
     named = profile_setting(session) if profile is None else profile
-    given = credentials_of(SharingClient(named).rest.profile)
-    if given is None:
+    fields = credentials.fields_of(SharingClient(named).rest.profile)
+    if fields is None:
         raise UsageError(
             "These credentials cannot be passed to a Spark catalog: they are signed, have an audience, or come from "
             "a file or a function. Load the tables one by one with load_as_spark."
         )
-    if not _is_classic(session) and not _has_jar(session):
+    if context_of(session) is None and not _has_jar(session):
         raise UsageError("A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach.")
     if not works(session):
         raise UsageError(
@@ -212,7 +209,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
             "says why. Load the tables one by one with load_as_spark."
         )
     session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
-    options = {key: str(value) for key, value in given.items() if value is not None}
+    options = credentials.given_to(session, fields)
     with classes(session) as reader:
         # Spark loads the catalog here, with the class loader of this thread, and keeps it for the session.
         reader.options(**options).option("attach", name).load().schema  # noqa: B018
@@ -239,7 +236,7 @@ def register(session: SparkSession) -> None:
 
     PySpark usually does, and logs a warning if it is registered again. With Spark Connect the server finds it.
     """
-    if not _is_classic(session):
+    if context_of(session) is None:
         return
     sources: Any = session._jsparkSession.sessionState().dataSourceManager()
     if not sources.dataSourceExists(DeltaSharingAlias.name()):

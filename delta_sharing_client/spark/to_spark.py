@@ -24,16 +24,16 @@ from pyspark.sql.types import StructType
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.spark import push_down
+from delta_sharing_client.spark import credentials, push_down
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
 from delta_sharing_client.spark.options import (
     SETTINGS,
     SparkOptions,
     asked,
-    credentials_of,
     limits,
     of_settings,
 )
+from delta_sharing_client.spark.sessions import context_of
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
@@ -64,18 +64,19 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
         **limits(read.options),
     }
     profile = read.rest.profile
-    credentials = credentials_of(profile)
+    fields = credentials.fields_of(profile)
     beyond = {name: getattr(read.options, name) for name in _BEYOND}
     unsaid = {name: value for name, value in beyond.items() if value != getattr(ReadOptions(), name)}
-    options.update(credentials or {"endpoint": profile.endpoint, "bearerToken": "-"})
     given = {name: str(value) for name, value in options.items() if value is not None}
-    parsed = SparkOptions.parse({**given, "path": str(read.table)})
+    inline = fields or {"endpoint": profile.endpoint, "bearerToken": "-"}
+    parsed = SparkOptions.parse({**given, **inline, "path": str(read.table)})
     parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid}).for_batch()
     source = DeltaSharingAlias({}, parsed)
     # Sends the request here, so that errors are those of this library.
     schema = source.schema()
-    if not HAS_DATA_SOURCES or credentials is None or unsaid:
+    if not HAS_DATA_SOURCES or fields is None or unsaid:
         return planned_frame(session, source, schema)
+    given.update(credentials.given_to(session, fields))
     given["loadedVersion"] = str(source.described_version)
     push_down.register(session)
     if not push_down.works(session):
@@ -108,8 +109,8 @@ def check_workers(session: SparkSession) -> None:
     Raises ``UsageError``, which names ``PYSPARK_PYTHON``, if they use another interpreter that lacks the package or has
     another Python version.
     """
-    # Spark Connect has no context: its server's workers are not visible from here.
-    context = getattr(session, "_sc", None)
+    # The workers of a server of Spark Connect are not visible from here.
+    context = context_of(session)
     program = None if context is None else context.pythonExec
     if program is None or _place(program) == _place(sys.executable):
         return
@@ -147,6 +148,6 @@ def _place(program: str) -> str:
 
 
 def _parallelism(session: SparkSession) -> int | None:
-    # Spark Connect has no context; the cores of this machine are counted instead.
-    context = getattr(session, "_sc", None)
+    # With Spark Connect the cores of this machine are counted instead.
+    context = context_of(session)
     return None if context is None else int(context.defaultParallelism)

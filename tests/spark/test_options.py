@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import operator
 import pathlib
@@ -110,7 +111,7 @@ def test_options_of_a_query_replace_those_of_its_table() -> None:
 
 def test_a_catalog_names_a_table_by_three_names() -> None:
     options = parse(path="#x.y.z", table=json.dumps(["a.b", "c", "d`e"]))
-    assert (options.table.share, options.table.schema, options.table.table) == ("a.b", "c", "d`e")
+    assert dataclasses.astuple(options.table) == ("a.b", "c", "d`e")
     for text in ("a.b.c", '["a", "b"]', '["a", "b", 3]'):
         assert "'table' is set by this data source itself" in refused(table=text)
 

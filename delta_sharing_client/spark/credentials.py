@@ -1,0 +1,117 @@
+"""Credentials on their way from a session to the data source.
+
+Spark shows the options of a classic session nowhere. A server of Spark Connect, however, writes every plan with all
+options into the event log and on its UI's page "Connect". So a plan gets random bytes there, and a file among the
+session's artifacts the credentials combined with them (XOR): neither of the two tells anything about the credentials.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import operator
+import os
+import re
+import secrets
+import tempfile
+import weakref
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark import SparkFiles
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import to_instant
+from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.redact import Secret
+from delta_sharing_client.spark.pushed import not_for_users
+from delta_sharing_client.spark.sessions import context_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPTION = "credentials"
+_REFERENCE = re.compile(r"(delta-sharing-[0-9a-f]{32}):([A-Za-z0-9+/=]+)")
+# What each session of Spark Connect has been sent: the reference to it, by the credentials.
+_sent: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
+
+
+def fields_of(profile: Profile) -> dict[str, str] | None:
+    """Return ``profile`` as options, ``None`` if that is not possible: with an audience, in the body, signed, or from a
+    file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
+    credentials = profile.credentials
+    found: dict[str, str | None] = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
+    if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
+        expires = credentials.expires
+        found["type"] = None if profile.version == 1 else "bearer_token"
+        found["bearerToken"] = credentials.token.reveal()
+        found["expirationTime"] = None if expires is None else to_instant(expires, "expirationTime")
+    elif isinstance(credentials, BasicLogin):
+        found |= {"type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
+    elif isinstance(credentials, ClientCredentials) and credentials.client_secret:
+        if any((credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)):
+            return None
+        found |= {
+            "type": "oauth_client_credentials",
+            "tokenEndpoint": credentials.token_endpoint,
+            "clientId": credentials.client_id,
+            "clientSecret": credentials.client_secret.reveal(),
+            "scope": credentials.scope,
+        }
+    else:
+        return None
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def given_to(session: SparkSession, fields: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options with which a read of ``session`` has the credentials ``fields``; with Spark Connect they are
+    sent to the server, once for each session."""
+    if context_of(session) is not None:
+        return fields
+    sent = _sent.setdefault(session, {})
+    text = json.dumps(dict(fields))
+    if text not in sent:
+        sent[text] = _send(session, text.encode())
+    return {OPTION: sent[text]}
+
+
+def _send(session: SparkSession, content: bytes) -> str:
+    name, pad = f"delta-sharing-{secrets.token_hex(16)}", secrets.token_bytes(len(content))
+    with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:
+        path = os.path.join(folder, name)
+        with open(path, "wb") as file:
+            file.write(_combined(content, pad))
+        session.addArtifacts(path, file=True)
+    return f"{name}:{base64.b64encode(pad).decode()}"
+
+
+def found_by(options: MutableMapping[str, str]) -> MutableMapping[str, str]:
+    """Return ``options`` with the credentials to which ``given_to`` refers in them; to be called in a Python worker
+    that Spark starts on the driver.
+
+    Raises ``UsageError`` if the server does not have them, or if ``given_to`` did not write the reference.
+    """
+    given = {str(name).lower(): value for name, value in options.items()}
+    if OPTION not in given:
+        return options
+    match = _REFERENCE.fullmatch(given.pop(OPTION))
+    if match is None:
+        raise not_for_users(OPTION)
+    try:
+        with open(SparkFiles.get(match[1]), "rb") as file:
+            content = _combined(file.read(), base64.b64decode(match[2], validate=True))
+        fields = msgspec.json.decode(content, type=dict[str, str])
+    except OSError:
+        raise UsageError(
+            "The server of Spark Connect does not have the credentials of this DataFrame or catalog: they were sent to "
+            "another session. Load the table, or attach the catalog, in this session again."
+        ) from None
+    except (binascii.Error, ValueError):
+        raise not_for_users(OPTION) from None
+    return {**given, **{name.lower(): value for name, value in fields.items()}}
+
+
+def _combined(content: bytes, pad: bytes) -> bytes:
+    return bytes(map(operator.xor, content, pad))

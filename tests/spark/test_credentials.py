@@ -1,0 +1,153 @@
+"""Credentials as options: in clear for a classic session, in two halves for one of Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkFiles
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.spark import credentials
+
+TOKEN = "planted-token-31c8"
+FIELDS = {"endpoint": "https://sharing.example/api", "shareCredentialsVersion": "1", "bearerToken": TOKEN}
+OAUTH = {
+    "shareCredentialsVersion": 2,
+    "type": "oauth_client_credentials",
+    "endpoint": "https://sharing.example/api",
+    "tokenEndpoint": "https://login.example/token",
+    "clientId": "planted-client",
+    "clientSecret": TOKEN,
+}
+
+
+class Classic:
+    _sc = object()
+
+
+class Connect:
+    """Keeps artifacts as a server of Spark Connect does: by their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sent: list[str] = []
+
+    def addArtifacts(self, path: str, *, file: bool) -> None:
+        assert file
+        assert os.stat(path).st_mode & 0o077 == 0 or os.stat(Path(path).parent).st_mode & 0o077 == 0
+        (self.folder / Path(path).name).write_bytes(Path(path).read_bytes())
+        self.sent.append(path)
+
+
+@pytest.fixture
+def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(SparkFiles, "get", lambda name: str(tmp_path / name))
+    return Connect(tmp_path)
+
+
+def test_options_of_a_classic_session_are_the_fields() -> None:
+    session: Any = Classic()
+    assert credentials.given_to(session, FIELDS) == FIELDS
+    options = {"path": "a.b.c", "Endpoint": "https://sharing.example"}
+    assert credentials.found_by(options) is options
+
+
+@pytest.mark.parametrize("fields", [FIELDS, {**FIELDS, "bearerToken": "é" * 5000}, {"clientSecret": TOKEN}])
+def test_neither_half_tells_the_credentials(connect: Any, fields: dict[str, str]) -> None:
+    given = credentials.given_to(connect, fields)
+
+    (sent,) = connect.sent
+    assert not os.path.exists(sent)
+    half = (connect.folder / Path(sent).name).read_bytes()
+    for part in (text for text in fields.values() if len(text) > 1):
+        assert part.encode() not in half
+        assert json.dumps(part)[1:-1].encode() not in half
+        assert part not in str(given)
+    found = credentials.found_by({"Path": "a.b.c", **given})
+    assert found == {"path": "a.b.c", **{name.lower(): value for name, value in fields.items()}}
+
+
+def test_a_session_is_sent_the_same_credentials_once(connect: Any, tmp_path: Path) -> None:
+    first = credentials.given_to(connect, FIELDS)
+    assert credentials.given_to(connect, dict(FIELDS)) == first
+    assert credentials.given_to(connect, {**FIELDS, "bearerToken": "other"}) != first
+    (tmp_path / "other").mkdir()
+    other: Any = Connect(tmp_path / "other")
+    second = credentials.given_to(other, FIELDS)
+    assert second != first
+    assert (len(connect.sent), len(other.sent)) == (2, 1)
+    halves = [(one.folder / Path(one.sent[0]).name).read_bytes() for one in (connect, other)]
+    assert halves[0] != halves[1]
+
+
+def test_credentials_of_another_session_are_told_as_missing(connect: Any) -> None:
+    given = credentials.given_to(connect, FIELDS)
+    os.remove(connect.folder / Path(connect.sent[0]).name)
+
+    with pytest.raises(UsageError, match="were sent to another session") as caught:
+        credentials.found_by({**given})
+    assert str(connect.folder) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "../../etc/passwd:AAAA", f"delta-sharing-{'0' * 32}", f"delta-sharing-{'0' * 32}:A"]
+)
+def test_other_references_are_refused(connect: Any, value: str) -> None:
+    (connect.folder / f"delta-sharing-{'0' * 32}").write_bytes(b"{}")
+
+    with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
+        credentials.found_by({"CREDENTIALS": value})
+
+
+def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:
+    given = credentials.given_to(connect, FIELDS)
+    (connect.folder / Path(connect.sent[0]).name).write_bytes(b"changed")
+
+    with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
+        credentials.found_by({**given})
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ({**FIELDS, "shareCredentialsVersion": 1}, FIELDS),
+        (
+            {**FIELDS, "shareCredentialsVersion": 1, "expirationTime": "2099-01-01T00:00:00Z"},
+            {**FIELDS, "expirationTime": "2099-01-01T00:00:00Z"},
+        ),
+        (
+            {**FIELDS, "shareCredentialsVersion": 2, "type": "bearer_token"},
+            {**FIELDS, "shareCredentialsVersion": "2", "type": "bearer_token"},
+        ),
+        (OAUTH, {**OAUTH, "shareCredentialsVersion": "2"}),
+        ({**OAUTH, "scope": "a b"}, {**OAUTH, "shareCredentialsVersion": "2", "scope": "a b"}),
+        ({**OAUTH, "audience": "https://audience.example"}, None),
+        ({**FIELDS, "shareCredentialsVersion": 1, "bearerToken": lambda: TOKEN}, None),
+    ],
+)
+def test_fields_of_a_profile(profile: dict[str, object], expected: dict[str, str] | None) -> None:
+    assert credentials.fields_of(Profile.load(profile)) == expected
+
+
+@pytest.mark.spark
+def test_a_server_without_the_credentials_says_so(connect_url: str, lake: Any) -> None:
+    """In a process of its own, which has no JVM."""
+    script = f"""if True:
+        from pyspark.sql import SparkSession
+        spark = SparkSession.builder.remote({connect_url!r}).getOrCreate()
+        frame = spark.read.format("deltaSharing").option("credentials", "delta-sharing-{"0" * 32}:AAAA")
+        try:
+            frame.load("share.schema.t").collect()
+        except Exception as error:
+            print(error)
+        spark.stop()
+    """
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert "does not have the credentials of this DataFrame or catalog" in run.stdout
