@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import AddFile, SharedFile, TableAction
+from delta_sharing_client.delta.actions import AddFile, Metadata, SharedFile, TableAction
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.listed import HELD_NAMES, ListedFiles, kept
 from delta_sharing_client.delta.schema import parse_schema
@@ -188,7 +188,7 @@ def _ask(
 ) -> tuple[TableAnswer, TableState, bool]:
     """Return the response for a readable snapshot, the table's description in it, and whether all of its files were
     requested."""
-    hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
+    hints, hinted = (None, None) if request.filter is None else _typed_hints(rest, table, request)
     query = QueryRequest(
         json_predicate_hints=hints,
         # A server counts rows before our filter, so a limit is only a valid hint without one.
@@ -198,8 +198,8 @@ def _ask(
         asynchronous=options.async_query,
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
-    if hints is not None and answer.head.metadata.schema_string != hinted_schema:
-        # The table changed in between: hints for the old schema could hide rows of the new one.
+    if hints is not None and hinted != _columns_of(answer.head.metadata):
+        # The table changed in between: hints for the old columns could hide rows of the new ones.
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=request.response_format)
@@ -427,8 +427,16 @@ def _storage() -> ModuleType:
     return table
 
 
-def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, str | None]:
-    """Return the hints for the filter of ``request``, and the schema for which they were made.
+_Columns = tuple[str, list[str]]
+"""What hints depend on: some are only made for partition columns."""
+
+
+def _columns_of(metadata: Metadata) -> _Columns:
+    return metadata.schema_string, metadata.partition_columns
+
+
+def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, _Columns | None]:
+    """Return the hints for the filter of ``request``, and the columns for which they were made.
 
     This needs the schema first; the extra request pays, because hints save files.
     """
@@ -454,7 +462,7 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
     parts = bound.children if isinstance(bound, And) else (bound,)
     said = all_of(part for part in parts if not unsaid & {path[0] for path in columns(part)})
-    return to_json_hints(said, described.metadata.partition_columns), described.metadata.schema_string
+    return to_json_hints(said, described.metadata.partition_columns), _columns_of(described.metadata)
 
 
 def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource | None = None) -> TableState:

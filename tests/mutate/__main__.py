@@ -20,25 +20,37 @@ from collections import Counter
 from pathlib import Path
 
 from tests.mutate.mutants import Mutant, mutants
-from tests.mutate.run import Mutate, Outcome, run
+from tests.mutate.run import ROOT, Mutate, Outcome, name_of, run
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")
-# Where a room is more than its folder's pure half, the modules.
-ROOMS = {
+# Where a room is more than its folder's pure half, the modules; a module at the top is a room of its own.
+ROOMS: dict[str, tuple[str, ...]] = {
     "predicates": (),
     "delta": (),
     "parquet": (),
     "plan": (),
     "protocol": (),
     "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py", "vectors.py"),
+    "planning.py": (),
+    "replica.py": (),
+    "mock_server": (),
+}
+# Only tests that serve tables reach these; each has its own.
+SERVED = {
+    "planning.py": (
+        "tests/unit/test_planning.py",
+        "tests/unit/protocol/test_windows.py",
+        *(f"tests/integration/test_{name}.py" for name in ("directory_access", "async_queries", "endless_servers")),
+    ),
+    "replica.py": ("tests/integration/test_replica.py",),
+    "mock_server": ("tests/unit/mock_server",),
 }
 # A mutant is tried by those that reach it: those of all rooms, and of the modules around them. Those that serve or
 # start programs are not worth their seconds here.
 ABOVE = (
     *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
-    *(f"tests/unit/{room}" for room in ROOMS),
+    *(f"tests/unit/{room}" for room in ROOMS if room not in SERVED),
     "tests/integration/test_names.py",
     *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "optional", "planning", "reads", "redact")),
 )
@@ -69,11 +81,16 @@ def main() -> int:
 
 
 def _files(room: str) -> list[Path]:
-    return [PACKAGE / room / name for name in ROOMS[room]] or sorted((PACKAGE / room).rglob("*.py"))
+    place = PACKAGE / room if (PACKAGE / room).exists() else ROOT / room
+    if place.is_file():
+        return [place]
+    # A program would run when it is imported.
+    found = (path for path in place.rglob("*.py") if path.name != "__main__.py")
+    return [place / name for name in ROOMS[room]] or sorted(found)
 
 
 def _keys(room: str) -> list[str]:
-    paths = [(path, path.relative_to(PACKAGE).as_posix()) for path in _files(room)]
+    paths = [(path, name_of(path)) for path in _files(room)]
     return [mutant.key for path, name in paths for mutant in mutants(path, name, ast.parse(path.read_text()))]
 
 
@@ -99,7 +116,8 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
         return mutant.key in wanted
 
     files = [path for room in ROOMS for path in _files(room)]
-    if code := run(chosen.tests or list(ABOVE), Mutate(PACKAGE, files, choose, tell)):
+    tests = [test for room in chosen.rooms or ROOMS for test in SERVED.get(room, ABOVE)]
+    if code := run(chosen.tests or list(dict.fromkeys(tests)), Mutate(files, choose, tell)):
         sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 

@@ -44,6 +44,7 @@ TOGETHER = 150
 MOST_SECONDS = 8
 WATCH = "__reached__"
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("delta_sharing_client", "mock_server")
 CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 
@@ -73,9 +74,8 @@ class Mutate:
     """
 
     def __init__(
-        self, root: Path, watched: Sequence[Path], choose: Callable[[Mutant], bool], tell: Callable[[Outcome], None]
+        self, watched: Sequence[Path], choose: Callable[[Mutant], bool], tell: Callable[[Outcome], None]
     ) -> None:
-        self._root = root
         self._files = {str(path): path for path in watched}
         self._choose = choose
         self._tell = tell
@@ -94,7 +94,7 @@ class Mutate:
         for file, path in self._files.items():
             tree = ast.parse(path.read_text())
             # Each mutant changes the tree of its own process.
-            for mutant in mutants(path, path.relative_to(self._root).as_posix(), tree):
+            for mutant in mutants(path, name_of(path), tree):
                 if self._choose(mutant):
                     reached = [one for one in covered if mutant.statement in one.lines.get(file, ())]
                     if made_by(tree, mutant.function):
@@ -107,7 +107,7 @@ class Mutate:
         """Return the functions of each file, after what they have cached is forgotten."""
         # A module that is imported by a test only would be imported unchanged.
         for path in self._files.values():
-            importlib.import_module(_module_of(path, self._root))
+            importlib.import_module(_module_of(path))
         gc.unfreeze()
         found = defaultdict(list)
         self._caches = []
@@ -116,7 +116,7 @@ class Mutate:
                 found[value.__code__.co_filename].append(value)
             elif isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
-                if value.__module__.startswith(self._root.name):
+                if value.__module__.startswith(PACKAGES):
                     self._caches.append(value)
         # A child that collects garbage would copy the memory that it looks at.
         gc.collect()
@@ -180,7 +180,7 @@ class Mutate:
     def _make_again(self, mutant: Mutant, tree: ast.Module) -> None:
         """Fill the tables that a changed function made when its module was imported."""
         for statement in made_by(tree, mutant.function):
-            module = vars(sys.modules[_module_of(mutant.path, self._root)])
+            module = vars(sys.modules[_module_of(mutant.path)])
             made = dict(module)
             exec(compile(ast.Module([statement], []), str(mutant.path), "exec", dont_inherit=True), made)
             for name in (name for name, value in made.items() if name in module and module[name] is not value):
@@ -283,8 +283,13 @@ class Mutate:
         return reached
 
 
-def _module_of(path: Path, root: Path) -> str:
-    return ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
+def name_of(path: Path) -> str:
+    """Return what the keys of a module's mutants begin with."""
+    return path.relative_to(ROOT).as_posix().removeprefix(f"{PACKAGES[0]}/")
+
+
+def _module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 @functools.cache

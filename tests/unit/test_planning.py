@@ -87,6 +87,54 @@ def test_table_that_changes_between_schema_and_query_is_planned_without_hints(
     assert rows.schema.names == ["a", "p", "b"]
 
 
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Return a list of the hints of each query that is sent."""
+    sent: list[str | None] = []
+    query_table = planning.query_table
+
+    def query(rest: Any, table: Any, request: Any, **options: Any) -> Any:
+        sent.append(request.json_predicate_hints)
+        return query_table(rest, table, request, **options)
+
+    monkeypatch.setattr(planning, "query_table", query)
+    return sent
+
+
+@pytest.mark.parametrize("change", ["another column", "other partition columns", "neither"])
+def test_hints_for_other_columns_are_not_sent_again(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """``NOT (p = '3')`` is only true for partition columns with servers that negate what they find by bounds."""
+    sent = asked(monkeypatch)
+    described = planning.table_metadata
+    schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
+    if change == "another column":
+        schema = schema.append(pa.field("b", pa.string()))
+    partition_by = [] if change == "other partition columns" else ["p"]
+
+    def describe_then_change(*arguments: Any, **options: Any) -> Any:
+        head = described(*arguments, **options)
+        partitioned.commit(partitioned.metadata(schema, partition_by))
+        return head
+
+    monkeypatch.setattr(planning, "table_metadata", describe_then_change)
+    with shared(partitioned.root) as (table, server):
+        plan = table.scan(filter="p <> '3' AND a >= 0").plan()
+        assert server.stats()["requests"]["query"] == len(sent)
+    assert len(plan.tasks) == (6 if partition_by == [] else 5)
+    first, *again = sent
+    assert first is not None
+    assert '"not"' in first
+    assert again == ([] if change == "neither" else [None])
+
+
+def test_a_filter_without_hints_is_asked_for_once(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = asked(monkeypatch)
+    with shared(partitioned.root) as (table, _):
+        assert table.scan(filter="a % 2 = 1").count() == 3
+    assert sent == [None]
+
+
 @pytest.mark.parametrize("refused", [True, False])
 def test_filter_of_the_past_needs_no_metadata_of_the_past(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, refused: bool

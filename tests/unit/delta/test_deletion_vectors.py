@@ -479,6 +479,12 @@ def test_range_that_starts_after_the_vector_is_refused():
         decode_file(blob[2:], descriptor, base=2)
 
 
+def test_bytes_from_before_the_file_are_refused():
+    blob, descriptor = example_file()
+    with pytest.raises(DataError, match="found only bytes -1 to"):
+        decode_file(b"\0" + bytes(blob), descriptor, base=-1)
+
+
 @pytest.mark.parametrize("cardinality", [5, 7, 0])
 def test_wrong_cardinality_is_refused(cardinality):
     blob, descriptor = example_file()
