@@ -297,6 +297,10 @@ class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
     r2_credentials: Union[AwsCredentials, None] = None
     expiration_time: Union[Long, None] = None
 
+    def __repr__(self) -> str:
+        given = "".join(f", {kind}=***" for kind in self.kinds)
+        return f"TemporaryCredentials(location={scrub(self.location)!r}{given}, expiration_time={self.expiration_time})"
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The protocol's names of the kinds of credentials that are set."""

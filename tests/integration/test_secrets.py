@@ -19,6 +19,7 @@ from delta_sharing_client.cli import main
 
 TOKEN = "planted-bearer-token-5f2c"
 WRONG_TOKEN = "planted-wrong-token-9d1e"
+STORAGE_TOKEN = "planted-storage-token-77aa"
 SIGNATURE = re.compile(r"X-Amz-Signature=(?!\*)[^\s&\"'*]+")
 QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1.0, connect_timeout=2.0, read_timeout=2.0)
 FAULTS = (
@@ -33,7 +34,13 @@ def server(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
     for start in (0, 100):
         rows = pa.table({"id": pa.array(range(start, start + 100), pa.int64()), "text": ["x" * 500] * 100})
         deltalake.write_deltalake(folder, rows, mode="append")
-    return serve(tables={"s.d.orders": folder}, token=TOKEN)
+    return serve(
+        tables={"s.d.orders": folder},
+        token=TOKEN,
+        volumes={"s.d.docs": f"gs://bucket/docs/eyJhbGciOiJIUzI1NiJ9.{STORAGE_TOKEN}.x"},
+        models={"s.d.churn": {1: "gs://bucket/churn/1"}},
+        vendors={"gs": lambda *_: {"gcpOauthToken": {"oauthToken": STORAGE_TOKEN}}},
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +96,33 @@ def test_a_failing_read_shows_no_credential(
         _assert_clean(_lines(caplog))
 
 
+@pytest.mark.parametrize(
+    "fault", [None, "two-credentials", "no-credentials", "nested-credentials", "503-first=99@api", "cut-chunked@api"]
+)
+def test_other_assets_show_no_credential(server: Any, fault: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    client = ds.SharingClient(server.profile, options=QUICK)
+    volume, version = client.volume("s.d.docs"), client.model("s.d.churn").version(1)
+    listed = client.list_all_volumes()
+    assert STORAGE_TOKEN in volume.storage_location
+    assert version.storage_location
+    shown = [volume, version, version.ref, volume.facts(), listed, client["s"]["d"]]
+    texts = [one._repr_html_() for one in (volume, listed, client, client["s"]["d"])]
+    if fault is not None:
+        server.set_fault(fault)
+    given = []
+    for asset in (volume, version):
+        try:
+            given.append(client.rest.credentials(asset.ref, asset.storage_location))
+        except ds.DeltaSharingError as error:
+            texts += _all_of(error)
+    assert all(STORAGE_TOKEN in one.gcp_oauth_token.oauth_token for one in given)
+    texts += [form(value) for value in (*shown, *given) for form in (repr, str, "{}".format)]
+
+    assert len(given) == (2 if fault in (None, "nested-credentials") else 0)
+    _assert_clean([*texts, *_lines(caplog)])
+
+
 def test_refused_credentials_are_not_repeated(
     server: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -118,6 +152,9 @@ def test_a_broken_profile_file_is_refused_without_its_content(tmp_path: Path) ->
         ("shares",),
         ("ls", "--json"),
         ("describe", "s.d.orders"),
+        ("describe", "s.d.docs"),
+        ("volumes", "--json"),
+        ("models",),
         ("version", "s.d.orders"),
         ("head", "s.d.orders", "--json"),
         ("read", "s.d.orders", "--filter", "id >= 50", "--explain"),
@@ -163,6 +200,7 @@ def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def _assert_clean(texts: list[str]) -> None:
-    leaks = [text for text in texts if TOKEN in text or WRONG_TOKEN in text or SIGNATURE.search(text)]
+    secrets = (TOKEN, WRONG_TOKEN, STORAGE_TOKEN)
+    leaks = [text for text in texts if any(secret in text for secret in secrets) or SIGNATURE.search(text)]
 
     assert leaks == []

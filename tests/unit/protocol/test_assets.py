@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -409,3 +411,32 @@ def test_client_lists_handles_of_all_kinds(server, rest, wire):
     assert "share_id" not in html
     with pytest.raises(UsageError, match=r"Expected a volume as share\.schema\.volume"):
         client.volume("a.b")
+
+
+def test_many_threads_use_one_client_and_one_asset(server, rest, wire):
+    for kind in OTHERS:
+        serve_names(server, wire, kind, "v", "w")
+        server.on("GET", f"{S}/{kind.plural}/v", wire.as_json(item_of(kind, id="1")))
+    server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(1), version_item(2)]}))
+    client = SharingClient(rest.profile)
+    volume, model, skill = client.volume("s.d.v"), client.model("s.d.v"), client.skill("s.d.v")
+    asks = [
+        lambda: volume.storage_location,
+        lambda: [one.version for one in model.versions()],
+        lambda: skill.description,
+        lambda: [str(one) for one in client.list_all_volumes()],
+        lambda: list(client["s"]["d"])[-2:],
+    ]
+    for kind in KINDS:
+        server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": []}))
+    server.on("GET", f"{S}/skills", wire.as_json({"items": [item_of(SKILL, "v"), item_of(SKILL, "w")]}))
+    start = threading.Barrier(20)
+
+    def ask(number):
+        start.wait(30)
+        return asks[number % len(asks)]()
+
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(ask, range(20)))
+    expected = ["s3://b/v", [1, 2], "what it does", ["s.d.v", "s.d.w"], ["skill:v", "skill:w"]]
+    assert found == expected * 4
