@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from delta_sharing_client.assets.download import Download as Download
     from delta_sharing_client.assets.model import Model as Model
     from delta_sharing_client.assets.model import ModelVersion as ModelVersion
     from delta_sharing_client.assets.skill import Skill as Skill
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.errors import ProtocolError as ProtocolError
     from delta_sharing_client.errors import RequestError as RequestError
     from delta_sharing_client.errors import SchemaChangeError as SchemaChangeError
+    from delta_sharing_client.errors import SkillWarning as SkillWarning
     from delta_sharing_client.errors import TransportError as TransportError
     from delta_sharing_client.errors import UnsupportedFeatureError as UnsupportedFeatureError
     from delta_sharing_client.errors import UsageError as UsageError
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Scan as Scan
     from delta_sharing_client.replica import Replica as Replica
     from delta_sharing_client.run.partitions import Partition as Partition
+    from delta_sharing_client.storage.place import StoredFile as StoredFile
     from delta_sharing_client.table import SharedTable as SharedTable
     from delta_sharing_client.table import TableDetails as TableDetails
 
@@ -75,6 +78,7 @@ __version__ = "0.2.0.dev0"
 
 # Imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of these modules.
 _HOMES = {
+    "delta_sharing_client.assets.download": ("Download",),
     "delta_sharing_client.assets.model": ("Model", "ModelVersion"),
     "delta_sharing_client.assets.skill": ("Skill",),
     "delta_sharing_client.assets.volume": ("Volume",),
@@ -89,6 +93,7 @@ _HOMES = {
         "ProtocolError",
         "RequestError",
         "SchemaChangeError",
+        "SkillWarning",
         "TransportError",
         "UnsupportedFeatureError",
         "UsageError",
@@ -120,6 +125,7 @@ _HOMES = {
     "delta_sharing_client.replica": ("Replica",),
     "delta_sharing_client.run.partitions": ("Partition",),
     "delta_sharing_client.fetch.report": ("Progress", "ScanReport"),
+    "delta_sharing_client.storage.place": ("StoredFile",),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -15,6 +15,7 @@
         └── SchemaChangeError         ... a schema changed in a way that one read cannot span
 
     IncompleteReadWarning (UserWarning)   a read may not return the whole table
+    SkillWarning (UserWarning)            the files of an agent skill are not what its server lists
 
 Every message says what was expected, what was found and what to do. Identifiers (table, file id, version) may appear;
 URLs with their query strings, tokens, passwords and keys never do.
@@ -248,3 +249,7 @@ class SchemaChangeError(DataError):
 
 class IncompleteReadWarning(UserWarning):
     """A read may not return the whole table; the message and the report of the read say why."""
+
+
+class SkillWarning(UserWarning):
+    """The files of an agent skill differ from what its server lists; the message says how."""

@@ -15,7 +15,7 @@ _PACKAGES = {
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),
     "spark": ("pyspark",),
-    "storage": ("obstore",),
+    "storage": ("obstore", "yaml"),
 }
 
 

@@ -31,6 +31,9 @@ MAX_POSITIONAL = 7
 COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py")
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
+    "assets/filesystem.py": "what fsspec asks of a file system",
+    "assets/skill_file.py": "a file format: the front matter of SKILL.md",
+    "assets/transfers.py": "what is under way at once; download.py is what is missing and what is left",
     "cli/commands.py": "the commands; program.py is the process around them",
     "cli/listing.py": "the commands that list and describe, which read no rows",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
@@ -40,7 +43,6 @@ NOUNS_WITH_ONE_READER = {
     "protocol/pages.py": "a response from the network: its pages, polls and resumptions",
     "read/decode.py": "bytes to batches, without a download",
     "run/scan.py": "the files of one read, on the loop; batches.py hands their rows to threads and coroutines",
-    "storage/place.py": "one location, whatever lies there; table.py is a Delta table in it",
     "storage/refusals.py": "what the errors of stores mean",
     "spark/push_down.py": "Java in the driver, and the check of it",
     "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",

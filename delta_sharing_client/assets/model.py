@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from delta_sharing_client.assets.asset import Asset
+from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.notebook import Listed
@@ -15,6 +16,8 @@ from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
+
+_READY = "READY"
 
 
 class Model(Asset):
@@ -74,10 +77,15 @@ class Model(Asset):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class ModelVersion(Asset):
-    """One version of a shared model. ``full_name`` is the name of the model."""
+class ModelVersion(FileAsset):
+    """One version of a shared model, with its files. ``full_name`` is the name of the model.
+
+    ``download`` makes a directory that ``mlflow.pyfunc.load_model`` opens, if the model was logged with MLflow. Loading
+    a model runs code of its provider; this package never does.
+    """
 
     kind = MODEL_VERSION
+    is_whole = True
 
     version: int
 
@@ -107,6 +115,15 @@ class ModelVersion(Asset):
     def storage_location(self) -> str:
         """The URL of the directory of the version in its store."""
         return self.item.storage_location
+
+    def files_location(self) -> str:
+        """Return the URL of the directory in its store. Raises ``UsageError`` unless the version is ready."""
+        if self.status != _READY:
+            raise UsageError(
+                f"Only a model version with the status '{_READY}' has files to read, but {self.ref} has the status "
+                f"'{self.status}'. Choose another of versions()."
+            )
+        return self.storage_location
 
     @property
     def source(self) -> str | None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
-from delta_sharing_client.assets.asset import Asset
+from delta_sharing_client.assets.files import FileAsset
+from delta_sharing_client.assets.skill_file import SKILL_FILE, compare
+from delta_sharing_client.errors import SkillWarning
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.protocol.kinds import SKILL
 from delta_sharing_client.protocol.messages import SkillItem
 
 
-class Skill(Asset):
+class Skill(FileAsset):
     """A shared agent skill, from ``SharingClient.skill`` or a listing.
 
     It sends no request until something needs one. Attributes that only the server knows are requested on first use,
     which raises ``NotFoundError`` if it does not exist, and ``DeltaSharingError`` from the server or the network.
 
-    Review a skill like code before an agent uses it: its instructions and scripts are the provider's.
+    ``download`` makes a directory with the name of the skill, as agents expect it in their folder of skills. Files have
+    no permission to be executed. Review a skill like code before an agent uses it: its instructions and scripts are the
+    provider's.
 
     Examples
     --------
@@ -32,6 +38,40 @@ class Skill(Asset):
     def item(self) -> SkillItem:
         """The object that the server sent, requested on first use."""
         return self.rest.get_asset(SKILL, self.full_name)
+
+    is_whole = True
+
+    def read(self) -> str:
+        """Return the text of ``SKILL.md``: the instructions, after a front matter that describes the skill.
+
+        If the front matter or the directory's name differs from what the server lists, there is a ``SkillWarning``.
+        Raises ``NotFoundError`` if the skill or its ``SKILL.md`` does not exist, ``DataError`` if it is not UTF-8, and
+        the errors of ``files``.
+        """
+        text = self.read_text(SKILL_FILE)
+        differences = compare(text, self.item, self.storage_location)
+        if differences:
+            warnings.warn(
+                f"The skill {self.full_name} is not what its server lists: {'; '.join(differences)}. Review it.",
+                SkillWarning,
+                stacklevel=2,
+            )
+        return text
+
+    def download_target(self, directory: Path) -> Path:
+        """Return the directory of the skill in ``directory``: the folder has to have the name of the skill.
+
+        Raises ``UsageError`` if that cannot be the name of a folder, and the errors of ``read``, which this calls.
+        """
+        self.read()
+        return directory / self._folder(directory)
+
+    def _folder(self, directory: Path) -> str:
+        # Imported on first use, as everything about files.
+        from delta_sharing_client.assets.naming import Disk, check_paths
+
+        check_paths([self.name], Disk.of(directory), str(self.ref))
+        return self.name
 
     @property
     def storage_location(self) -> str:

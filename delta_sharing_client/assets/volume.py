@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from delta_sharing_client.assets.asset import Asset
+from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.protocol.kinds import VOLUME
 from delta_sharing_client.protocol.messages import VolumeItem
 
 
-class Volume(Asset):
+class Volume(FileAsset):
     """A shared directory of files, from ``SharingClient.volume`` or a listing.
 
     It sends no request until something needs one. Attributes that only the server knows are requested on first use,

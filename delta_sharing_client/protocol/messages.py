@@ -86,6 +86,11 @@ def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: 
     return int(digits)
 
 
+class _Masked(msgspec.Struct, frozen=True):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(***)"
+
+
 # === Objects ===
 
 
@@ -204,6 +209,26 @@ class ItemsPage(msgspec.Struct, rename="camel"):
     next_page_token: Union[str, None] = None
 
 
+class VolumeFileItem(msgspec.Struct):
+    """A file of a volume, of a server that gives files by URL; ``file_path`` is relative to the volume."""
+
+    file_path: str
+    size: Long
+
+
+class VolumeFilesPage(msgspec.Struct):
+    """A page of the files of a volume."""
+
+    items: Union[list[VolumeFileItem], None] = None
+    next_page_token: Union[str, None] = msgspec.field(default=None, name="nextPageToken")
+
+
+class VolumeFileUrl(_Masked, frozen=True):
+    """The response with the URL of a file."""
+
+    download_url: str
+
+
 class ShareAnswer(msgspec.Struct):
     """The response of "Get Share"."""
 
@@ -252,11 +277,6 @@ def error_in(found: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | 
             inner_code, message = error_in(found[name], depth - 1)
             code = inner_code or code
     return code, message
-
-
-class _Masked(msgspec.Struct, frozen=True):
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(***)"
 
 
 class AwsCredentials(_Masked, rename="camel", frozen=True):

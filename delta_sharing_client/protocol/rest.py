@@ -45,6 +45,9 @@ from delta_sharing_client.protocol.messages import (
     TemporaryCredentials,
     TemporaryCredentialsAnswer,
     VersionAnswer,
+    VolumeFileItem,
+    VolumeFilesPage,
+    VolumeFileUrl,
     version_header,
 )
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
@@ -52,7 +55,8 @@ from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import safe_url, scrub
 
 _MAX_EMPTY_PAGES = 1000
-_UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
+UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
+"""The statuses of a server that does not have an endpoint; 404 may have other reasons."""
 
 _CREDENTIALS = ("awsTempCredentials", "azureUserDelegationSas", "gcpOauthToken", "r2Credentials")
 _WITHOUT_CREDENTIALS = "Read the table by URL."
@@ -61,6 +65,7 @@ _ASK = "Ask the data provider for credentials of another kind."
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+PageT = TypeVar("PageT", ItemsPage, VolumeFilesPage)
 
 
 class RestClient(Transport):
@@ -137,7 +142,7 @@ class RestClient(Transport):
         try:
             self._json(request, asset.kind.item)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT:
+            if error.status not in UNKNOWN_ENDPOINT:
                 raise
             return False
         return True
@@ -215,7 +220,7 @@ class RestClient(Transport):
         try:
             items = self._list(path, TableItem, doing)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT:
+            if error.status not in UNKNOWN_ENDPOINT:
                 raise
             # A 404 may also mean that there is no such share: then listing its schemas says so.
             return [t for schema in self.list_schemas(share) for t in self.list_tables(share, schema.name)]
@@ -236,7 +241,7 @@ class RestClient(Transport):
             try:
                 item = self._json(request, TableItem)
             except RequestError as error:
-                if error.status not in _UNKNOWN_ENDPOINT:
+                if error.status not in UNKNOWN_ENDPOINT:
                     raise
                 listed = self.list_tables(table.share, table.schema)
                 found = next((one for one in listed if one.full_name == table), None)
@@ -255,7 +260,7 @@ class RestClient(Transport):
         try:
             return self._list_in_schema(kind, share, schema)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT:
+            if error.status not in UNKNOWN_ENDPOINT:
                 raise
             # The error may also mean that there is no such schema.
             with self._advised(lambda: self._near_schema(share, schema)):
@@ -272,7 +277,7 @@ class RestClient(Transport):
         try:
             return _placed(self._list(path, kind.item, doing), doing, share=share)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT:
+            if error.status not in UNKNOWN_ENDPOINT:
                 raise
         # A 404 may also mean that there is no such share: then listing its schemas says so.
         known = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
@@ -284,7 +289,7 @@ class RestClient(Transport):
             try:
                 items += self._list_in_schema(kind, share, schema)
             except RequestError as error:
-                if error.status not in _UNKNOWN_ENDPOINT:
+                if error.status not in UNKNOWN_ENDPOINT:
                     raise
                 # The schema is there, so the server has no assets of this kind.
                 return items
@@ -362,7 +367,7 @@ class RestClient(Transport):
         try:
             item = self._json(request, asset.kind.item)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT:
+            if error.status not in UNKNOWN_ENDPOINT:
                 raise
             raise _not_found(error) from None
         return _placed([item], doing, **names)[0]
@@ -381,7 +386,7 @@ class RestClient(Transport):
         try:
             response, body = self.fetch(request)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT or not has_other_way:
+            if error.status not in UNKNOWN_ENDPOINT or not has_other_way:
                 raise
             # A 404 may mean the endpoint or the table, whatever its code; HEAD shows which.
             try:
@@ -394,6 +399,21 @@ class RestClient(Transport):
         if version is None:
             raise ProtocolError(f"{doing}: the response has no {VERSION_HEADER} header.", table=str(table))
         return version
+
+    # --- files by URL: not in the protocol, but what the server for NetApp StorageGRID has ---
+
+    def list_volume_files(self, volume: AssetRef) -> Iterator[list[VolumeFileItem]]:
+        """List the files of a volume, page by page. ``ProtocolError`` if a file cannot be read: none is left out."""
+        doing = f"Listing the files of {volume}"
+        for page in self._pages((*volume.path, "files"), VolumeFilesPage, doing):
+            yield page.items or []
+
+    def volume_file_url(self, volume: AssetRef, path: str) -> str:
+        """Return a signed URL of a file of a volume."""
+        doing = f"Asking for the URL of the file '{path}' of {volume}"
+        body = msgspec.json.encode({"file_path": path})
+        request = Request(method="POST", path=(*volume.path, "files", "download"), doing=doing, body=body)
+        return self._json(request, VolumeFileUrl).download_url
 
     # --- temporary credentials ---
 
@@ -453,7 +473,7 @@ class RestClient(Transport):
                 return self._json(request, TemporaryCredentialsAnswer)
             except RequestError as error:
                 first = first or error
-                if error.status not in _UNKNOWN_ENDPOINT:
+                if error.status not in UNKNOWN_ENDPOINT:
                     raise
         if first is None:
             raise UsageError(f"A {asset.kind.noun} has no storage credentials; ask for those of one of its versions.")
@@ -478,18 +498,19 @@ class RestClient(Transport):
             loosened.tell()
 
     def _list(self, path: tuple[str, ...], kind: type[T], doing: str) -> list[T]:
-        items: list[T] = []
+        return [item for page in self._pages(path, ItemsPage, doing) for item in _items(page.items or [], kind, doing)]
+
+    def _pages(self, path: tuple[str, ...], kind: type[PageT], doing: str) -> Iterator[PageT]:
         tokens = PageTokens(doing)
         within = self.operation()
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            request = Request(method="GET", path=path, doing=doing, params=params)
-            answer = within._json(request, ItemsPage)
-            items.extend(_items(answer.items or [], kind, doing))
-            token = tokens.next(answer.next_page_token, is_empty=not answer.items)
+            page = within._json(Request(method="GET", path=path, doing=doing, params=params), kind)
+            yield page
+            token = tokens.next(page.next_page_token, is_empty=not page.items)
             if token is None:
-                return items
+                return
 
     # --- streamed responses, for protocol.query ---
 

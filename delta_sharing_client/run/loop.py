@@ -310,3 +310,17 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 def call(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run ``coroutine`` on the loop and return its result; not for the loop's own thread."""
     return Running(lambda: coroutine).result()
+
+
+def interruptible(call: Callable[[], T]) -> T:
+    """Return ``call()``, which waits for the network; on the main thread Ctrl-C interrupts the wait."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    future = in_thread(call)
+    while True:
+        try:
+            return future.result(LISTEN_SECONDS)
+        except TimeoutError:
+            # It may be that of the call.
+            if future.done():
+                return future.result()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
+from urllib.request import url2pathname
 
 import msgspec
 
@@ -56,14 +57,14 @@ class StoredFile(msgspec.Struct, frozen=True):
     size:
         Its size in bytes.
     modified:
-        When it was last written, in UTC.
+        When it was last written, in UTC; ``None`` if the server does not say.
     etag:
         Identifies the content; ``None`` if the store has none.
     """
 
     path: str
     size: int
-    modified: datetime.datetime
+    modified: Union[datetime.datetime, None] = None
     etag: Union[str, None] = None
 
 
@@ -140,7 +141,7 @@ def open_place(
                 f"The server's location of {subject} is a local directory, which only a server on this machine may do.",
                 table=table,
             )
-        return LocalPlace(Path(where.prefix))
+        return LocalPlace(Path(url2pathname(where.prefix)))
     if where.scheme not in SCHEMES:
         raise UnsupportedFeatureError(
             f"The storage of {subject} is in '{where.scheme}:', which is not supported; expected one of "
@@ -201,7 +202,7 @@ class LocalPlace:
     def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         try:
             stream = (self._root / path).open("rb")
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise Refused(404, None) from None
         except OSError:
             raise Refused(403, None) from None
@@ -421,7 +422,7 @@ class StoredBody:
         self,
         span: Span,
         version: Version,
-        modified: datetime.datetime,
+        modified: datetime.datetime | None,
         chunks: Iterator[Bytes],
         close: Callable[[], None] = lambda: None,
     ) -> None:

@@ -269,6 +269,7 @@ def _client(options: ReadOptions, address: str) -> dict[str, Any]:
         # Settings with such an endpoint were checked, or are the user's.
         "allow_http": address.startswith("http://"),
         "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
+        "read_timeout": f"{max(1, round(options.read_timeout))}s",
         "timeout": f"{max(_LEAST_TIMEOUT, round(options.read_timeout))}s",
     }
     proxy = network.proxy_for(address)

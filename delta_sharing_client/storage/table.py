@@ -211,7 +211,8 @@ def _normalized(path: str) -> str:
 
 
 def _log_entry(file: StoredFile) -> LogEntry:
-    return LogEntry(file.path.rpartition("/")[2], file.size, round(file.modified.timestamp() * 1000))
+    modified_ms = 0 if file.modified is None else round(file.modified.timestamp() * 1000)
+    return LogEntry(file.path.rpartition("/")[2], file.size, modified_ms)
 
 
 class _AsyncBody:

@@ -1,0 +1,176 @@
+"""The directory of an asset, as its place in a store is read: what the methods of ``FileAsset`` do."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from delta_sharing_client.errors import (
+    AuthError,
+    DataError,
+    DeltaSharingError,
+    NotFoundError,
+    TransportError,
+    UsageError,
+)
+from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.kinds import AssetRef
+from delta_sharing_client.retry import Tries
+from delta_sharing_client.run.loop import interruptible
+from delta_sharing_client.storage.place import Place, StoredFile
+from delta_sharing_client.storage.reading import Reading
+from delta_sharing_client.storage.urls import place_of_asset
+
+if TYPE_CHECKING:
+    from delta_sharing_client.assets.files import FileAsset
+
+T = TypeVar("T")
+
+
+class Opening:
+    """Opens the place of an asset once, whichever thread comes first. Picklable, with the credentials."""
+
+    def __init__(self) -> None:
+        self._place: Place | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_place": self._place}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
+    def place(self, open_it: Callable[[], Place]) -> Place:
+        """Return the place, opened by ``open_it`` the first time."""
+        if self._place is None:
+            with self._lock:
+                if self._place is None:
+                    self._place = open_it()
+        return self._place
+
+
+@dataclasses.dataclass(frozen=True)
+class Directory:
+    """The files of ``asset``. Methods are documented at ``FileAsset``, and raise as there."""
+
+    asset: FileAsset
+
+    @property
+    def ref(self) -> AssetRef:
+        """The asset, for messages."""
+        return self.asset.ref
+
+    @property
+    def options(self) -> ReadOptions:
+        """The options of all requests."""
+        return self.asset.options
+
+    @property
+    def place(self) -> Place:
+        """The place in the store; the first use requests credentials."""
+        asset = self.asset
+        # A dictionary's ``setdefault`` is atomic, so that all threads share one.
+        opening: Opening = vars(asset).setdefault("_opening", Opening())
+        return opening.place(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
+
+    def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> Iterator[StoredFile]:
+        folder = checked_path(path, self.ref)
+        return self._files(folder, matcher(pattern), recursive)
+
+    def _files(self, folder: str, matches: Callable[[str], object], recursive: bool) -> Iterator[StoredFile]:
+        skip = len(folder) + 1 if folder else 0
+        pages = self.asked(lambda: self.place.pages(folder, recursive=recursive), folder)
+        is_there = not folder
+        while True:
+            try:
+                page = self.asked(lambda: next(pages, None), folder)
+            except NotFoundError:
+                break
+            if page is None:
+                break
+            is_there = is_there or bool(page.files or page.folders)
+            yield from (file for file in page.files if matches(file.path[skip:]))
+        if not is_there:
+            file = self.stat(folder)
+            if matches(file.path.rpartition("/")[2]):
+                yield file
+
+    def stat(self, path: str) -> StoredFile:
+        path = self._file(path)
+        tries = Tries(self.options)
+        return self.asked(lambda: tries.call(lambda: self.place.head(path)), path)
+
+    def open(self, path: str) -> io.BufferedReader:
+        # Imported here, because the stream needs this module.
+        from delta_sharing_client.assets.stream import BUFFER_BYTES, FileStream
+
+        return io.BufferedReader(FileStream(self, self.stat(path)), BUFFER_BYTES)
+
+    def read_bytes(self, path: str) -> bytes:
+        path = self._file(path)
+        return self.asked(lambda: b"".join(Reading(self.place, path, self.options)), path)
+
+    def store(self) -> Any:
+        return self.asked(lambda: self.place.store(), "")
+
+    def asked(self, call: Callable[[], T], path: str) -> T:
+        """Return ``call()``, which Ctrl-C interrupts, with the refusals of the store as errors about ``path``."""
+        try:
+            return interruptible(call)
+        except Refused as refused:
+            raise refusal(self.ref, path, refused) from None
+
+    def _file(self, path: str) -> str:
+        checked = checked_path(path, self.ref)
+        if not checked:
+            raise UsageError(f"Expected the path of a file of {self.ref}, found {path!r}.")
+        return checked
+
+
+def checked_path(path: str, asset: AssetRef) -> str:
+    """Return ``path`` without slashes at its ends; ``UsageError`` if it is not the path of a file or directory."""
+    text = os.fspath(path)
+    names = text.strip("/").split("/") if isinstance(text, str) and text.strip("/") else []
+    if not isinstance(text, str) or "\0" in text or any(name in ("", ".", "..") for name in names):
+        raise UsageError(f"Expected a path in {asset} such as 'folder/name', found {path!r}.")
+    return "/".join(names)
+
+
+def matcher(pattern: str | None) -> Callable[[str], object]:
+    """Return whether a relative path matches ``pattern``: its name, or all of it if the pattern has a slash.
+
+    Raises ``UsageError`` if the pattern is malformed.
+    """
+    if pattern is None:
+        return lambda path: True
+    from fsspec.utils import glob_translate
+
+    try:
+        compiled = re.compile(glob_translate(pattern))
+    except (ValueError, TypeError):
+        raise UsageError(f"Expected a pattern such as '*.pdf' or 'a/**/*.csv', found {pattern!r}.") from None
+    if "/" in pattern:
+        return compiled.match
+    return lambda path: compiled.match(path.rpartition("/")[2])
+
+
+def refusal(asset: AssetRef, path: str, refused: Refused) -> DeltaSharingError:
+    """Return the error for a request of ``path`` that the store refused."""
+    file = f"the file '{path}' of {asset}" if path else f"the files of {asset}"
+    if refused.status == 404 and not refused.reason:
+        return NotFoundError(f"There is no file or directory '{path}' in {asset}.", status=404)
+    if refused.status == 412:
+        return DataError(f"Expected one version of {file}, but it was replaced while it was read; read it again.")
+    if refused.status in (401, 403):
+        return AuthError(
+            f"The store refused {file} ({refused}). If its settings are right, ask the provider whether the "
+            "credentials may read it.",
+            status=refused.status,
+        )
+    return TransportError(f"The store refused {file} ({refused}).")

@@ -1,0 +1,170 @@
+"""An asset as a file system of fsspec, which pandas, Polars, DuckDB, ``pyarrow.dataset`` and others can read from."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fsspec.spec import AbstractFileSystem
+
+from delta_sharing_client.assets.directory import Directory, checked_path
+from delta_sharing_client.assets.stream import BUFFER_BYTES, FileStream
+from delta_sharing_client.errors import NotFoundError
+from delta_sharing_client.storage.place import Page, StoredFile
+from delta_sharing_client.storage.reading import Reading
+
+
+class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """The files of an asset, read-only. Paths are those of the asset, also with ``delta-sharing://`` before them.
+
+    Picklable. Errors are those of the asset's methods, except ``FileNotFoundError`` for a path that does not exist and
+    ``OSError`` (``EROFS``) for everything that writes.
+    """
+
+    protocol = "delta-sharing"
+    cachable = False
+    root_marker = ""
+
+    def __init__(self, directory: Directory, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self._directory = directory
+
+    def __repr__(self) -> str:
+        return f"AssetFileSystem({self._directory.ref})"
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return super()._strip_protocol(path).lstrip("/")
+
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:
+        """List a directory, or the file itself, as fsspec does."""
+        path = self._checked(path)
+        found = [entry for page in self._pages(path, recursive=False) for entry in _entries(page)]
+        if not found:
+            found = [self.info(path)] if path else []
+            found = [] if path and found[0]["type"] == "directory" else found
+        return found if detail else [entry["name"] for entry in found]
+
+    def info(self, path: str, **_: object) -> dict[str, Any]:
+        """Return the facts of a file or directory; the ``etag`` identifies the content of a file."""
+        path = self._checked(path)
+        if not path:
+            return _folder("")
+        try:
+            return _file(self._directory.stat(path))
+        except NotFoundError:
+            if any(page.files for page in self._pages(path, recursive=True)):
+                return _folder(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
+    ) -> Any:
+        """List everything below a directory, as fsspec does, without a request for each directory."""
+        path = self._checked(path)
+        if maxdepth is not None:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
+        files = [file for page in self._pages(path, recursive=True) for file in page.files]
+        found = {file.path: _file(file) for file in files}
+        if not files and path:
+            with contextlib.suppress(NotFoundError):
+                found = {path: _file(self._directory.stat(path))}
+        if withdirs:
+            found.update({folder: _folder(folder) for folder in _folders(found, path)})
+        names = sorted(found)
+        return {name: found[name] for name in names} if detail else names
+
+    def exists(self, path: str, **_: object) -> bool:
+        """Whether there is a file or directory; other errors than its absence are raised."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def modified(self, path: str) -> Any:
+        """Return when a file was last written."""
+        return self.info(path).get("LastModified")
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+        """Return the bytes of a file, or of a range; negative numbers count from the end."""
+        path = self._checked(path)
+        with self._absence(path):
+            if start is None and end is None:
+                return self._directory.read_bytes(path)
+            file = self._directory.stat(path)
+            first, last, _step = slice(start, end).indices(file.size)
+            if first >= last:
+                return b""
+            place, options = self._directory.place, self._directory.options
+            return self._directory.asked(
+                lambda: b"".join(Reading(place, path, options, size=file.size, start=first, stop=last)), path
+            )
+
+    def _open(self, path: str, mode: str = "rb", **_: object) -> io.BufferedReader:
+        if mode != "rb":
+            raise self._read_only(path)
+        with self._absence(path):
+            return io.BufferedReader(FileStream(self._directory, self._directory.stat(path)), BUFFER_BYTES)
+
+    # === Everything that writes ===
+
+    def _refused(self, path: str, *_: object, **__: object) -> None:
+        raise self._read_only(path)
+
+    mkdir = makedirs = rmdir = rm = rm_file = cp_file = copy = mv = put = put_file = pipe_file = touch = _refused
+
+    def _read_only(self, path: str) -> OSError:
+        return OSError(errno.EROFS, f"The {self._directory.ref} is read-only", path)
+
+    # === What all need ===
+
+    def _checked(self, path: str) -> str:
+        return checked_path(self._strip_protocol(path), self._directory.ref)
+
+    def _pages(self, path: str, *, recursive: bool) -> Iterator[Page]:
+        pages = self._directory.asked(lambda: self._directory.place.pages(path, recursive=recursive), path)
+        while True:
+            try:
+                page = self._directory.asked(lambda: next(pages, None), path)
+            except NotFoundError:
+                return
+            if page is None:
+                return
+            yield page
+
+    @contextlib.contextmanager
+    def _absence(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except NotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+
+def _entries(page: Page) -> Iterator[dict[str, Any]]:
+    yield from map(_folder, page.folders)
+    yield from map(_file, page.files)
+
+
+def _file(file: StoredFile) -> dict[str, Any]:
+    return {"name": file.path, "size": file.size, "type": "file", "LastModified": file.modified, "ETag": file.etag}
+
+
+def _folder(path: str) -> dict[str, Any]:
+    return {"name": path, "size": 0, "type": "directory"}
+
+
+def _folders(paths: Iterable[str], below: str) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        parent = path.rpartition("/")[0]
+        while len(parent) > len(below) and parent not in found:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return found

@@ -1,0 +1,74 @@
+"""``SKILL.md``: its front matter, and how it differs from what a server lists (Agent Skills specification)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from delta_sharing_client import optional
+from delta_sharing_client.protocol.messages import SkillItem
+from delta_sharing_client.redact import printable
+
+SKILL_FILE = "SKILL.md"
+_FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+# Far more than one needs; reading YAML takes long.
+_LONGEST = 64 * 1024
+_SHOWN = 60
+
+
+def compare(text: str, item: SkillItem, location: str) -> list[str]:
+    """Return how the front matter of ``SKILL.md`` and the directory's name differ from the listed ``item``, each as a
+    clause. Only what both state is compared, but name and description are required.
+
+    Raises ``UsageError`` if ``pyyaml`` is not installed.
+    """
+    differences = []
+    folder = unquote(location.rstrip("/").rpartition("/")[2])
+    if folder != item.name:
+        differences.append(f"its directory is named {_shown(folder)}")
+    found = front_matter(text)
+    if found is None:
+        return [*differences, f"{SKILL_FILE} has no front matter that can be read"]
+    listed = {
+        "name": item.name,
+        "description": item.description,
+        "license": item.license,
+        "compatibility": item.compatibility,
+        "allowed-tools": item.allowed_tools,
+    }
+    for name, value in listed.items():
+        stated = _text(found.get(name))
+        is_required = name in ("name", "description")
+        if (stated is None or value is None) and not is_required:
+            continue
+        if stated is None:
+            differences.append(f"{SKILL_FILE} has no {name}")
+        elif stated.split() != (value or "").split():
+            differences.append(f"{SKILL_FILE} has the {name} {_shown(stated)}, the server {_shown(value or '')}")
+    return differences
+
+
+def front_matter(text: str) -> Mapping[str, Any] | None:
+    """Return the front matter; ``None`` if there is none that can be read."""
+    match = _FRONT_MATTER.match(text)
+    if match is None or len(match[1]) > _LONGEST:
+        return None
+    yaml = optional.load("yaml", "storage")
+    try:
+        found = yaml.safe_load(match[1])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _text(value: Any) -> str | None:
+    """Return a scalar as text, a list as words."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return None if value is None or isinstance(value, dict) else str(value)
+
+
+def _shown(text: str) -> str:
+    return f"'{printable(text[:_SHOWN])}{'...' if len(text) > _SHOWN else ''}'"

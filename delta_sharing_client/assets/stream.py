@@ -1,0 +1,139 @@
+"""A file of an asset as a seekable stream of bytes that reads ahead."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from delta_sharing_client.fetch.source import Version
+from delta_sharing_client.run.loop import in_thread
+from delta_sharing_client.storage.place import StoredFile
+from delta_sharing_client.storage.reading import Reading
+
+if TYPE_CHECKING:
+    from delta_sharing_client.assets.directory import Directory
+
+BUFFER_BYTES = 64 * 1024
+"""For the ``io.BufferedReader`` around a stream."""
+
+# A jump reads little, because a footer or an index may be all that is needed; reading on reads more each time.
+_FIRST_BLOCK, _LARGEST_BLOCK = 256 * 1024, 8 * 1024 * 1024
+
+
+class FileStream(io.RawIOBase):
+    """The bytes of ``file``, all of one version. It holds two blocks of at most 8 MiB. Not for concurrent threads."""
+
+    def __init__(self, directory: Directory, file: StoredFile) -> None:
+        super().__init__()
+        self._directory = directory
+        self._file = file
+        self.name = file.path
+        self._at = 0
+        self._start, self._block = 0, memoryview(b"")
+        self._length = _FIRST_BLOCK
+        self._ahead: tuple[int, Future[bytes]] | None = None
+
+    def __repr__(self) -> str:
+        return f"FileStream({self.name!r})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("An open file cannot be pickled; pickle the asset, and open the file where it is read.")
+
+    @property
+    def mode(self) -> str:
+        """Always ``rb``."""
+        return "rb"
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._file.size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_open()
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}
+        if whence not in bases:
+            raise ValueError(f"Expected 0, 1 or 2 for 'whence', found {whence!r}.")
+        target = bases[whence] + offset
+        if target < 0:
+            raise ValueError(f"Expected a position of 0 or more, found {target}.")
+        self._at = target
+        return target
+
+    def readinto(self, buffer: Any) -> int:
+        self._check_open()
+        view = memoryview(buffer).cast("B")
+        if not view or self._at >= self.size:
+            return 0
+        if not self._is_loaded():
+            self._load()
+        data = self._block[self._at - self._start :][: len(view)]
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def readall(self) -> bytes:
+        self._check_open()
+        have = (
+            self._block[self._at - self._start :] if self._start <= self._at < self._start + len(self._block) else b""
+        )
+        start = self._at + len(have)
+        rest = self._read(start, self.size) if start < self.size else b""
+        self._at = max(self._at, self.size)
+        return bytes(have) + rest if have else rest
+
+    def close(self) -> None:
+        if not self.closed:
+            self._ahead, self._block = None, memoryview(b"")
+        super().close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("The file is closed.")
+
+    def _is_loaded(self) -> bool:
+        return self._start <= self._at < self._start + len(self._block)
+
+    def _load(self) -> None:
+        """Make the block that begins at the present position the current one."""
+        at, is_next = self._at, self._at == self._start + len(self._block) and self._at > 0
+        self._length = min(2 * self._length, _LARGEST_BLOCK) if is_next else _FIRST_BLOCK
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == at:
+            future = ahead[1]
+            data = self._directory.asked(future.result, self.name)
+        else:
+            data = self._read(at, at + self._length)
+        self._start, self._block = at, memoryview(data)
+        following = at + len(data)
+        if is_next and following < self.size:
+            start, stop = following, following + self._length
+            self._ahead = following, in_thread(lambda: self._bytes(start, stop))
+
+    def _read(self, start: int, stop: int) -> bytes:
+        return self._directory.asked(lambda: self._bytes(start, stop), self.name)
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        directory, file = self._directory, self._file
+        version = Version(file.etag or "", "", file.size)
+        reading = Reading(
+            directory.place,
+            file.path,
+            directory.options,
+            version=version,
+            size=file.size,
+            start=start,
+            stop=min(stop, file.size),
+        )
+        return b"".join(reading)

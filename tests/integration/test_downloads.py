@@ -1,0 +1,523 @@
+"""Downloads of assets: complete or not at all, only what has changed, and never outside of the directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.assets import download as downloads
+from delta_sharing_client.assets import state, transfers
+from delta_sharing_client.fetch.source import Refused, Version
+from delta_sharing_client.retry import Transient
+from delta_sharing_client.storage import place
+from tests.integration.test_asset_files import s3_settings
+from tests.s3 import Bucket, s3_bucket
+
+QUICK = {"max_attempts": 3, "max_retry_seconds": 2.0, "progress": False}
+DATA = random.Random(5).randbytes(400_000)
+FILES = {"a.txt": b"one", "deep/er/b": DATA[:5000], "deep/c": DATA, "empty": b"", "z/\u00e9 %41": b"odd"}
+STATE = ".delta-sharing"
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_bucket() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(bucket: Bucket) -> Iterator[ds.SharingClient]:
+    options = ds.ReadOptions(storage_options=bucket.storage_options, **QUICK)
+    with (
+        mock_server.running(volumes={"s.d.files": f"s3://{bucket.name}/in"}, s3=s3_settings(bucket)) as server,
+        ds.SharingClient(server.profile, options=options) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def volume(client: ds.SharingClient, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A volume with ``FILES``, of which those above 64 KiB are transferred in parts."""
+    monkeypatch.setattr(transfers, "PART_BYTES", 64 * 1024)
+    bucket.clear()
+    for path, data in FILES.items():
+        bucket.put(f"in/{path}", data)
+    return client.volume("s.d.files")
+
+
+@pytest.fixture
+def here(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "here"
+
+
+def content(folder: pathlib.Path) -> dict[str, bytes]:
+    """The files that are there, without the state of downloads."""
+    found = [path for path in folder.rglob("*") if not path.is_dir()]
+    names = {path: path.relative_to(folder).as_posix() for path in found}
+    return {name: path.read_bytes() for path, name in names.items() if not name.startswith(STATE)}
+
+
+def state_of(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in (folder / STATE).iterdir())
+
+
+class Requests:
+    """Counts what is requested of a place, and may let something else happen."""
+
+    def __init__(self, volume: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: list[tuple[str, Any]] = []
+        self.before: Callable[[str, Any], None] = lambda path, wanted: None
+        get = place.ObjectPlace.get
+
+        def counted(self_: Any, path: str, wanted: Any = None, version: Any = None) -> Any:
+            self.paths.append((path, wanted))
+            self.before(path, wanted)
+            return get(self_, path, wanted, version)
+
+        monkeypatch.setattr(place.ObjectPlace, "get", counted)
+
+
+@pytest.fixture
+def requests(volume: Any, monkeypatch: pytest.MonkeyPatch) -> Requests:
+    return Requests(volume, monkeypatch)
+
+
+# === What is there afterwards ===
+
+
+def test_a_download_has_every_file_under_its_path(volume: Any, here: pathlib.Path) -> None:
+    done = volume.download(here)
+
+    assert content(here) == FILES
+    assert (sorted(done.downloaded), done.unchanged, done.removed) == (sorted(FILES), 0, ())
+    assert (done.bytes, done.directory, os.fspath(done)) == (sum(map(len, FILES.values())), here, str(here))
+    assert state_of(here) == ["files.jsonl", "lock"]
+    assert (here / "deep/c").stat().st_mtime == pytest.approx(volume.stat("deep/c").modified.timestamp(), abs=0.001)
+    assert not [path for path in here.rglob("*") if path.is_file() and path.stat().st_mode & 0o111]
+
+
+def test_a_part_of_an_asset_keeps_its_paths(volume: Any, here: pathlib.Path) -> None:
+    assert volume.download(here, "deep", "c").downloaded == ("deep/c",)
+    assert volume.download(here, pattern="*.txt").downloaded == ("a.txt",)
+    assert volume.download(here, "deep/er/b").downloaded == ("deep/er/b",)
+    assert content(here) == {path: FILES[path] for path in ("a.txt", "deep/c", "deep/er/b")}
+    with pytest.raises(ds.NotFoundError, match="'none'"):
+        volume.download(here, "none")
+
+
+def test_only_what_has_changed_is_downloaded_again(
+    volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
+) -> None:
+    volume.download(here)
+    requests.paths.clear()
+    assert volume.download(here).unchanged == len(FILES)
+    assert requests.paths == []
+
+    bucket.put("in/a.txt", b"two")  # as long, perhaps in the same second
+    bucket.put("in/new", b"new")
+    (here / "deep/er/b").write_bytes(b"edited")
+    (here / "z/\u00e9 %41").unlink()
+    (here / "own").write_bytes(b"of the user")
+    done = volume.download(here)
+
+    assert sorted(done.downloaded) == sorted(["a.txt", "new", "deep/er/b", "z/\u00e9 %41"])
+    assert content(here) == {**FILES, "a.txt": b"two", "new": b"new", "own": b"of the user"}
+    assert sorted({path for path, _ in requests.paths}) == sorted(done.downloaded)
+
+
+def test_without_notes_content_is_compared(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+    volume.download(here)
+    shutil.rmtree(here / STATE)
+    (here / "a.txt").write_bytes(b"eno")
+    requests.paths.clear()
+
+    assert volume.download(here).downloaded == ("a.txt",)
+    assert content(here) == FILES
+    requests.paths.clear()
+    assert volume.download(here).downloaded == ()
+
+
+def test_a_dry_run_writes_nothing(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+    planned = volume.download(here, dry_run=True)
+
+    assert sorted(planned.downloaded) == sorted(FILES)
+    assert (planned.dry_run, planned.bytes) == (True, sum(map(len, FILES.values())))
+    assert not here.exists()
+    assert requests.paths == []
+    volume.download(here, pattern="a.txt")
+    before = sorted(here.rglob("*"))
+    assert sorted(volume.download(here, dry_run=True).downloaded) == sorted(set(FILES) - {"a.txt"})
+    assert sorted(here.rglob("*")) == before
+
+
+def test_progress_is_told(volume: Any, here: pathlib.Path, client: ds.SharingClient, monkeypatch: Any) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(volume.rest, "options", volume.rest.options)
+    watched = client.volume("s.d.files")
+    object.__setattr__(watched, "options", ds.ReadOptions(
+        storage_options=dict(client.rest.options.storage_options), progress=seen.append))  # fmt: skip
+
+    watched.download(here)
+
+    total = sum(map(len, FILES.values()))
+    assert (seen[-1].files_done, seen[-1].files_total) == (len(FILES), len(FILES))
+    assert (seen[-1].bytes_done, seen[-1].bytes_total, seen[-1].bytes_fetched) == (total, total, total)
+
+
+# === What is refused, before anything is written ===
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["clash", "clash/inner"], "cannot both be stored here"),
+        ([".delta-sharing/files.jsonl"], "reserved"),
+        (["n" * 256], "longer than 255"),
+    ],
+)
+def test_names_that_cannot_be_stored_are_refused(
+    volume: Any, bucket: Bucket, here: pathlib.Path, keys: list[str], message: str
+) -> None:
+    for key in keys:
+        bucket.put(f"in/{key}", b"1")
+
+    with pytest.raises(ds.UsageError, match=message):
+        volume.download(here)
+    assert not here.exists()
+
+
+def test_what_is_in_the_way_is_named(volume: Any, here: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (here / "deep").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (here / "deep/er").symlink_to(tmp_path / "outside")
+    with pytest.raises(ds.UsageError, match="found a link"):
+        volume.download(here)
+    (here / "deep/er").unlink()
+    (here / "a.txt").mkdir()
+    with pytest.raises(ds.UsageError, match="expected a file or nothing"):
+        volume.download(here)
+    (here / "a.txt").rmdir()
+    (here / STATE).symlink_to(tmp_path / "outside")
+    with pytest.raises(ds.UsageError, match="Expected a directory or nothing"):
+        volume.download(here)
+
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert content(here) == {}
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ds.UsageError, match="Cannot make the directory"):
+        volume.download(tmp_path / "file" / "inside")
+
+
+def test_a_full_disk_is_named_before_the_download(
+    volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=100_000)
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda path: usage)
+
+    with pytest.raises(ds.UsageError, match=r"needs 405,006 bytes, and the disk of .* has 100,000"):
+        volume.download(here)
+    assert requests.paths == []
+    assert content(here) == {}
+
+
+def test_two_downloads_into_one_directory_are_refused(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+    refused: list[str] = []
+
+    def another(path: str, wanted: Any) -> None:
+        if not refused:
+            with pytest.raises(ds.UsageError, match="Another download") as caught:
+                volume.download(here)
+            refused.append(str(caught.value))
+
+    requests.before = another
+    volume.download(here, pattern="a.txt")
+
+    assert refused
+    assert content(here) == {"a.txt": b"one"}
+
+
+def test_files_that_lie_about_their_size_are_refused(
+    volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = place._stored_file
+
+    def lying(meta: Any, path: str) -> Any:
+        return place.msgspec.structs.replace(listed(meta, path), size=meta["size"] + (path == "a.txt"))
+
+    monkeypatch.setattr(place, "_stored_file", lying)
+
+    with pytest.raises(ds.DataError, match=r"Expected a file of 4 bytes, the store has one of 3: 'a\.txt'"):
+        volume.download(here)
+    assert "a.txt" not in content(here)
+
+
+# === Interruptions ===
+
+
+def test_a_broken_transfer_goes_on_where_it_broke(
+    volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = place.ObjectPlace._chunks
+    broken: list[int] = []
+
+    def breaking(self: Any, stream: Any) -> Iterator[memoryview]:
+        for number, chunk in enumerate(chunks(self, stream)):
+            if len(broken) < 5 and len(chunk) > 3000:
+                broken.append(number)
+                yield chunk[:2000]
+                raise Transient(ds.TransportError("It broke."))
+            yield chunk
+
+    monkeypatch.setattr(place.ObjectPlace, "_chunks", breaking)
+    volume.download(here)
+
+    assert content(here) == FILES
+    assert len(broken) == 5
+    resumed = [wanted for _, wanted in requests.paths if wanted is not None and wanted.start % transfers.PART_BYTES]
+    assert len(resumed) == 5
+
+
+def test_a_failed_download_is_continued_by_the_next(
+    volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
+    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
+
+    def refuse(path: str, wanted: Any) -> None:
+        if path == "deep/c" and wanted.start >= 4 * transfers.PART_BYTES:
+            raise Refused(403, None, "AccessDenied")
+
+    requests.before = refuse
+    with pytest.raises(ds.AuthError, match=r"'deep/c' of volume s\.d\.files"):
+        volume.download(here, "deep")
+    assert "deep/c" not in content(here)
+    done = len(
+        [wanted for path, wanted in requests.paths if path == "deep/c" and wanted.start < 4 * transfers.PART_BYTES]
+    )
+    assert done
+
+    requests.before = lambda path, wanted: None
+    requests.paths.clear()
+    volume.download(here)
+
+    assert content(here) == FILES
+    starts = [wanted.start // transfers.PART_BYTES for path, wanted in requests.paths if path == "deep/c"]
+    assert starts == [4, 5, 6]
+    assert state_of(here) == ["files.jsonl", "lock"]
+
+
+def test_parts_of_another_version_are_not_continued(
+    volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
+) -> None:
+    def refuse(path: str, wanted: Any) -> None:
+        if path == "deep/c" and wanted.start:
+            raise Refused(403, None)
+
+    requests.before = refuse
+    with pytest.raises(ds.AuthError):
+        volume.download(here)
+    requests.before = lambda path, wanted: None
+    bucket.put("in/deep/c", DATA[::-1])
+    volume.download(here)
+
+    assert content(here) == {**FILES, "deep/c": DATA[::-1]}
+
+
+@pytest.mark.parametrize("path", ["a.txt", "deep/c"])
+def test_a_file_replaced_meanwhile_arrives_whole(
+    volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests, path: str
+) -> None:
+    new = DATA[7:300_000] if path == "deep/c" else b"longer than before"
+    replaced = threading.Event()
+
+    def replace(requested: str, wanted: Any) -> None:
+        if requested == path and (wanted is None or wanted.start >= transfers.PART_BYTES) and not replaced.is_set():
+            replaced.set()
+            bucket.put(f"in/{path}", new)
+
+    requests.before = replace
+    volume.download(here)
+
+    assert replaced.is_set()
+    assert content(here) == {**FILES, path: new}
+    assert volume.download(here).downloaded == ()
+
+
+def test_a_file_that_is_replaced_all_the_time_is_an_error(
+    volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
+) -> None:
+    count = iter(range(100))
+    requests.before = lambda path, wanted: bucket.put("in/a.txt", f"{next(count):03}".encode())
+
+    with pytest.raises(ds.DataError, match="replaced all the time"):
+        volume.download(here, "a.txt")
+    assert content(here) == {}
+
+
+def test_a_file_that_is_gone_meanwhile_is_named(
+    volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
+) -> None:
+    requests.before = lambda path, wanted: bucket.resource.Object("in/a.txt").delete()
+
+    with pytest.raises(ds.NotFoundError, match=r"'a\.txt' in volume s\.d\.files"):
+        volume.download(here, "a.txt")
+
+
+# === Content ===
+
+
+def damaged(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Flip a bit of the next bodies."""
+    chunks, flipped = place.ObjectPlace._chunks, []
+
+    def flipping(self: Any, stream: Any) -> Iterator[memoryview]:
+        for chunk in chunks(self, stream):
+            if len(flipped) < times and len(chunk):
+                flipped.append(1)
+                # Another bit each time.
+                chunk = memoryview(bytes([chunk[0] ^ (1 << len(flipped) % 8)]) + bytes(chunk[1:]))
+            yield chunk
+
+    monkeypatch.setattr(place.ObjectPlace, "_chunks", flipping)
+    return flipped
+
+
+@pytest.mark.parametrize("path", ["deep/er/b", "deep/c"])
+def test_damaged_content_is_downloaded_again(
+    volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    flipped = damaged(monkeypatch, 1)
+
+    volume.download(here, path)
+
+    assert flipped
+    assert content(here) == {path: FILES[path]}
+
+
+@pytest.mark.parametrize("path", ["deep/er/b", "deep/c"])
+def test_content_that_differs_each_time_is_an_error(
+    volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    damaged(monkeypatch, 1000)
+
+    with pytest.raises(ds.DataError, match="other content each time"):
+        volume.download(here, path)
+    assert content(here) == {}
+
+
+def test_etags_that_are_no_md5_are_told_apart(volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A store that encrypts with keys of its own has such ETags.
+    listed = place._stored_file
+    monkeypatch.setattr(
+        place,
+        "_stored_file",
+        lambda meta, path: place.msgspec.structs.replace(listed(meta, path), etag=_other(meta["e_tag"])),
+    )
+    get = place.ObjectPlace.get
+
+    def other_etags(self: Any, path: str, wanted: Any = None, version: Any = None) -> Any:
+        body = get(self, path, wanted, None)
+        body.version = Version(_other(body.version.etag), body.version.modified, body.version.total)
+        return body
+
+    monkeypatch.setattr(place.ObjectPlace, "get", other_etags)
+    volume.download(here)
+
+    assert content(here) == FILES
+    assert volume.download(here).downloaded == ()
+
+
+def _other(etag: str) -> str:
+    return f'"{hashlib.md5(etag.encode()).hexdigest()}"'
+
+
+# === Other systems, other processes ===
+
+
+def test_rules_of_the_disk_are_applied(volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: Any) -> None:
+    bucket.put("in/A.TXT", b"another")
+    assert sorted(volume.download(here, "", "*.[tT]*").downloaded) == ["A.TXT", "a.txt"]
+    monkeypatch.setattr(downloads.Disk, "of", lambda directory: downloads.Disk(folds=True))
+    with pytest.raises(ds.UsageError, match=r"'a\.txt' .* cannot both be stored here"):
+        volume.download(here)
+    monkeypatch.setattr(downloads.Disk, "of", lambda directory: downloads.Disk(is_windows=True))
+    bucket.put("in/what?", b"1")
+    with pytest.raises(ds.UsageError, match=r"Windows allows no '\?'"):
+        volume.download(here)
+
+
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
+def test_after_a_kill_the_next_download_completes_it(
+    client: ds.SharingClient, bucket: Bucket, here: pathlib.Path, tmp_path: pathlib.Path, signal_name: str
+) -> None:
+    bucket.clear()
+    expected = {f"small/{number:03}": DATA[number : number + 3000] for number in range(150)}
+    expected["large"] = DATA * 3
+    for path, data in expected.items():
+        bucket.put(f"in/{path}", data)
+    profile = tmp_path / "profile.share"
+    profile.write_text(__import__("json").dumps({
+        "shareCredentialsVersion": 1, "endpoint": client.rest.profile.endpoint,
+        "bearerToken": client.rest.profile.credentials.token.reveal()}))  # fmt: skip
+    program = (
+        "import sys, delta_sharing_client as ds\n"
+        "from delta_sharing_client.assets import transfers\n"
+        "transfers.PART_BYTES = 64 * 1024\n"
+        "options = ds.ReadOptions(storage_options={'endpoint': sys.argv[3], 'region': 'us-east-1'}, progress=False)\n"
+        "ds.SharingClient(sys.argv[1], options=options).volume('s.d.files').download(sys.argv[2])\n"
+    )
+    command = [sys.executable, "-c", program, str(profile), str(here), bucket.endpoint]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    notes = here / STATE / "files.jsonl"
+    while run.poll() is None and not (notes.exists() and notes.stat().st_size > 2000):
+        pass
+    run.send_signal(getattr(signal, signal_name))
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode, errors
+    between = content(here)
+    assert between
+    assert between.items() <= expected.items()
+
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert content(here) == expected
+    assert state_of(here) == ["files.jsonl", "lock"]
+
+
+def test_notes_that_somebody_damaged_are_ignored(volume: Any, here: pathlib.Path) -> None:
+    volume.download(here)
+    notes = here / STATE / "files.jsonl"
+    lines = notes.read_bytes().splitlines(keepends=True)
+    notes.write_bytes(b'{"x": 1}\n[1]\n\xff\n"a"\n[]\n[null, 1, 2, 3, 4]\n' + lines[0] + lines[1][:10])
+
+    volume.download(here)
+
+    assert content(here) == FILES
+    found = state.State(here)
+    assert set(found.notes) >= set(FILES)
+
+
+def test_modes_are_those_of_ordinary_files(volume: Any, here: pathlib.Path) -> None:
+    before = os.umask(0o027)
+    try:
+        volume.download(here)
+    finally:
+        os.umask(before)
+
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in here.rglob("*") if path.is_file() and STATE not in str(path)}
+    assert modes == {0o640}

@@ -1,0 +1,157 @@
+"""Versions of models and agent skills: which files they have, and how they are downloaded."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client import testing
+from delta_sharing_client.assets import skill_file
+from delta_sharing_client.assets.skill_file import compare, front_matter
+from delta_sharing_client.protocol.messages import SkillItem
+from tests.integration.test_downloads import content
+
+QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, progress=False)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[ds.SharingClient]:
+    with testing.running() as server, ds.SharingClient(server.profile, options=QUICK) as client:
+        yield client
+
+
+# === Models ===
+
+
+def test_a_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+    model = demo.model("demo.shop.churn")
+
+    done = model.version(1).download(tmp_path / "churn")
+
+    found = content(tmp_path / "churn")
+    assert set(done.downloaded) == set(found) == {file.path for file in model.version(1).files()}
+    assert "MLmodel" in found
+    assert model.version(1).read_text("MLmodel").encode() == found["MLmodel"]
+
+
+def test_another_version_replaces_the_one_before(tmp_path: pathlib.Path) -> None:
+    versions = {
+        1: {"MLmodel": "one", "old/only.bin": "old", "same": "same", "edited": "theirs"},
+        2: {"MLmodel": "two", "new.bin": "new", "same": "same"},
+    }
+    here = tmp_path / "model"
+    with (
+        testing.running(models={"s.d.m": versions}, aliases={"s.d.m": {"champion": 2}}) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        model = client.model("s.d.m")
+        model.version(1).download(here)
+        (here / "edited").write_text("by the user")
+        (here / "own").write_text("of the user")
+        planned = model.alias("champion").download(here, dry_run=True)
+        done = model.alias("champion").download(here)
+        assert model.alias("champion").download(here).downloaded == ()
+
+    assert (planned.removed, sorted(planned.downloaded)) == (done.removed, sorted(done.downloaded))
+    assert done.removed == ("old/only.bin",)
+    assert content(here) == {
+        "MLmodel": b"two", "new.bin": b"new", "same": b"same", "edited": b"by the user", "own": b"of the user",
+    }  # fmt: skip
+
+
+def test_a_version_that_is_not_ready_is_told(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+    pending = demo.model("demo.shop.churn").version(3)
+    assert pending.status == "PENDING_REGISTRATION"
+
+    for call in (lambda: list(pending.files()), lambda: pending.download(tmp_path / "x"), lambda: pending.open("a")):
+        with pytest.raises(ds.UsageError, match=r"version 3 of model .* has the status 'PENDING_REGISTRATION'"):
+            call()
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(ds.NotFoundError):
+        list(demo.model("demo.shop.churn").version(9).files())
+
+
+# === Skills ===
+
+
+def test_a_skill_is_read_and_downloaded_as_agents_take_it(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+    skill = demo.skill("demo.shop.sales-report")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = skill.read()
+        done = skill.download(tmp_path / "skills")
+
+    assert text.startswith("---\nname: sales-report\n")
+    assert [path.name for path in (tmp_path / "skills").iterdir()] == ["sales-report"] == [done.directory.name]
+    found = content(done.directory)
+    assert set(found) == {"SKILL.md", "references/layout.md", "scripts/total.py"}
+    assert found["SKILL.md"].decode() == text
+    for path in done.directory.rglob("*"):
+        assert not path.is_symlink()
+        assert path.is_dir() or not os.access(path, os.X_OK)
+
+
+def test_a_skill_that_differs_from_its_listing_is_told(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "tidy"
+    root.mkdir()
+    (root / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidies.\n---\nDo it.\n")
+    with (
+        testing.running(skills={"s.d.tidy": str(root)}) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        skill = client.skill("s.d.tidy")
+        assert skill.description == "Tidies."
+        (root / "SKILL.md").write_text("---\nname: evil\ndescription: Deletes everything.\n---\nDo it.\n")
+
+        with pytest.warns(ds.SkillWarning, match="the name 'evil', the server 'tidy'") as told:
+            skill.read()
+        assert "the description 'Deletes everything.', the server 'Tidies.'" in str(told[0].message)
+        with pytest.warns(ds.SkillWarning):
+            skill.download(tmp_path / "skills")
+        (root / "SKILL.md").unlink()
+        with pytest.raises(ds.NotFoundError, match=r"'SKILL\.md' in skill s\.d\.tidy"):
+            skill.download(tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+
+
+ITEM = SkillItem("tidy", "Tidies the desk.", "s3://b/tidy/", license="MIT", allowed_tools="Read Bash")
+FRONT = "name: tidy\ndescription: Tidies the desk.\nlicense: MIT\nallowed-tools: Read Bash"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"---\n{FRONT}\n---\nDo.", []),
+        (f"\ufeff---\r\n{FRONT}\r\n---\r\nDo.".replace("\n", "\r\n").replace("\r\r", "\r"), []),
+        ("---\nname: tidy\ndescription: >\n  Tidies\n  the desk.\nallowed-tools: [Read, Bash]\n---\n", []),
+        ("---\nname: tidy\n---\n", ["SKILL.md has no description"]),
+        (f"---\n{FRONT}\ncompatibility: linux\n---\n", []),
+        (f"---\n{FRONT}---\n".replace("MIT", "GPL"), ["SKILL.md has no front matter that can be read"]),
+        (f"---\n{FRONT}\n---\n".replace("MIT", "GPL"), ["SKILL.md has the license 'GPL', the server 'MIT'"]),
+        ("Do.", ["SKILL.md has no front matter that can be read"]),
+        ("---\n- a\n---\n", ["SKILL.md has no front matter that can be read"]),
+        ("---\nname: [\n---\n", ["SKILL.md has no front matter that can be read"]),
+        ("---\nname: !!python/object/apply:os.system [echo]\n---\n", ["SKILL.md has no front matter that can be read"]),
+        (f"---\n{'[' * 20_000}\n---\n", ["SKILL.md has no front matter that can be read"]),
+        (f"---\n{'a' * 70_000}: 1\n---\n", ["SKILL.md has no front matter that can be read"]),
+    ],
+)  # fmt: skip
+def test_front_matter_is_compared_with_the_listing(text: str, expected: list[str]) -> None:
+    assert compare(text, ITEM, "s3://b/tidy/") == expected
+
+
+def test_the_name_of_the_directory_is_compared() -> None:
+    assert compare(f"---\n{FRONT}\n---\n", ITEM, "s3://b/tidy-2") == ["its directory is named 'tidy-2'"]
+
+
+def test_aliases_in_front_matter_take_no_memory() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*{'a' if not n else f'b{n - 1}'}, *a]\n" for n in range(200))
+    found = front_matter(f"---\n{bomb}---\n")
+    assert found is not None
+    assert skill_file._text(found["a"]) == "x x"

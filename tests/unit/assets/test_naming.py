@@ -1,0 +1,147 @@
+"""Names of files on Linux, macOS and Windows: what is refused, and that nothing leads out of a directory."""
+
+from __future__ import annotations
+
+import ntpath
+import pathlib
+import posixpath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.assets import naming
+from delta_sharing_client.assets.naming import Disk, check_existing, check_paths
+from delta_sharing_client.errors import UsageError
+from tests.quota import meets, met
+
+LINUX, MACOS, WINDOWS = Disk(), Disk(folds=True), Disk(is_windows=True, folds=True)
+ALL = [LINUX, MACOS, WINDOWS]
+
+
+@pytest.mark.parametrize("disk", ALL)
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("../a", "leads out"),
+        ("a/../../b", "leads out"),
+        ("a/..", "leads out"),
+        ("/etc/passwd", "absolute"),
+        ("a//b", "no name"),
+        ("./a", "no name"),
+        ("a/", "no name"),
+        ("", "no name"),
+        ("a\0b", "zero byte"),
+        ("n" * 256, "longer than 255"),
+        (".delta-sharing/files.jsonl", "reserved"),
+        (".Delta-Sharing/x", "reserved"),
+        ("\ud800", "encoded"),
+    ],
+)
+def test_names_that_no_system_allows_are_refused(disk: Disk, path: str, problem: str) -> None:
+    if path == "\ud800" and disk.is_windows:
+        return
+    with pytest.raises(UsageError, match=problem):
+        check_paths(["fine", path], disk, "volume a.b.c")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("C:/a", "c:a", "a:stream", "..\\a", "\\\\host\\share\\x", "a\\b", "what?", "*", 'a"b', "a<b", "a|b", "a\tb"),
+        *("con", "NUL.txt", "folder/aux", "COM1", "lpt9.tar.gz", "CONIN$", "com\u00b9", "nul .txt", "PRN."),
+        *("a ", "a.", "dir./x", "dir /x", "..."),
+    ],
+)
+def test_names_that_windows_does_not_allow_are_refused_there(path: str) -> None:
+    with pytest.raises(UsageError, match="cannot be stored here"):
+        check_paths([path], WINDOWS, "volume a.b.c")
+    check_paths([path], LINUX, "volume a.b.c")
+
+
+@pytest.mark.parametrize(
+    "path", ["console", "com", "com10", "nulled", ".hidden", "a.b c", "lpt", "auxiliary/con-1", "\u00e9"]
+)
+def test_other_names_are_allowed_on_windows(path: str) -> None:
+    check_paths([path], WINDOWS, "volume a.b.c")
+
+
+@pytest.mark.parametrize(
+    ("paths", "disks"),
+    [
+        (["a", "a/b"], ALL),
+        (["a/b", "a"], ALL),
+        (["a/b/c", "a/b"], ALL),
+        (["a/x", "a/b/c", "a/b"], ALL),
+        (["Read.me", "README", "read.ME"], [MACOS, WINDOWS]),
+        (["\u00e9", "e\u0301"], [MACOS, WINDOWS]),
+        (["Dir/a", "dir/b"], [MACOS, WINDOWS]),
+        (["x/Dir/a", "x/dir/b"], [MACOS, WINDOWS]),
+        (["A", "a/b"], [MACOS, WINDOWS]),
+        (["a/b", "A"], [MACOS, WINDOWS]),
+        (["\ufb01", "fi"], [MACOS, WINDOWS]),
+        (["a", "b/a", "b/c/a", "a b"], []),
+    ],
+)
+def test_two_names_that_need_one_are_refused(paths: list[str], disks: list[Disk]) -> None:
+    for disk in ALL:
+        if disk in disks:
+            with pytest.raises(UsageError, match=r"cannot both be stored here"):
+                check_paths(paths, disk, "volume a.b.c")
+        else:
+            check_paths(paths, disk, "volume a.b.c")
+
+
+NAMES = st.text(st.sampled_from("ab.\\/: CON1\u00e9"), min_size=1, max_size=6)
+
+
+@meets(allowed=20, refused=20)
+@given(st.lists(NAMES, min_size=1, max_size=4).map("/".join), st.sampled_from(ALL))
+def test_no_allowed_name_leads_out_of_the_directory(path: str, disk: Disk) -> None:
+    module = ntpath if disk.is_windows else posixpath
+    root = "C:\\here" if disk.is_windows else "/here"
+    try:
+        check_paths([path], disk, "volume a.b.c")
+    except UsageError:
+        met("refused")
+        return
+    met("allowed")
+
+    whole = module.normpath(module.join(root, *path.split("/")))
+    # The oracle: what the system itself makes of the joined path.
+    assert whole.startswith(root + module.sep)
+    assert len(whole.split(module.sep)) == len(root.split(module.sep)) + len(path.split("/"))
+
+
+def test_what_is_there_already_is_respected(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root").mkdir()
+    root = tmp_path / "root"
+    (root / "file").write_bytes(b"1")
+    (root / "folder").mkdir()
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "link.txt").symlink_to(tmp_path / "file")
+    check_existing(root, ["file", "folder/x", "new/y"], "volume a.b.c")
+
+    for path, found in [
+        ("file/x", "expected a directory"),
+        ("folder", "expected a file"),
+        ("link/x", "found a link"),
+        ("link/deep/x", "found a link"),
+        ("link.txt", "found a link"),
+    ]:
+        with pytest.raises(UsageError, match=found):
+            check_existing(root, [path], "volume a.b.c")
+
+
+def test_a_disk_is_asked_without_writing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "Name"
+    folder.mkdir()
+    assert not Disk.of(folder / "not" / "there").folds
+    assert list(tmp_path.iterdir()) == [folder]
+
+    same = {str(folder), str(folder).replace("Name", "nAME")}
+    monkeypatch.setattr(naming.os.path, "samefile", lambda one, other: {str(one), str(other)} <= same)
+    assert Disk.of(folder).folds

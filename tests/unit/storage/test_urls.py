@@ -1,0 +1,192 @@
+"""Volumes whose server gives files by URL: read as all others, and refused where URLs may not lead."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.storage.urls import UrlPlace
+from tests.integration.test_downloads import content
+
+FILES = {"a/report.csv": b"id\n1\n2\n", "b.txt": b"text", "empty": b"", "large.bin": bytes(range(256)) * 1000}
+BASE = "/api/shares/s/schemas/d/volumes/v"
+
+
+class Server(ThreadingHTTPServer):
+    """A sharing server with two files on a page, and the storage behind its URLs."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str] = []
+        self.has_files = True
+        self.signature = 0
+        self.ignores_ranges = False
+        self.items: list[Any] | None = None
+        self.url: str | None = None
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def json(self, value: Any, status: int = 200) -> None:
+        self.reply(status, json.dumps(value).encode())
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path == BASE:
+            self.json({"name": "v", "schema": "d", "share": "s", "storageLocation": "s3://bucket/volumes/"})
+        elif path == f"{BASE}/files" and self.server.has_files:
+            start = int(query.partition("=")[2] or 0)
+            items = self.server.items or [{"file_path": name, "size": len(data)} for name, data in FILES.items()]
+            page: dict[str, Any] = {"items": items[start : start + 2]}
+            if start + 2 < len(items):
+                page["nextPageToken"] = str(start + 2)
+            self.json(page)
+        elif path.startswith("/data/"):
+            self.data(path.removeprefix("/data/"), query)
+        else:
+            self.json({"errorCode": "NOT_FOUND", "message": "No such endpoint."}, 404)
+
+    def data(self, name: str, query: str) -> None:
+        self.server.asked.append(name)
+        if query != f"X-Amz-Signature=planted{self.server.signature}":
+            self.reply(403, b"<Error><Code>AccessDenied</Code></Error>")
+            return
+        data, headers = FILES[name], {"ETag": f'"{len(FILES[name])}"', "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT"}
+        wanted = self.headers.get("Range")
+        if wanted is None or self.server.ignores_ranges:
+            self.reply(200, data, headers)
+            return
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        start, stop = int(first), min(int(last) + 1, len(data))
+        if start >= len(data):
+            self.reply(416, b"", headers)
+            return
+        self.reply(206, data[start:stop], {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path != f"{BASE}/files/download" or not self.server.has_files:
+            self.json({"errorCode": "NOT_FOUND", "message": "No such endpoint."}, 404)
+            return
+        path = json.loads(body)["file_path"]
+        if path not in FILES:
+            self.json({"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "No such file."}, 404)
+            return
+        host = f"http://127.0.0.1:{self.server.server_address[1]}"
+        url = self.server.url or f"{host}/data/{path}?X-Amz-Signature=planted{self.server.signature}"
+        self.json({"download_url": url})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+@pytest.fixture
+def volume(server: Server) -> Iterator[ds.Volume]:
+    endpoint = f"http://127.0.0.1:{server.server_address[1]}/api"
+    profile = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": "planted"}
+    options = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, progress=False)
+    with ds.SharingClient(profile, options=options) as client:
+        yield client.volume("s.d.v")
+
+
+def test_files_by_url_are_listed_and_read(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
+    assert {file.path: file.size for file in volume.files()} == {path: len(data) for path, data in FILES.items()}
+    assert [file.path for file in volume.files(recursive=False)] == ["b.txt", "empty", "large.bin"]
+    assert {path: volume.read_bytes(path) for path in FILES} == FILES
+    with volume.open("large.bin") as stream:
+        stream.seek(-10, 2)
+        assert stream.read() == FILES["large.bin"][-10:]
+    assert volume.filesystem().cat_file("b.txt", 1, 3) == b"ex"
+    assert volume.stat("b.txt").modified.year == 2026  # type: ignore[union-attr]
+    assert (volume.stat("empty").size, volume.filesystem().isdir("a")) == (0, True)
+    assert isinstance(volume._directory.place, UrlPlace)
+    with pytest.raises(ds.UnsupportedFeatureError, match="given by URL"):
+        volume.store()
+    with pytest.raises(ds.NotFoundError):
+        volume.read_bytes("none")
+
+
+def test_downloads_by_url_notice_changes(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
+    volume.download(tmp_path / "here")
+    assert content(tmp_path / "here") == FILES
+    server.asked.clear()
+    assert volume.download(tmp_path / "here").downloaded == ()
+    # Only the ETag of each file is asked for.
+    assert set(server.asked) == set(FILES)
+
+
+def test_an_expired_url_is_requested_again(volume: ds.Volume, server: Server) -> None:
+    assert volume.read_bytes("b.txt") == b"text"
+    server.signature += 1
+
+    assert volume.read_bytes("b.txt") == b"text"
+
+
+def test_a_storage_without_ranges_is_read(volume: ds.Volume, server: Server) -> None:
+    server.ignores_ranges = True
+    with volume.open("large.bin") as stream:
+        stream.seek(1000)
+        assert stream.read(500) == FILES["large.bin"][1000:1500]
+    assert volume.stat("large.bin").size == len(FILES["large.bin"])
+
+
+def test_where_urls_may_not_lead_they_are_refused(volume: ds.Volume, server: Server) -> None:
+    server.url = "file:///etc/passwd?planted"
+    with pytest.raises(ds.ProtocolError, match="scheme 'file'") as caught:
+        volume.read_bytes("b.txt")
+    assert "planted" not in f"{caught.value}"
+
+
+def test_a_server_without_credentials_and_urls_is_an_error(volume: ds.Volume, server: Server) -> None:
+    server.has_files = False
+    with pytest.raises(ds.RequestError, match=r"storage credentials of volume s\.d\.v"):
+        list(volume.files())
+
+
+@pytest.mark.parametrize("items", [[{"file_path": "a"}], [{"size": 1}], [{"file_path": "a", "size": "x"}]])
+def test_no_file_of_a_listing_is_left_out(volume: ds.Volume, server: Server, items: list[Any]) -> None:
+    volume.read_bytes("b.txt")
+    server.items = items
+    with pytest.raises(ds.ProtocolError):
+        list(volume.files())
+
+
+def test_names_that_climb_are_not_downloaded(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
+    server.items = [{"file_path": "../../evil", "size": 4}]
+
+    with pytest.raises(ds.UsageError, match="leads out of the directory"):
+        volume.download(tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_place_behind_urls_pickles_without_them(volume: ds.Volume) -> None:
+    volume.read_bytes("b.txt")
+    data = pickle.dumps(volume)
+
+    assert b"X-Amz-Signature" not in data
+    assert pickle.loads(data).read_bytes("b.txt") == b"text"
