@@ -14,7 +14,7 @@ from delta_sharing_client.arrow_forms import counting_name, has_extension, slice
 from delta_sharing_client.columns import narrowed
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs.streams import RowStream, end_on_interrupt
-from delta_sharing_client.predicates.polars_expressions import weaker_predicate
+from delta_sharing_client.predicates.polars_expressions import weaker_predicate, without_hints
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +49,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
     def source(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
+        predicate = None if predicate is None else without_hints(predicate)
         names = None if columns is None else [name for name in columns if name != counting]
         asked = read if names is None else read.select(*narrowed(read.request.columns, names))
         is_counted = columns is None or counting in columns

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -38,18 +40,46 @@ if TYPE_CHECKING:
 
 def to_tree(expression: pl.Expr) -> Expression:
     """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
-    polars = optional.load("polars", "polars")
-    try:
-        node = json.loads(expression.meta.serialize(format="json"))
-    except (ValueError, polars.exceptions.PolarsError):
-        return Unsaid("A value that JSON cannot represent")  # such as a function
-    return _condition(node)
+    node = _parsed(expression)
+    return Unsaid("A value that JSON cannot represent") if node is None else _condition(node)
+
+
+def without_hints(expression: pl.Expr) -> pl.Expr | None:
+    """Return what a frame can be filtered by of a condition that Polars pushes down; ``None`` if that is nothing.
+
+    Polars 1.39 to 1.43 joins it with a hint, which only the engine that made it can evaluate (polars issue 28629): rows
+    that its top-N leaves out. They may be returned.
+    """
+    kept: list[pl.Expr] = []
+    dropped = False
+    left = [(expression, _parsed(expression))]
+    while left:
+        part, node = left.pop()
+        kind, value = _tagged(node)
+        if kind == "BinaryExpr" and _JOINS.get(value["op"]) is And:
+            left += zip(part.meta.pop(), (value["right"], value["left"]), strict=True)
+        elif kind == "Display":
+            dropped = True
+        else:
+            kept.append(part)
+    if not dropped:
+        return expression
+    return functools.reduce(operator.and_, kept) if kept else None
 
 
 def weaker_predicate(expression: pl.Expr, schema: pa.Schema) -> Expression | None:
     """Return a predicate that is true for every row for which ``expression`` (over columns of ``schema``) is true, or
     ``None``."""
     return weaker(to_tree(expression), schema)
+
+
+def _parsed(expression: pl.Expr) -> Any:
+    """Return the serialized form of ``expression``, ``None`` if it has none."""
+    polars = optional.load("polars", "polars")
+    try:
+        return json.loads(expression.meta.serialize(format="json"))
+    except (ValueError, polars.exceptions.PolarsError):
+        return None  # such as a function
 
 
 # === Conditions ===

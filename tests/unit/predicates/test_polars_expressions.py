@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import io
 import json
 from typing import Any
 
@@ -15,7 +16,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.polars_expressions import _tagged, to_tree, weaker_predicate
+from delta_sharing_client.predicates.polars_expressions import _tagged, to_tree, weaker_predicate, without_hints
 from delta_sharing_client.predicates.tree import And, Expression, Literal, Not, Or
 
 a, b, f, s, t, d, x, n = (pl.col(name) for name in ("a", "b", "f", "s", "t", "d", "x", "n"))
@@ -232,3 +233,34 @@ def test_an_expression_that_cannot_be_written_is_left_to_polars() -> None:
     assert isinstance(to_tree(~((a > 1) & f)), Not)
     assert isinstance(to_tree((a > 1) & f), And)
     assert isinstance(to_tree((a > 1) | f), Or)
+
+
+def hint() -> pl.Expr:
+    """What Polars 1.39 to 1.43 adds to the condition of a top-N; other releases read it, too."""
+    node = {"Display": {"inputs": [{"Column": "b"}], "fmt_str": "dynamic_pred: 3c553708-191e-4150-a524-525212963f0e"}}
+    return pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+
+
+KNOWS_HINTS = (1, 39) <= tuple(map(int, pl.__version__.split(".")[:2]))
+
+
+@pytest.mark.skipif(not KNOWS_HINTS, reason="this Polars has no such node")
+def test_hints_of_the_engine_are_left_out_of_a_condition() -> None:
+    assert without_hints(hint()) is None
+    assert without_hints(hint() & hint()) is None
+    for condition in (hint() & (a > 1), (a > 1) & hint(), hint() & ((a > 1) & hint())):
+        assert str(without_hints(condition)) == str(a > 1)
+    frame = pl.DataFrame({"a": [1, 2, 3, None], "b": [1, 2, 3, 4]})
+    for condition in ((a > 1) & (hint() & (b < 3)), (hint() & (b < 3)) & (a > 1)):
+        kept = without_hints(condition)
+        assert kept is not None
+        assert frame.filter(kept).rows() == [(2, 2)]
+    assert weaker_predicate(hint(), SCHEMA) is None
+    assert str(weaker_predicate(hint() & (b < 3), SCHEMA)) == "b < 3"
+
+
+@pytest.mark.parametrize("name", [*SAID, *UNSAID])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_condition_without_hints_is_unchanged(name: str) -> None:
+    for condition in (evaluated(name), evaluated(name) & (b < 3)):
+        assert without_hints(condition) is condition
