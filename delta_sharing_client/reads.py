@@ -38,6 +38,7 @@ from delta_sharing_client.run.coroutines import AsyncOutputs
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.threads import check_running
 
 if TYPE_CHECKING:
     import duckdb
@@ -155,12 +156,14 @@ class Read(AsyncOutputs):
         >>> len(table.scan(filter="country = 'DE'").plan().tasks) < table.metadata().num_files
         True
         """
+        check_running()
         return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         """Like ``plan``; if possible, the files are read while they are listed."""
         if not SHORTCUTS.streamed_listing:
             return self.plan(options)
+        check_running()
         with loop.prepared():
             return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
@@ -307,6 +310,7 @@ class Read(AsyncOutputs):
         0         9      US
         1        10      US
         """
+        check_running()
         from delta_sharing_client.outputs import pandas as frames
 
         backend = frames.check_dtype_backend(dtype_backend)
@@ -343,6 +347,7 @@ class Read(AsyncOutputs):
         >>> table.scan(columns=["order_id"], limit=2).to_polars()["order_id"].to_list()
         [9, 10]
         """
+        check_running()
         from delta_sharing_client.outputs.polars import frame_of, lazy_frame
 
         optional.load("polars", "polars")  # report a missing package before the rows are read
@@ -442,6 +447,7 @@ to_pandas().
         return self._to_file(path, FileFormat.JSONL)
 
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
+        check_running()
         from delta_sharing_client.outputs.files import write_file
 
         target = expanded(path)  # refused before the read begins

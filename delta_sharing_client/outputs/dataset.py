@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from delta_sharing_client.errors import DataError, ProtocolError, RequestError, 
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
+from delta_sharing_client.threads import Threads
 
 if TYPE_CHECKING:
     import duckdb
@@ -329,7 +329,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
     # DuckDB 2 fills 10 MiB before it returns the first row; DuckDB 1 has this size.
     if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
         connection.execute(f"SET {_BUFFER} = '1MB'")
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attach") as pool:
+    with Threads(_AT_ONCE, "attach") as pool:
         found = list(pool.map(_dataset_or_reason, reads.values()))
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()
     assert row is not None

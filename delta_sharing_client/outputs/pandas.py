@@ -16,7 +16,6 @@ NumPy-backed dtypes (the default):
 from __future__ import annotations
 
 import abc
-import concurrent.futures
 import datetime
 import functools
 import operator
@@ -33,6 +32,7 @@ from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, 
 from delta_sharing_client.delta.variant.column import variant_to_python
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.threads import Threads
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 _BACKENDS = get_args(DtypeBackend)
@@ -57,7 +57,7 @@ def to_pandas(
     of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive; a wrong number
     only costs time. Arrow memory is released as soon as its pandas form exists.
     """
-    with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
+    with Threads(_CONVERSION_THREADS, "to-pandas") as pool:
         columns = [frame_column(field, rows, dtype_backend) for field in schema]
         length = 0
         for some in _together(batches):

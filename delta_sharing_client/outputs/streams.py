@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.threads import start
 
 if TYPE_CHECKING:
     from delta_sharing_client.run.batches import Batches
@@ -78,7 +79,7 @@ class RowStream(Iterator[pa.RecordBatch]):
 
         if self._closed:
             raise self._refusal()
-        threading.Thread(target=run, name="begin", daemon=True).start()
+        start(threading.Thread(target=run, name="begin", daemon=True))
         if (begun := self._begun.get()) is None:
             raise self._refusal()
         return begun.result()
@@ -176,7 +177,7 @@ def end_on_interrupt() -> None:
     if _signal_sockets is None:
         _signal_sockets = socket.socketpair()
         _signal_sockets[0].setblocking(False)
-        threading.Thread(target=_listen, args=(_signal_sockets[1],), name="interrupts", daemon=True).start()
+        start(threading.Thread(target=_listen, args=(_signal_sockets[1],), name="interrupts", daemon=True))
     mine = _signal_sockets[0].fileno()
     other = signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
     if other not in (-1, mine):

@@ -13,7 +13,6 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,6 +47,7 @@ from delta_sharing_client.protocol.watch import (
     under_way,
 )
 from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
+from delta_sharing_client.threads import Threads
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 # Limit of the headers, and of lines between two chunks of a body: chunk sizes and trailers.
@@ -356,7 +356,7 @@ def _first_connected(addresses: list[Any], seconds: float | None) -> socket.sock
     except RuntimeError:
         return run()
     # A loop runs in this thread, such as a notebook's.
-    with ThreadPoolExecutor(1, "delta-sharing-connect") as threads:
+    with Threads(1, "delta-sharing-connect") as threads:
         return threads.submit(run).result()
 
 

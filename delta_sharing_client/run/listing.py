@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.run.loop import until
+from delta_sharing_client.threads import start
 
 # This many files are many. Listing more of them must not take CPU time from the first file's rows.
 _MANY = 256
@@ -68,9 +69,11 @@ class Listing:
                 loop.call_soon_threadsafe(self._news.set)
 
         self._wake = wake
-        threading.Thread(
-            target=self._follow, args=(stream, note, report), name="delta-sharing-listing", daemon=True
-        ).start()
+        start(
+            threading.Thread(
+                target=self._follow, args=(stream, note, report), name="delta-sharing-listing", daemon=True
+            )
+        )
 
     async def wait_for_size(self, seconds: float) -> None:
         """Wait until the number of files is known to be small or large, but not longer than ``seconds``."""

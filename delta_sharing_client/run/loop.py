@@ -20,6 +20,8 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from delta_sharing_client.threads import Threads, check_running, start
+
 T = TypeVar("T")
 
 END_SECONDS = 0.9
@@ -48,7 +50,7 @@ class _DaemonThreads(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=run, name="delta-sharing-call", daemon=True).start()
+        start(threading.Thread(target=run, name="delta-sharing-call", daemon=True))
         return future
 
 
@@ -98,9 +100,7 @@ class Decoders:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # At exit the interpreter waits for these threads, because it must not end while one of them is inside Arrow;
-        # from then on the pool takes no more jobs.
-        self._executor = ThreadPoolExecutor(pa.cpu_count(), "delta-sharing-decode")
+        self._executor = Threads(pa.cpu_count(), "delta-sharing-decode")
         self._results: Inbox[Callable[[], None]] = Inbox(loop, lambda settle: settle())
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
@@ -144,7 +144,7 @@ class Loop:
         self.loop.set_default_executor(_daemons)
         self.decoders = Decoders(self.loop)
         self._thread = threading.Thread(target=self._run, name="delta-sharing-loop", daemon=True)
-        self._thread.start()
+        start(self._thread)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -170,14 +170,16 @@ class Loop:
 
 
 _current: Loop | None = None
+_has_ended = False
 _making = threading.Lock()
 # A parent's loop is kept, so that garbage collection in the child does not close its sockets.
 _parents: list[Loop] = []
 
 
 def current() -> Loop:
-    """Return the loop of this process."""
+    """Return the loop of this process; ``UsageError`` if the interpreter ends."""
     global _current
+    check_running(has_ended=_has_ended)
     found = _current
     if found is None:
         with _making:
@@ -195,7 +197,7 @@ def prepared() -> Iterator[None]:
         yield
         return
     making = threading.Thread(target=current, name="delta-sharing-prepare")
-    making.start()
+    start(making)
     try:
         yield
     finally:
@@ -203,12 +205,12 @@ def prepared() -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    global _current, _making
+    global _current, _has_ended, _making
     if _current is not None:
         _parents.append(_current)
         # Its tasks never end in the child, and must not be reported.
         _current.loop.set_exception_handler(lambda loop, context: None)
-    _current, _making = None, threading.Lock()
+    _current, _has_ended, _making = None, False, threading.Lock()
     # The parent's tasks stay in the set: freeing them would run their clean-up here.
 
 
@@ -218,6 +220,8 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _end() -> None:
+    global _has_ended
+    _has_ended = True
     if _current is not None:
         _current.end()
 

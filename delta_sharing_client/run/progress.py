@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO, Union
 
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.redact import printable
 from delta_sharing_client.run.batches import Meanwhile
+from delta_sharing_client.threads import start
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,13 +81,15 @@ class Bar:
         self._own_callback = report.on_wait
         report.on_wait = self._waiting
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        self._thread.start()
+        with contextlib.suppress(UsageError):  # a read without a bar is better than none
+            start(self._thread)
 
     def close(self) -> None:
         """End it, from any thread, and remove the bar."""
         self._closed.set()
         self._report.on_wait = self._own_callback
-        self._thread.join(1.0)
+        if self._thread.is_alive():
+            self._thread.join(1.0)
 
     def _waiting(self, reason: str) -> None:
         self._reason, self._reason_time = printable(reason), time.monotonic()

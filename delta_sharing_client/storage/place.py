@@ -11,7 +11,6 @@ import datetime
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
 from urllib.request import url2pathname
@@ -37,6 +36,7 @@ from delta_sharing_client.retry import Deadline, Transient, Tries
 from delta_sharing_client.storage.credentials import Provider, Renewal, StorageCredentials, from_protocol
 from delta_sharing_client.storage.refusals import is_refusal, translated
 from delta_sharing_client.storage.stores import SCHEMES, Location, StoreSettings, open_store
+from delta_sharing_client.threads import Threads
 
 Wanted = Union[ByteRange, int, None]
 Bytes = Union[bytes, memoryview]
@@ -322,7 +322,7 @@ class ObjectPlace:
 
         asked = [path for path in empty if path not in known]
         options = self._settings.options
-        with ThreadPoolExecutor(_CHECKS_AT_ONCE, "delta-list") as pool:
+        with Threads(_CHECKS_AT_ONCE, "delta-list") as pool:
             answers = list(pool.map(lambda path: Tries(options).call(lambda: is_marker(path)), asked))
         return frozenset(known.union(path for path, answer in zip(asked, answers, strict=True) if answer))
 

@@ -12,7 +12,7 @@ import datetime
 import io
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
@@ -51,6 +51,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Transient, Tries
 from delta_sharing_client.storage.place import Place, StoredBody, StoredFile, place_of
 from delta_sharing_client.storage.stores import Location
+from delta_sharing_client.threads import Threads
 
 # The number of log files that are downloaded ahead.
 _AHEAD = 16
@@ -96,7 +97,7 @@ class TableFiles:
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
         """Yield the table's log for a block; its files are downloaded ahead."""
-        pool = ThreadPoolExecutor(_AHEAD, "delta-log")
+        pool = Threads(_AHEAD, "delta-log")
         try:
             yield DeltaLog(_Log(self, pool), self.table)
         finally:
@@ -229,7 +230,7 @@ class _AsyncBody:
 class _Log:
     """The log of ``TableFiles`` as ``delta.log.directory.LogDirectory``."""
 
-    def __init__(self, files: TableFiles, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, files: TableFiles, pool: Threads) -> None:
         self._files = files
         self._pool = pool
         self._later: deque[str] = deque()

@@ -241,7 +241,7 @@ def hint() -> pl.Expr:
     return pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
 
 
-KNOWS_HINTS = (1, 39) <= tuple(map(int, pl.__version__.split(".")[:2]))
+KNOWS_HINTS = tuple(map(int, pl.__version__.split(".")[:2])) >= (1, 39)
 
 
 @pytest.mark.skipif(not KNOWS_HINTS, reason="this Polars has no such node")

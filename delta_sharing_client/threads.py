@@ -1,0 +1,150 @@
+"""Threads that work as long as the program does.
+
+The pools of ``concurrent.futures`` take no more work once the main thread has ended. But Python then waits for the
+program's other threads, and calls what is registered with ``atexit``: these may read, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple, TypeVar
+
+from delta_sharing_client.errors import UsageError
+
+T = TypeVar("T")
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a daemon thread; ``UsageError`` if the program ends or the system has no more threads."""
+    check_running()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        # Python 3.12 before 3.12.3 starts none once the main thread has ended.
+        check_running(has_ended=not threading.main_thread().is_alive())
+        raise UsageError(
+            f"No thread can be started ({error}). Raise the limit of processes or memory, or read less at a time."
+        ) from None
+
+
+def check_running(*, has_ended: bool = False) -> None:
+    """Raise ``UsageError`` if the interpreter ends, so that no thread would run any more; or if it ``has_ended``."""
+    if has_ended or sys.is_finalizing():
+        raise UsageError(
+            "The program ends, so that no read can begin. Read before the main thread ends, and join the threads "
+            "that read."
+        )
+
+
+class _Job(NamedTuple):
+    future: Future[Any]
+    call: Callable[[], Any]
+
+    def run(self) -> None:
+        # Not in the thread's own function: its variables would keep the result until the next job.
+        future = self.future
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self.call()
+        except BaseException as error:
+            future.set_exception(error)
+            # The error refers to this frame, which must not refer to what holds the error.
+            del future, self
+        else:
+            future.set_result(result)
+
+
+class Threads(Executor):
+    """A pool of up to ``size`` daemon threads; they start when there is work for them.
+
+    At exit the interpreter waits for the jobs that run, because it must not end while one of them is inside Arrow; jobs
+    that have not started are cancelled.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        # Jobs that run or wait.
+        self._count = 0
+        self._is_closed = False
+        self._lock = threading.Lock()
+        _pools.add(self)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Call ``fn`` on a thread. Raises ``UsageError`` after ``shutdown``, and if there is no thread for it."""
+        future: Future[T] = Future()
+        with self._lock:
+            if self._is_closed:
+                check_running(has_ended=True)
+            if self._count >= len(self._threads) < self._size:
+                self._add_thread()
+            self._count += 1
+            self._jobs.put(_Job(future, functools.partial(fn, *args, **kwargs)))
+        return future
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
+        try:
+            start(thread)
+        except UsageError:
+            # Fewer threads do the same work.
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+            del job
+            with self._lock:
+                self._count -= 1
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more jobs; like ``concurrent.futures.Executor.shutdown``."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                waiting = self._taken() if cancel_futures else []
+                for _ in self._threads:
+                    self._jobs.put(None)
+            else:
+                waiting = []
+        for job in waiting:
+            job.future.cancel()
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _taken(self) -> list[_Job]:
+        jobs = []
+        while not self._jobs.empty():
+            job = self._jobs.get_nowait()
+            if job is not None:
+                jobs.append(job)
+        return jobs
+
+
+_pools: weakref.WeakSet[Threads] = weakref.WeakSet()
+
+
+@atexit.register
+def _end() -> None:
+    for pool in list(_pools):
+        pool.shutdown(cancel_futures=True)
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has none of the parent's threads.
+    os.register_at_fork(after_in_child=_pools.clear)

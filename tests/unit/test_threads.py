@@ -1,0 +1,132 @@
+"""Threads that work as long as the program does."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from delta_sharing_client import threads
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.threads import Threads, check_running, start
+
+
+class Value:
+    pass
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_jobs_run_on_named_threads_and_return_or_raise() -> None:
+    def fails() -> None:
+        raise ValueError("as told")
+
+    with Threads(3, "some") as pool:
+        assert list(pool.map(lambda value: value * 2, range(20))) == [value * 2 for value in range(20)]
+        names = set(pool.map(lambda _: threading.current_thread().name, range(20)))
+        assert names <= {"some_0", "some_1", "some_2"}
+        assert pool.submit(pow, 2, exp=3).result() == 8
+        failing = pool.submit(fails)
+        with pytest.raises(ValueError, match="as told"):
+            failing.result()
+    assert not [each for each in threading.enumerate() if each.name.startswith("some_")]
+
+
+def test_as_many_threads_as_jobs_up_to_the_size() -> None:
+    with Threads(3, "few") as pool:
+        for _ in range(5):
+            assert pool.submit(lambda: threading.current_thread().name).result() == "few_0"
+            # The thread counts its job after its result is known.
+            with pool._lock:
+                pass
+            while pool._count:
+                pass
+        together = threading.Barrier(3)
+        assert len({each.result() for each in [pool.submit(together.wait, 60) for _ in range(3)]}) == 3
+
+
+def test_neither_result_nor_error_is_kept_by_a_thread_that_waits() -> None:
+    with Threads(1, "kept") as pool:
+        found = pool.submit(Value)
+        reference = weakref.ref(found.result())
+        del found
+        pool.submit(int).result()
+        assert reference() is None
+
+        def fails() -> None:
+            held = Value()
+            references.append(weakref.ref(held))
+            raise ValueError
+
+        references: list[Any] = []
+        gc.disable()
+        try:
+            with pytest.raises(ValueError):  # noqa: PT011 - it has no text
+                pool.submit(fails).result()
+            assert references[0]() is None
+        finally:
+            gc.enable()
+
+
+def test_a_pool_that_was_shut_down_takes_no_job() -> None:
+    pool, begun, go_on = Threads(1, "shut"), threading.Event(), threading.Event()
+
+    def wait() -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "done"
+
+    running, waiting = pool.submit(wait), pool.submit(str)
+    assert begun.wait(60)
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert waiting.cancelled()
+    assert not running.done()
+    go_on.set()
+    pool.shutdown()
+    assert running.result() == "done"
+    with pytest.raises(UsageError, match="The program ends"):
+        pool.submit(str)
+
+
+def test_jobs_that_wait_are_done_before_a_pool_is_shut_down() -> None:
+    with Threads(1, "rest") as pool:
+        found = [pool.submit(str, number) for number in range(50)]
+    assert [each.result() for each in found] == [str(number) for number in range(50)]
+
+
+def test_without_any_thread_the_error_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Threads(2, "none")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(UsageError, match=r"No thread can be started \(can't start new thread\). Raise the limit"):
+            pool.submit(str)
+        with pytest.raises(UsageError, match="No thread can be started"):
+            start(threading.Thread())
+    # Nothing is left of the job that was refused.
+    assert pool.submit(str, 7).result() == "7"
+    assert pool._jobs.empty()
+    pool.shutdown()
+
+
+def test_with_fewer_threads_than_wanted_all_jobs_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    with Threads(3, "fewer") as pool:
+        first = pool.submit(go_on.wait, 60)
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        others = [pool.submit(str, number) for number in range(3)]
+        go_on.set()
+        assert first.result()
+        assert [each.result() for each in others] == ["0", "1", "2"]
+
+
+def test_nothing_starts_in_an_interpreter_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_running()
+    monkeypatch.setattr(threads.sys, "is_finalizing", lambda: True)
+    for refused in (check_running, lambda: start(threading.Thread()), lambda: Threads(1, "late").submit(str)):
+        with pytest.raises(UsageError, match="The program ends, so that no read can begin"):
+            refused()
