@@ -193,11 +193,17 @@ def retry_after(value: str | None) -> float | None:
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_RETRY_AFTER)
+    when = http_date(text)
+    return None if when is None else max(0.0, when - time.time())
+
+
+def http_date(text: str | None) -> float | None:
+    """Return the date in a header in seconds since the epoch (RFC 9110, 5.6.7), or ``None``."""
     try:
-        when = email.utils.parsedate_to_datetime(text)
+        when = email.utils.parsedate_to_datetime(text or "")
+        if when.tzinfo is None:
+            # "-0000" and dates without a zone: HTTP dates are in UTC, whatever the local zone.
+            when = when.replace(tzinfo=dt.timezone.utc)
+        return when.timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    if when.tzinfo is None:
-        # "-0000" and dates without a zone: HTTP dates are in UTC (RFC 9110, 5.6.7), whatever the local zone.
-        when = when.replace(tzinfo=dt.timezone.utc)
-    return max(0.0, (when - dt.datetime.now(dt.timezone.utc)).total_seconds())

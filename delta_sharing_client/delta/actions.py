@@ -202,8 +202,9 @@ class SharedFile(msgspec.Struct, frozen=True, gc=False):
     """A file as a sharing server lists it: ``action``, and what only the server says of it (protocol, "File").
 
     ``file_id`` identifies the data file and ``vector_id`` its deletion vector, whatever the signatures of their URLs.
-    ``version`` and ``timestamp`` (milliseconds since the epoch) are of the commit, ``expiration`` (likewise) of the
-    URL. For a file of a log that is read in the table's directory, ``file_id`` is its path.
+    ``version`` and ``timestamp`` (milliseconds since the epoch) are of the commit. ``renew_at`` is when the URL should
+    be replaced, soon before it expires, in milliseconds of ``instants.steady_ms``; ``None`` if that is not known. For a
+    file of a log that is read in the table's directory, ``file_id`` is its path.
     """
 
     action: FileAction
@@ -211,7 +212,7 @@ class SharedFile(msgspec.Struct, frozen=True, gc=False):
     vector_id: Union[str, None] = None
     version: Union[int, None] = None
     timestamp: Union[int, None] = None
-    expiration: Union[int, None] = None
+    renew_at: Union[int, None] = None
 
 
 class VersionedMetadata(NamedTuple):

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import safe_url
@@ -27,8 +28,6 @@ from delta_sharing_client.retry import (
 )
 
 _MAX_REFRESHES = 2
-# A URL that expires sooner is renewed first: the request must still reach the storage.
-_EXPIRY_MARGIN_MS = 10_000
 # Statuses of overloaded storage: 503 is S3's "Slow Down".
 _TOO_MANY = frozenset((429, 503))
 
@@ -170,14 +169,16 @@ class RemoteFile:
         url: str,
         size: int,
         file_id: str | None,
-        expiration_ms: int | None = None,
+        renew_at: int | None = None,
+        stale: bool = False,
         version: Version | None = None,
         order: Order = (0, 0),
     ) -> None:
         self.reader = reader
         self._key = key
         self._url = url
-        self._expiration_ms = expiration_ms
+        self._renew_at = renew_at
+        self._is_stale = stale
         self._renewing: asyncio.Future[str] | None = None
         self._version = version
         self.order = order
@@ -220,24 +221,25 @@ class RemoteFile:
     # === Used by the transfers ===
 
     async def url(self) -> str:
-        url, expiration = self._url, self._expiration_ms
-        if expiration is not None and expiration - _EXPIRY_MARGIN_MS < time.time() * 1000 and self.reader.urls:
-            return await self.renew(url)
+        url, due = self._url, self._renew_at is not None and self._renew_at <= steady_ms()
+        if (due or self._is_stale) and self.reader.urls:
+            return await self.renew(url, refused=self._is_stale)
         return url
 
-    async def renew(self, rejected: str) -> str:
-        """Return another URL than ``rejected``; request it unless another task already has."""
+    async def renew(self, rejected: str, *, refused: bool = True) -> str:
+        """Return another URL than ``rejected``, or one that is known to be younger if that was not ``refused``; request
+        it unless another task already has."""
         if self.reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
         if self._url != rejected:
             return self._url
         if self._renewing is None:
-            asked = asyncio.to_thread(self.reader.urls.url_for, self._key, rejected)
+            asked = asyncio.to_thread(self.reader.urls.url_for, self._key, rejected if refused else None)
             self._renewing = asyncio.ensure_future(asked)
         try:
             # Shielded, because others wait for it too, and the request continues on its thread anyway.
             self._url = await asyncio.shield(self._renewing)
-            self._expiration_ms = None
+            self._renew_at, self._is_stale = None, False
             return self._url
         finally:
             if self._renewing is not None and self._renewing.done():

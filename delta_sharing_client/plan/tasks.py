@@ -80,8 +80,9 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
     Attributes
     ----------
-    key, file_id, url, expiration_ms:
-        The key for ``UrlSource``, the server's file id, the pre-signed URL at planning, and its expiration.
+    key, file_id, url, renew_at:
+        The key for ``UrlSource``, the server's file id, the pre-signed URL at planning, and when it should be replaced
+        (``SharedFile.renew_at``).
     size:
         Stated length of the file in bytes, -1 if unknown.
     without, only:
@@ -105,7 +106,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     key: str
     url: str
     file_id: Union[str, None] = None
-    expiration_ms: Union[int, None] = None
+    renew_at: Union[int, None] = None
     size: int = -1
     without: Union[DeletionVectorRef, None] = None
     only: Union[DeletionVectorRef, None] = None
@@ -138,7 +139,8 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
             url=self.url,
             size=self.size,
             file_id=self.file_id,
-            expiration_ms=0 if again else self.expiration_ms,
+            renew_at=self.renew_at,
+            stale=again,
             version=self.version,
             order=order,
         )

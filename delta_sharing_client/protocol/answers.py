@@ -31,6 +31,7 @@ from delta_sharing_client.protocol.lines import (
     Lines,
     QueryStatus,
     Subject,
+    UrlLives,
     format_of,
     read_delta,
     read_metadata,
@@ -63,7 +64,7 @@ def _quoted(modes: Collection[str]) -> str:
     return ", ".join(f"'{mode}'" for mode in sorted(modes))
 
 
-_expiration_of = operator.attrgetter("expiration")
+_renewal_of = operator.attrgetter("renew_at")
 
 
 def sooner(one: int | None, other: int | None) -> int | None:
@@ -124,8 +125,8 @@ class Answer:
     """Checks the lines of one response, and makes actions of them: ``begin`` once, then ``actions``.
 
     ``blocks`` are those of its body, and ``close`` closes its connection. ``begin`` sets the ``head``, or a ``status``
-    while the query is running. ``end`` is the end-of-stream action, once it has arrived, and ``min_expiration`` is when
-    the first URL so far expires, in epoch milliseconds.
+    while the query is running. ``end`` is the end-of-stream action, once it has arrived, and ``first_renewal`` is when
+    the first URL so far should be replaced (``SharedFile.renew_at``).
     """
 
     head: TableHead
@@ -141,13 +142,14 @@ class Answer:
     ) -> None:
         self.status: QueryStatus | None = None
         self.end: EndStreamAction | None = None
-        self.min_expiration: int | None = None
+        self.first_renewal: int | None = None
         self._subject = subject
         self._rules = rules
         self._headers = headers
         self._loosened = loosened
         self._is_view = promises(headers, CHANGES_OF_VIEWS)
-        self._decoder = Lines(subject, loosened)
+        self._lives = UrlLives(headers.get("Date"))
+        self._decoder = Lines(subject, loosened, self._lives)
         self._number = 0  # of the last line
         self._share = SharedValues()
         self._close = close
@@ -275,8 +277,8 @@ class Answer:
             files = self._decoder.added(block) if is_listing and self.end is None else []
             if files:
                 self._number += len(files)
-                for expiration in set(map(_expiration_of, files)):
-                    self.min_expiration = sooner(self.min_expiration, expiration)
+                for renewal in set(map(_renewal_of, files)):
+                    self.first_renewal = sooner(self.first_renewal, renewal)
                 yield [*files]
             else:
                 yield from self._taken(self._decoder.of(block, self._number))
@@ -323,7 +325,10 @@ class Answer:
             if isinstance(action, str):
                 raise self._malformed(action)
             share(action.action)
-            self.min_expiration = sooner(self.min_expiration, file.expiration_timestamp)
+            if file.expiration_timestamp is not None:
+                renewal = self._lives.renewal(file.expiration_timestamp)
+                action = msgspec.structs.replace(action, renew_at=renewal)
+                self.first_renewal = sooner(self.first_renewal, renewal)
             if not is_snapshot:
                 version = file.version
                 if head.is_view:
@@ -372,7 +377,9 @@ class Answer:
             error = self._subject.refused(end.error_message, status)
             raise Transient(error) if status in RETRIED_STATUSES else error
         self.end = end
-        self.min_expiration = sooner(self.min_expiration, end.min_url_expiration_timestamp)
+        if end.min_url_expiration_timestamp is not None:
+            renewal = self._lives.renewal(end.min_url_expiration_timestamp)
+            self.first_renewal = sooner(self.first_renewal, renewal)
 
     def _malformed(self, reason: str) -> ProtocolError:
         return self._subject.malformed(self._number, reason)

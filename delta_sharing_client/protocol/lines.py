@@ -28,11 +28,12 @@ from delta_sharing_client.delta.actions import (
     SharedFile,
 )
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.body import Block, Refusal, html_page
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, problem_of
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.retry import Transient
+from delta_sharing_client.retry import Transient, http_date
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 PARQUET_FORMAT_VERSION = 1
@@ -40,6 +41,11 @@ MAX_COLUMNS = 100_000
 _FEATURES_VERSION = 3
 _MAX_BLANK_LINES = 10_000
 _MOST_AT_ONCE = 4 * 1024 * 1024
+# Milliseconds before its expiration at which a URL is replaced, if it lives long.
+_RENEWED_BEFORE = 60_000
+_LONGEST_LIFE = 10**12
+# Smaller than any expiration in milliseconds (1973): some servers state seconds.
+_IN_SECONDS = 10**11
 _ERROR_CODES = (b'"errorCode"', b'"error_code"')
 
 LineT = TypeVar("LineT")
@@ -199,12 +205,33 @@ class Subject:
         return Refusal(status=status, message=said).error(self.doing, table=self.table)
 
 
-class Lines:
-    """Decodes the blocks of one response; counts deviations from the protocol in ``loosened``."""
+class UrlLives:
+    """How long the URLs of a response live: the server's clock, which is in the header ``Date``, and this machine's may
+    differ, so only the time between a response and the expiration that it states means something."""
 
-    def __init__(self, subject: Subject, loosened: Loosened) -> None:
+    def __init__(self, date: str | None) -> None:
+        server = http_date(date)
+        self._behind = 0 if server is None else steady_ms() - int(server * 1000)
+
+    def renewal(self, expires: int) -> int | None:
+        """Return when a URL that has just arrived, and expires at ``expires`` by the server's clock, should be replaced
+        (``SharedFile.renew_at``); ``None`` if it would have expired before, because then a clock is wrong."""
+        if expires < _IN_SECONDS:
+            expires *= 1000
+        now = steady_ms()
+        life = min(expires + self._behind - now, _LONGEST_LIFE)
+        # The last request must still reach the storage, and more than one URL should be used until then.
+        return now + life - min(_RENEWED_BEFORE, life // 2) if life > 0 else None
+
+
+class Lines:
+    """Decodes the blocks of one response; counts deviations from the protocol in ``loosened``. ``lives`` are those of
+    its URLs."""
+
+    def __init__(self, subject: Subject, loosened: Loosened, lives: UrlLives) -> None:
         self._subject = subject
         self._loosened = loosened
+        self._lives = lives
         self._blank = 0
         self._is_answer = False
 
@@ -225,6 +252,9 @@ class Lines:
         """Return the files of a block whose lines all add one to a snapshot in delta format, as they are read from its
         lines; none of another block, whose lines are those of ``of``."""
         decoded = _decoded_at_once(block.text, _AddedLine) if SHORTCUTS.lines_at_once else None
+        # Most files of a response have the same one.
+        stated = {line.file.expiration_timestamp for line in decoded or ()}
+        renewals = {expires: None if expires is None else self._lives.renewal(expires) for expires in stated}
         files = [
             SharedFile(
                 (file := line.file).delta_single_action.add,
@@ -232,7 +262,7 @@ class Lines:
                 file.deletion_vector_file_id,
                 file.version,
                 file.timestamp,
-                file.expiration_timestamp,
+                renewals[file.expiration_timestamp],
             )
             for line in decoded or ()
         ]
@@ -395,9 +425,7 @@ def read_delta(line: Line, is_snapshot: bool) -> SharedFile | str:
         return "deltaSingleAction must hold exactly one of add, remove and cdc"
     if (action.size is None or action.size < 0) and file.size is not None:
         action = msgspec.structs.replace(action, size=file.size)
-    return SharedFile(
-        action, file.id or None, file.deletion_vector_file_id, file.version, file.timestamp, file.expiration_timestamp
-    )
+    return SharedFile(action, file.id or None, file.deletion_vector_file_id, file.version, file.timestamp)
 
 
 def read_parquet(line: Line, is_snapshot: bool) -> SharedFile | str:
@@ -417,6 +445,4 @@ def read_parquet(line: Line, is_snapshot: bool) -> SharedFile | str:
         action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
     else:
         action = AddCdcFile(path=file.url, partition_values=values, size=size)
-    return SharedFile(
-        action, file.id or None, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
-    )
+    return SharedFile(action, file.id or None, version=file.version, timestamp=file.timestamp)

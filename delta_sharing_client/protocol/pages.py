@@ -71,7 +71,7 @@ class Pages:
         interrupt: Interrupt | None = None,
     ) -> None:
         self.refresh_token: str | None = None
-        self.min_url_expiration: int | None = None
+        self.first_renewal: int | None = None
         self._interrupt = Interrupt() if interrupt is None else interrupt
         self._transport = transport.operation(self._interrupt)
         self._rules = rules
@@ -107,7 +107,7 @@ class Pages:
                 yield from self._resumed(token)
                 end = self._page.end or EndStreamAction()
                 self.refresh_token = end.refresh_token or self.refresh_token
-                self.min_url_expiration = sooner(self.min_url_expiration, self._page.min_expiration)
+                self.first_renewal = sooner(self.first_renewal, self._page.first_renewal)
                 token = tokens.next(end.next_page_token, is_empty=self._count == before)
                 if token is None:
                     return

@@ -150,9 +150,9 @@ class TableAnswer:
         return self._pages.refresh_token
 
     @property
-    def min_url_expiration(self) -> int | None:
-        """When the first URL expires, in epoch milliseconds; known once ``actions`` is exhausted."""
-        return self._pages.min_url_expiration
+    def first_renewal(self) -> int | None:
+        """When the first URL should be replaced (``SharedFile.renew_at``); known once ``actions`` is exhausted."""
+        return self._pages.first_renewal
 
     def close(self) -> None:
         """Close the response without reading the rest."""

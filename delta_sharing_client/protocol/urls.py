@@ -6,7 +6,6 @@ import array
 import dataclasses
 import pickle
 import threading
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,11 +14,11 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
+from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import QueryRequest, TableAnswer, TableQuery, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
-_MARGIN_MS = 60_000
 # Files whose URLs are compressed together, and how many such blocks are kept as objects: files are read in order.
 _BLOCK, _UNPACKED = 4096, 4
 
@@ -97,7 +96,7 @@ class RefreshingUrls:
         urls = _KnownUrls()
         for name, url in self._named_urls(answer):
             urls.put(name, url)
-        urls.least_expires_ms = answer.min_url_expiration  # known at the end of the answer
+        urls.first_renewal = answer.first_renewal  # known at the end of the answer
         if answer.refresh_token is not None:
             self._token = answer.refresh_token
         return urls
@@ -131,10 +130,10 @@ class RefreshingUrls:
             if not isinstance(file, SharedFile):
                 continue
             name, action = self._name(url_key(file)), file.action
-            yield name, _Url(action.path, file.expiration)
+            yield name, _Url(action.path, file.renew_at)
             vector = action.deletion_vector
             if vector is not None and vector.storage_type == "p":
-                yield name + DELETION_VECTOR_SUFFIX, _Url(vector.path_or_inline_dv, file.expiration)
+                yield name + DELETION_VECTOR_SUFFIX, _Url(vector.path_or_inline_dv, file.renew_at)
 
     @property
     def _is_snapshot(self) -> bool:
@@ -155,20 +154,20 @@ class RefreshingUrls:
 
 class _Url(NamedTuple):
     url: str
-    expires_ms: int | None
+    renew_at: int | None
 
     def is_old(self) -> bool:
-        return self.expires_ms is not None and time.time() * 1000 >= self.expires_ms - _MARGIN_MS
+        return self.renew_at is not None and self.renew_at <= steady_ms()
 
 
 class _KnownUrls:
     """The URLs of a listing by name. Those of very many files are compressed: as objects they take gigabytes.
 
-    ``least_expires_ms`` is for files that state no expiration themselves.
+    ``first_renewal`` is for files that state no expiration themselves.
     """
 
     def __init__(self) -> None:
-        self.least_expires_ms: int | None = None
+        self.first_renewal: int | None = None
         self._last: dict[str, _Url] = {}
         self._blocks: list[tuple[bytes, int]] = []
         self._block_of = Fingerprints()
@@ -184,7 +183,7 @@ class _KnownUrls:
         if found is None:
             block = self._block_of.number(name)
             found = self._block(block - 1).get(name) if block else None
-        return found if found is None or found.expires_ms else found._replace(expires_ms=self.least_expires_ms)
+        return found if found is None or found.renew_at else found._replace(renew_at=self.first_renewal)
 
     def _pack(self) -> None:
         import pyarrow as pa  # a short listing needs none of it

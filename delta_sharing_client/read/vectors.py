@@ -115,7 +115,7 @@ class Vectors:
             url=url,
             size=-1,
             file_id=task.file_id,
-            expiration_ms=task.expiration_ms,
+            renew_at=task.renew_at,
             order=(number,),
         )
         # A vector's file is named by a UUID and never changes; its length is not known.

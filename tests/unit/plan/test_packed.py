@@ -102,7 +102,7 @@ def test_a_task_with_everything_is_packed(monkeypatch: pytest.MonkeyPatch) -> No
         key="k",
         url="https://x/ä",
         file_id="f",
-        expiration_ms=2**53,
+        renew_at=2**53,
         size=-1,
         without=vector,
         only=vector,

@@ -36,14 +36,14 @@ def file(
     *,
     p: str | None = "x",
     size: int = 10,
-    expiration: int | None = None,
+    renew_at: int | None = None,
     **fields: Any,
 ) -> SharedFile:
     """A file whose ``a`` is between 1 and 9."""
     stats = {"numRecords": rows, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
     text = None if rows is None else json.dumps(stats)
     add = AddFile(f"https://h/{name}?sig=1", {"p": p}, size, stats=text, **fields)
-    return SharedFile(add, name, expiration=expiration)
+    return SharedFile(add, name, renew_at=renew_at)
 
 
 def changed(file: SharedFile, **fields: Any) -> SharedFile:
@@ -187,11 +187,11 @@ def test_a_plan_knows_how_to_reach_its_table() -> None:
 
 
 def test_a_task_is_what_the_server_said_of_a_file() -> None:
-    plain = file("a", expiration=77)
+    plain = file("a", renew_at=77)
     with_vector = changed(plain, deletion_vector=encode_inline(DeletionVector.from_positions([1])))
     for add in (plain, with_vector):
         (task,) = plan(add).tasks
-        assert (task.url, task.file_id, task.expiration_ms, task.size) == (plain.action.path, "a", 77, 10)
+        assert (task.url, task.file_id, task.renew_at, task.size) == (plain.action.path, "a", 77, 10)
         assert (task.partition_values, task.num_records, task.change, task.only) == ({"p": "x"}, 2, None, None)
         assert (task.base_row_id, task.default_row_commit_version) == (None, None)
         assert task.without == vector_ref(add)

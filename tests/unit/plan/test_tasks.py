@@ -73,16 +73,16 @@ def test_the_rows_of_a_file_are_known_where_its_vectors_leave_no_doubt(
 
 
 @pytest.mark.parametrize(
-    ("expiration_ms", "again", "path"),
+    ("renew_at", "again", "path"),
     [(None, False, "f"), (2**50, False, "f"), (5, False, "new-k"), (None, True, "new-k"), (2**50, True, "new-k")],
 )
 def test_a_file_has_another_url_if_the_planned_one_expires_or_is_not_wanted(
-    expiration_ms: int | None, again: bool, path: str
+    renew_at: int | None, again: bool, path: str
 ) -> None:
     store = types.SimpleNamespace(options=fast_options())
     urls = types.SimpleNamespace(url_for=lambda key, rejected: f"https://host/new-{key}?sig=secret")
     reader = Reader(store, urls, ScanReport())  # type: ignore[arg-type]
-    file = task(file_id="id", expiration_ms=expiration_ms).remote_file(reader, again=again, order=(3, 4))
+    file = task(file_id="id", renew_at=renew_at).remote_file(reader, again=again, order=(3, 4))
     assert asyncio.run(file.url()) == f"https://host/{path}?sig=secret"
     assert (file.file_id, file.size, file.order) == ("id", 10, (3, 4))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -30,9 +31,10 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol import lines
 from delta_sharing_client.protocol.answers import Answer, AnswerRules, unreadable
 from delta_sharing_client.protocol.body import Block
-from delta_sharing_client.protocol.lines import Subject
+from delta_sharing_client.protocol.lines import Subject, UrlLives
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.retry import Transient
@@ -50,6 +52,14 @@ HEADS: dict[ResponseFormat, list[dict[str, Any]]] = {
 }
 VERSION = {"delta-table-version": "7"}
 VIEW = {"delta-sharing-capabilities": "cdfonviews=true"}
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "steady_ms", lambda: NOW)
 
 
 class Response:
@@ -264,19 +274,25 @@ def test_the_metadata_of_a_parquet_response_has_all_its_fields() -> None:
 # === Files ===
 
 
-def test_a_file_of_each_kind_is_read_in_both_formats() -> None:
+def test_a_file_of_each_kind_is_read_in_both_formats(stopped: None) -> None:
     found = begun(operation=CHANGES)
-    told = {"version": 7, "timestamp": 9, "expirationTimestamp": 11, "deletionVectorFileId": "v"}
+    told = {"version": 7, "timestamp": 9, "expirationTimestamp": NOW + 120_000, "deletionVectorFileId": "v"}
     assert list(taken(found, *(delta(kind, **told) for kind in ("add", "remove", "cdc")))) == [
-        SharedFile(kind("https://x/f", partition_values={}, size=5), "f", "v", 7, 9, 11)
+        SharedFile(kind("https://x/f", partition_values={}, size=5), "f", "v", 7, 9, NOW + 60_000)
         for kind in (AddFile, RemoveFile, AddCdcFile)
     ]
     found = begun(PARQUET, operation=CHANGES)
-    told = {"version": 7, "timestamp": 9, "expirationTimestamp": 11, "size": 5, "partitionValues": {"p": "1"}}
+    told = {
+        "version": 7,
+        "timestamp": 9,
+        "expirationTimestamp": NOW + 120_000,
+        "size": 5,
+        "partitionValues": {"p": "1"},
+    }
     told["stats"] = "{}"
     kinds = {"file": AddFile, "add": AddFile, "remove": RemoveFile, "cdf": AddCdcFile}
     assert list(taken(found, *(parquet(name, **told) for name in kinds))) == [
-        SharedFile(kind("https://x/f", partition_values={"p": "1"}, size=5, **stats), "f", None, 7, 9, 11)
+        SharedFile(kind("https://x/f", partition_values={"p": "1"}, size=5, **stats), "f", None, 7, 9, NOW + 60_000)
         for kind in kinds.values()
         for stats in ({} if kind is AddCdcFile else {"stats": "{}"},)
     ]
@@ -347,21 +363,67 @@ def test_a_snapshot_has_files_only(kind: str) -> None:
         taken(begun(), delta({"cdf": "cdc"}.get(kind, kind)))
 
 
-def test_the_first_url_to_expire_counts() -> None:
+def test_the_first_url_to_expire_counts(stopped: None) -> None:
+    def expiring(minutes: int | None) -> int | None:
+        return None if minutes is None else NOW + minutes * 60_000
+
+    def ending(minutes: int | None) -> dict[str, object]:
+        return {"endStreamAction": {"minUrlExpirationTimestamp": expiring(minutes)}}
+
     found = begun(PARQUET)
-    assert found.answer.min_expiration is None
-    for expires, least in ((None, None), (50, 50), (60, 50), (40, 40), (None, 40)):
-        taken(found, parquet(expirationTimestamp=expires))
-        assert found.answer.min_expiration == least
-    taken(found, {"endStreamAction": {"minUrlExpirationTimestamp": 45}})
-    assert found.answer.min_expiration == 40
-    for least, expected in ((30, 30), (None, 40), (40, 40)):
+    assert found.answer.first_renewal is None
+    # A minute before it expires.
+    for expires, least in ((None, None), (50, 49), (60, 49), (40, 39), (None, 39)):
+        taken(found, parquet(expirationTimestamp=expiring(expires)))
+        assert found.answer.first_renewal == expiring(least)
+    taken(found, ending(45))
+    assert found.answer.first_renewal == expiring(39)
+    for least, expected in ((30, 29), (None, 39), (40, 39)):
         found = begun(PARQUET)
-        taken(found, parquet(expirationTimestamp=40), {"endStreamAction": {"minUrlExpirationTimestamp": least}})
-        assert found.answer.min_expiration == expected
+        taken(found, parquet(expirationTimestamp=expiring(40)), ending(least))
+        assert found.answer.first_renewal == expiring(expected)
     found = begun(PARQUET)
-    taken(found, {"endStreamAction": {"minUrlExpirationTimestamp": 30}})
-    assert found.answer.min_expiration == 30
+    taken(found, ending(30))
+    assert found.answer.first_renewal == expiring(29)
+
+
+def lives(date: str | None, monkeypatch: pytest.MonkeyPatch) -> UrlLives:
+    monkeypatch.setattr(lines, "steady_ms", lambda: NOW)
+    return UrlLives(date)
+
+
+def http_date(ms: int) -> str:
+    return email.utils.formatdate(ms / 1000, usegmt=True)
+
+
+@pytest.mark.parametrize("ahead", [-7_200_000, 0, 7_200_000])
+def test_a_url_lives_as_long_as_the_server_says(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock may differ from this machine's by ``ahead``, and is in its header ``Date``."""
+    found = lives(http_date(NOW + ahead), monkeypatch)
+    for life, renewed in ((3_600_000, 3_540_000), (120_000, 60_000), (60_000, 30_000), (5_000, 2_500), (2, 1)):
+        assert found.renewal(NOW + ahead + life) == NOW + renewed
+    for life in (0, -1, -3_600_000):
+        assert found.renewal(NOW + ahead + life) is None
+    seconds = (NOW + ahead) // 1000 + 3_600
+    assert found.renewal(seconds) == NOW + 3_540_000
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday"])
+def test_without_a_date_a_url_that_has_expired_on_arrival_has_not(
+    date: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = lives(date, monkeypatch)
+    assert found.renewal(NOW + 3_600_000) == NOW + 3_540_000
+    assert [found.renewal(stated) for stated in (NOW - 1, NOW, 0, -5, -(2**62))] == [None] * 5
+    assert (found.renewal(2**63 - 1) or 0) < 2**62
+
+
+def test_the_time_since_a_response_counts_for_its_later_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = lives(http_date(NOW), monkeypatch)
+    monkeypatch.setattr(lines, "steady_ms", lambda: NOW + 600_000)
+    assert found.renewal(NOW + 3_600_000) == NOW + 3_540_000
+    assert found.renewal(NOW + 610_000) == NOW + 605_000
+    assert found.renewal(NOW + 590_000) is None
 
 
 # === Changes ===

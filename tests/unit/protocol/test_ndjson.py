@@ -28,6 +28,16 @@ from delta_sharing_client.retry import Transient
 from tests.quota import meets, met
 
 decode = msgspec.json.Decoder(Line).decode
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _stopped():
+    """Two responses arrive at the same time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_lines, "steady_ms", lambda: 1_700_000_000_000)
+        yield
+
+
 # Whole lines, and pieces of which some make a line, or two lines, or half of one.
 WHOLE = [
     b'{"file":{"id":"a"}}',
@@ -121,7 +131,7 @@ SINGLES = [{"add": None}, {"remove": None}, {"remove": {"path": "a"}}, {"cdc": {
 FILES = [
     *({"id": name} for name in (None, "", "a:b", "\n\u2028\\", "é\0", 5)),
     *({"size": size} for size in (None, 9, -1, "9")),
-    *({"expirationTimestamp": at} for at in (None, 5, -5, "5", 2**63)),
+    *({"expirationTimestamp": at} for at in (None, 5, -5, "5", 2**63, 10**13, 10**13 + 1)),
     *({name: 4} for name in ("version", "timestamp", "deletionVectorFileId", "url", "new", "stats")),
     {"deltaSingleAction": None}, {"deltaSingleAction": {}}, {"deletionVectorFileId": "v"}, {"version": -1},
 ]  # fmt: skip
@@ -181,7 +191,7 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, operation=Operation.SNAPSHO
     except (Transient, ds.DeltaSharingError) as failure:
         found = failure.error if isinstance(failure, Transient) else failure
         error = type(failure), type(found), str(found)
-    return files, error, answer.end, answer.min_expiration, answer._number, loosened.counts
+    return files, error, answer.end, answer.first_renewal, answer._number, loosened.counts
 
 
 @pytest.mark.parametrize("form", list(HEADS))
@@ -209,7 +219,9 @@ def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, 
         ([b"{}"], 1),
         ([report], 0),
     ):
-        found = list(lines(mock.Mock(), Loosened("x")).of(Block(b"\n".join(text), True), 0)) if text else []
+        found = (
+            list(lines(mock.Mock(), Loosened("x"), mock.Mock()).of(Block(b"\n".join(text), True), 0)) if text else []
+        )
         assert len(found) == count
     assert one_by_one.call_count == 1
 
@@ -276,7 +288,7 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
     monkeypatch.setattr(wire_lines, "_decoded_at_once", None)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
-    lines = wire_lines.Lines(subject, Loosened("x"))
+    lines = wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None))
     block = Block(b'{"file":{"id":"a"}}\n{}', complete=True)
     assert lines.added(block) == []
     assert [line.file and line.file.id for line in lines.of(block, 0)] == ["a", None]
@@ -286,7 +298,9 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
 def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
     monkeypatch.setattr(wire_lines, "_MAX_BLANK_LINES", 2)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
-    lines = wire_lines.Lines(subject, Loosened("x")).of(Block(b"\n" * (blank - 1), complete=True), 0)
+    lines = wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None)).of(
+        Block(b"\n" * (blank - 1), complete=True), 0
+    )
     if is_refused:
         with pytest.raises(ProtocolError, match="line 3 of the response is malformed: more than 2 lines are blank"):
             list(lines)
@@ -296,7 +310,7 @@ def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
 
 def response_lines():
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="text/x")
-    return wire_lines.Lines(subject, Loosened("x"))
+    return wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None))
 
 
 def test_of_what_is_no_response_so_much_is_shown():

@@ -48,7 +48,15 @@ QUERY = "/shares/s/schemas/d/tables/t/query"
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
 METADATA = "/shares/s/schemas/d/tables/t/metadata"
 ENDS = "responseformat=delta;includeendstreamaction=true"
-END = {"endStreamAction": {"refreshToken": "fresh", "minUrlExpirationTimestamp": 99}}
+NOW, MINUTE, HOUR = 1_700_000_000_000, 60_000, 3_600_000
+END = {"endStreamAction": {"refreshToken": "fresh", "minUrlExpirationTimestamp": NOW + 2 * MINUTE}}
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """It is ``NOW`` here and on the server."""
+    monkeypatch.setattr(lines, "steady_ms", lambda: NOW)
+    monkeypatch.setattr(lines, "http_date", lambda text: NOW / 1000)
 
 
 @pytest.fixture
@@ -61,7 +69,7 @@ def ids(answer):
     return [action.file_id for action in answer.actions]
 
 
-def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table, wire):
+def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table, wire, stopped):
     vector = {
         "storageType": "p",
         "pathOrInlineDv": "https://x/dv?sig=1",
@@ -71,7 +79,7 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
     }
     file = wire.delta_file(
         "f1",
-        wrapper={"deletionVectorFileId": "dv1", "version": 7, "timestamp": 8, "expirationTimestamp": 50},
+        wrapper={"deletionVectorFileId": "dv1", "version": 7, "timestamp": 8, "expirationTimestamp": NOW + HOUR},
         partitionValues={"p": None},
         deletionVector=vector,
         stats="{}",
@@ -92,13 +100,13 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
     assert add.path == "https://storage.test/f1.parquet?sig=planted-f1"
     assert add.partition_values == {"p": None}
     assert (file.file_id, file.vector_id) == ("f1", "dv1")
-    assert (file.version, file.timestamp, file.expiration) == (7, 8, 50)
+    assert (file.version, file.timestamp, file.renew_at) == (7, 8, NOW + HOUR - MINUTE)
     assert add.deletion_vector.cardinality == 2
-    assert (answer.refresh_token, answer.min_url_expiration) == ("fresh", 50)
+    assert (answer.refresh_token, answer.first_renewal) == ("fresh", NOW + MINUTE)
 
 
-def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server, rest, table, wire):
-    file = wire.parquet_file("f1", stats='{"numRecords":1}', expirationTimestamp=9)
+def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server, rest, table, wire, stopped):
+    file = wire.parquet_file("f1", stats='{"numRecords":1}', expirationTimestamp=NOW + HOUR)
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(configuration=None), file))
 
     answer = query_table(rest, table)
@@ -109,7 +117,7 @@ def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server,
     (file,) = answer.actions
     assert isinstance(file.action, AddFile)
     assert (file.file_id, file.action.size, file.action.stats) == ("f1", 5, '{"numRecords":1}')
-    assert file.expiration == 9
+    assert file.renew_at == NOW + HOUR - MINUTE
 
 
 def test_delta_answer_to_a_parquet_request_is_refused(server, rest, table, wire):
@@ -195,8 +203,9 @@ def test_a_501_of_a_later_page_and_of_a_poll_is_told_at_once(server, rest, table
     assert sleeps == [0.5, 0.5]  # before a poll, for each format
 
 
-def test_the_first_url_to_expire_counts_over_all_pages(server, rest, table, wire):
-    pages = (("1", {"expirationTimestamp": 50}), ("2", {}), ("3", {"expirationTimestamp": 40}), ("", {}))
+def test_the_first_url_to_expire_counts_over_all_pages(server, rest, table, wire, stopped):
+    late, soon = {"expirationTimestamp": NOW + HOUR}, {"expirationTimestamp": NOW + 5 * MINUTE}
+    pages = (("1", late), ("2", {}), ("3", soon), ("", {}))
     replies = []
     for token, fields in pages:
         page = (*wire.parquet_head(), wire.parquet_file(f"f{token}", **fields))
@@ -205,7 +214,7 @@ def test_the_first_url_to_expire_counts_over_all_pages(server, rest, table, wire
 
     answer = query_table(rest, table)
     assert len(list(answer.actions)) == 4
-    assert answer.min_url_expiration == 40
+    assert answer.first_renewal == NOW + 4 * MINUTE
 
 
 def test_a_table_that_an_old_server_does_not_have_is_not_found(server, rest, table, wire):
@@ -756,21 +765,26 @@ def test_all_pages_are_read_with_every_other_parameter_repeated(server, rest, ta
 
 
 @pytest.mark.parametrize(
-    ("stated", "least"), [((None, None), None), ((9, None), 9), ((None, 9), 9), ((5, 9), 5), ((9, 5), 5)]
+    ("stated", "least"), [((None, None), None), ((9, None), 8), ((None, 9), 8), ((5, 9), 4), ((9, 5), 4)]
 )
-def test_the_first_url_of_all_pages_to_expire_counts(server, rest, table, wire, stated, least):
+def test_the_first_url_of_all_pages_to_expire_counts(server, rest, table, wire, stopped, stated, least):
     answers = [
         wire.ndjson(
             *wire.delta_head(),
             wire.delta_file(name),
-            {"endStreamAction": {"nextPageToken": token, "minUrlExpirationTimestamp": expires}},
+            {
+                "endStreamAction": {
+                    "nextPageToken": token,
+                    "minUrlExpirationTimestamp": expires and NOW + expires * MINUTE,
+                }
+            },
         )
         for name, token, expires in zip("ab", ("p2", None), stated, strict=True)
     ]
     server.on("POST", QUERY, *answers)
     with query_table(rest, table) as answer:
         assert ids(answer) == ["a", "b"]
-        assert answer.min_url_expiration == least
+        assert answer.first_renewal == (least and NOW + least * MINUTE)
 
 
 def test_a_change_that_is_listed_twice_is_given_twice():

@@ -6,8 +6,8 @@ import itertools
 import pickle
 import random
 import threading
-import time
 import tracemalloc
+import types
 
 import pytest
 
@@ -15,6 +15,7 @@ from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.errors import AuthError, DataError, RequestError
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol import lines as protocol_lines
 from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 from delta_sharing_client.protocol.urls import RefreshingUrls
@@ -50,6 +51,16 @@ def signing(wire):
         return answer
 
     return make
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still here, and is the same on the server."""
+    found = types.SimpleNamespace(now=1_700_000_000_000)
+    monkeypatch.setattr(protocol_lines, "http_date", lambda text: found.now / 1000)
+    for module in (protocol_lines, protocol_urls):
+        monkeypatch.setattr(module, "steady_ms", lambda: found.now)
+    return found
 
 
 def read(rest, table, request=None):
@@ -91,13 +102,15 @@ def test_next_refresh_uses_the_newest_token(server, rest, table, signing):
     assert [seen.body.get("refreshToken") for seen in server.seen] == [None, "r0", "r1"]
 
 
-def test_url_that_is_about_to_expire_is_renewed_before(server, rest, table, signing):
-    soon, later = time.time() * 1000 + 30_000, time.time() * 1000 + 3_600_000
-    server.on("POST", QUERY, signing("a"), signing("a", expires=int(soon)), signing("a", expires=int(later)))
+def test_url_that_is_about_to_expire_is_renewed_before(server, rest, table, signing, clock):
+    soon, later = clock.now + 30_000, clock.now + 3_600_000
+    server.on("POST", QUERY, signing("a"), signing("a", expires=soon), signing("a", expires=later))
     urls, files = read(rest, table)
-    key = url_key(files["a"])
-
-    assert [urls.url_for(key), urls.url_for(key), urls.url_for(key)] == [f"https://x/a?{n}" for n in (1, 2, 2)]
+    key, found = url_key(files["a"]), []
+    for seconds in (0, 14, 1, 0):
+        clock.now += seconds * 1000
+        found.append(urls.url_for(key))
+    assert found == [f"https://x/a?{n}" for n in (1, 1, 2, 2)]
 
 
 def test_without_a_token_the_version_is_pinned_and_keys_still_fit(server, rest, table, signing):
@@ -300,31 +313,53 @@ def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
     assert copy.url_for(key, rejected=files["file-5"].action.path) == "https://x/file-5?2"
 
 
-@pytest.mark.parametrize(("expires", "queries"), [(1, 3), (10**15, 2)])
-def test_files_without_an_expiration_of_their_own_have_that_of_their_answer(
-    server, rest, table, wire, expires, queries
-):
-    end = {"endStreamAction": {"minUrlExpirationTimestamp": expires}}
-    file = wire.delta_file("a")
+def test_files_without_an_expiration_of_their_own_have_that_of_their_answer(server, rest, table, wire, clock):
+    end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + 3_600_000}}
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a"), end))
+    urls, files = read(rest, table)
+
+    for minutes, queries in ((0, 2), (1, 2), (57, 2), (1, 3)):
+        clock.now += minutes * 60_000
+        assert urls.url_for(url_key(files["a"]))
+        assert len(server.seen) == queries
+
+
+@pytest.mark.parametrize(("own", "least"), [(10, 60), (60, 10)])
+def test_the_expiration_of_a_file_is_its_own_where_it_has_one(server, rest, table, wire, clock, own, least):
+    end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + least * 60_000}}
+    file = wire.delta_file("a", wrapper={"expirationTimestamp": clock.now + own * 60_000})
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file, end))
     urls, files = read(rest, table)
-
-    for _ in range(2):
+    for minutes, queries in ((0, 2), (own - 2, 2), (1, 3)):
+        clock.now += minutes * 60_000
         assert urls.url_for(url_key(files["a"]))
+        assert len(server.seen) == queries
 
-    assert len(server.seen) == queries
 
-
-@pytest.mark.parametrize(("own", "queries"), [(1, 3), (10**15, 2)])
-def test_the_expiration_of_a_file_is_its_own_where_it_has_one(server, rest, table, wire, own, queries):
-    end = {"endStreamAction": {"minUrlExpirationTimestamp": 10**15 + 1 - own}}
-    server.on(
-        "POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a", wrapper={"expirationTimestamp": own}), end)
-    )
+@pytest.mark.parametrize(
+    "expires",
+    [lambda now: now - 3_600_000, lambda now: now + 5_000, lambda now: now // 1000 + 3_600, lambda now: 1],
+    ids=["a clock ahead", "five seconds", "in seconds", "nonsense"],
+)
+def test_all_files_of_a_plan_are_renewed_by_one_query(server, rest, table, signing, clock, expires):
+    names = [f"file-{number}" for number in range(40)]
+    server.on("POST", QUERY, signing(*names, expires=expires(clock.now)))
     urls, files = read(rest, table)
-    for _ in range(2):
-        assert urls.url_for(url_key(files["a"]))
-    assert len(server.seen) == queries
+    assert len({urls.url_for(url_key(files[name])) for name in names}) == 40
+    assert len(server.seen) == 2
+
+
+def test_a_server_that_gives_the_same_urls_again_is_not_asked_for_each_file(server, rest, table, wire, clock):
+    """Some keep the URLs that they have signed until shortly before their end."""
+    end = clock.now + 3_600_000
+    files = [wire.delta_file(f"file-{number}", wrapper={"expirationTimestamp": end}) for number in range(40)]
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files))
+    urls, planned = read(rest, table)
+    clock.now = end - 30_000
+    assert all(file.renew_at < clock.now for file in planned.values())
+    for file in planned.values():
+        assert urls.url_for(url_key(file)) == file.action.path
+    assert len(server.seen) == 2
 
 
 def test_a_vector_within_its_action_has_no_url(server, rest, table, wire):

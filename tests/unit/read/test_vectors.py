@@ -29,7 +29,7 @@ def ref(offset: int = 1, size: int = 100, *, url: str = URL, kind: str = "p") ->
 
 
 def task(without: DeletionVectorRef | None = None, only: DeletionVectorRef | None = None) -> FileTask:
-    return FileTask(key="f", url="https://h/f", file_id="id-f", expiration_ms=77, without=without, only=only)
+    return FileTask(key="f", url="https://h/f", file_id="id-f", renew_at=77, without=without, only=only)
 
 
 class Storage:
@@ -74,7 +74,7 @@ def test_a_vector_is_fetched_as_its_file_and_in_the_order_of_its_task(storage: S
     assert get(Vectors("t", storage), STORED, 7) == [1, 5]  # type: ignore[arg-type]
     [(about, wanted)] = storage.asked
     assert about == {
-        "key": "k", "url": URL, "size": -1, "file_id": "id-f", "expiration_ms": 77, "order": (7,),
+        "key": "k", "url": URL, "size": -1, "file_id": "id-f", "renew_at": 77, "order": (7,),
     }  # fmt: skip
     assert wanted == ByteRange(STORED.descriptor.offset or 0, len(BLOB))
     assert storage.report.seconds.keys() == {"fetch"}
