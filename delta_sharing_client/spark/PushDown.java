@@ -13,6 +13,7 @@
 package delta_sharing_client.spark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
@@ -62,6 +63,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -628,7 +630,7 @@ class Size implements Statistics {
 
 /** The bytes and rows of a partition, which stand in its pickle as "delta-sharing-size:" and two numbers of 16 digits. */
 class Label {
-  static final byte[] BEGIN = "delta-sharing-size:".getBytes(java.nio.charset.StandardCharsets.US_ASCII);
+  static final byte[] BEGIN = "delta-sharing-size:".getBytes(StandardCharsets.US_ASCII);
 
   static long number(byte[] pickled, int which) {
     int last = Math.min(pickled.length, 4096) - BEGIN.length - 33;
@@ -638,7 +640,7 @@ class Label {
         same++;
       }
       if (same == BEGIN.length) {
-        String text = new String(pickled, at + same + 17 * which, 16, java.nio.charset.StandardCharsets.US_ASCII);
+        String text = new String(pickled, at + same + 17 * which, 16, StandardCharsets.US_ASCII);
         return text.charAt(0) == '-' ? -1 : Long.parseLong(text);
       }
     }
@@ -713,6 +715,9 @@ class Told {
     if (found instanceof NamedReference) {
       told.put("column", ((NamedReference) found).fieldNames());
     } else if (found instanceof Literal) {
+      if (!isTold(((Literal) found).value())) {
+        return null;
+      }
       told.put("type", ((Literal) found).dataType().catalogString());
       told.put("value", value(((Literal) found).value()));
     } else if (found instanceof GeneralScalarExpression) {
@@ -731,6 +736,14 @@ class Told {
       return null;
     }
     return told;
+  }
+
+  /** Whether {@code value} can be told: bytes that are not valid UTF-8, which Spark's text may have, cannot be in JSON. */
+  static boolean isTold(Object value) {
+    if (!(value instanceof UTF8String)) {
+      return true;
+    }
+    return Arrays.equals(value.toString().getBytes(StandardCharsets.UTF_8), ((UTF8String) value).getBytes());
   }
 
   static String value(Object value) {

@@ -45,7 +45,7 @@ _VALUES: dict[str, list[Any]] = {
     "f64": [_NAN, -0.0, 0.1, 9007199254740993.0, _INF, None],
     "dec": [Decimal("-99999999.99"), Decimal("0.00"), Decimal("1.25"), Decimal("1.20"), None],
     "wide": [Decimal("1E-10"), Decimal("0"), Decimal("1234567890123456789012345678.0123456789"), Decimal("1.25"), None],
-    "text": ["", "a", "it's", "Ünï%_\\", "\U0001f600", "\uffff", "zz", None],
+    "text": ["", "a", "it's", "Ünï%_\\", "\U0001f600", "\uffff", "\ufffd", "\ufffc", "zz", None],
     "bin": [b"", b"\x00", b"a", b"\xff\xfe", None],
     "flag": [True, False, None],
     "day": [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), None],
@@ -62,7 +62,10 @@ _NUMBERS = ["i8", "i16", "i32", "i64", "f32", "f64", "dec", "wide"]
 _NUMBER_TEXTS = ["0", "1", "-1", "7", "127", "128", "-129", "300", "16777217", "2147483648", "9007199254740993", "NULL"]
 _NUMBER_TEXTS += ["1.25", "1.2", "0.1", "1.250BD", "1.5D", "0.1D", "0.1F", "1E10D"]
 _NUMBER_TEXTS += ["DOUBLE('NaN')", "DOUBLE('Infinity')", "FLOAT('-Infinity')"]
-_STRINGS = ["''", "'a'", "'it\\'s'", "'Ünï%_\\\\'", "'\U0001f600'", "'\uffff'", "'z'", "NULL"]
+NOT_TEXT = ["CAST(X'FF' AS STRING)", "CAST(X'61FF' AS STRING)", "CAST(X'EDA080' AS STRING)"]
+"""Texts of Spark that are not valid UTF-8; the last one is a lone surrogate."""
+_STRINGS = [*NOT_TEXT, "CAST(X'EFBFBC' AS STRING)", "'\ufffd'"]
+_STRINGS += ["''", "'a'", "'it\\'s'", "'Ünï%_\\\\'", "'\U0001f600'", "'\uffff'", "'z'", "NULL"]
 _DAYS = ["DATE'2024-02-29'", "'2024-02-29'", "DATE'0001-01-01'", "TIMESTAMP'2024-02-29 05:00:00'", "NULL"]
 _TIMES = [
     "TIMESTAMP'2024-03-10 02:30:00'",

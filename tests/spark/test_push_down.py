@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import pathlib
 import pickle
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import delta_sharing_client as ds
@@ -25,7 +27,7 @@ from delta_sharing_client.spark import push_down, self_check
 from delta_sharing_client.spark.pushed import Pushed
 from tests.effort import ALL
 from tests.integration import spark_rows
-from tests.spark.conditions import SCHEMA, conditions, rows
+from tests.spark.conditions import NOT_TEXT, SCHEMA, conditions, rows
 from tests.tables import ODD_PARTITIONS, ODD_TEXTS, TableWriter, rows_of, write_odd
 
 pytestmark = pytest.mark.spark
@@ -127,6 +129,7 @@ def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_pa
                 exact += [bool(row[number]) for row in kept] == passing
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+    assert sum(any(text in condition for text in NOT_TEXT) for condition in asked) > NUMBER * 0.05
     assert told > NUMBER * 0.6, told
     assert exact > told * 0.7, (exact, told)
 
@@ -144,6 +147,62 @@ def test_conditions_find_rows_beside_the_bounds_of_delta_3_2(spark: Any) -> None
             assert asking is not None
             assert asking.predicates, condition
             assert [row.zone for row in found.collect()] == [zone], condition
+
+
+TEXTS = pa.schema([("s", pa.string()), ("o", pa.struct([("x", pa.string())]))])
+
+
+@pytest.fixture(scope="module")
+def texts(spark: Any, serve: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """Two frames of the same texts: of a shared table, each in a file of its own, and of Spark's own rows."""
+    root = tmp_path_factory.mktemp("texts")
+    values = ["", "a", "a\ufffd", "\ufffc", "\ufffd", "\ufffdz", "\uffff", "\U0001f600x", None]
+    found = [{"s": value, "o": {"x": value}} for value in values]
+    writer = TableWriter(root / "t", TEXTS)
+    for row in found:
+        writer.insert([row])
+    server = serve(tables={"share.schema.t": root / "t"})
+    far = ds.load_as_spark(f"{server.profile_path}#share.schema.t", spark=spark)
+    return far, spark.createDataFrame(found, from_arrow_schema(TEXTS)).cache()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "s < {}",
+        "s <> {}",
+        "{} <= s",
+        "NOT (s <=> {})",
+        "s > 'a' AND s <= {}",
+        "s NOT IN ({}, 'q')",
+        "s IN ({}, 'a')",
+        "NOT startswith(s, {})",
+        "NOT endswith(s, {})",
+        "NOT contains(s, {})",
+        "o.x > {} OR s = 'a'",
+        "NOT (o.x = {} AND s = 'a')",
+    ],
+)
+def test_text_that_is_not_utf8_is_not_pushed(texts: tuple[Any, Any], condition: str) -> None:
+    constants = [*NOT_TEXT, "CAST(X'F4908080' AS STRING)", "CAST(X'C080' AS STRING)"]
+    asked = [condition.format(constant) for constant in constants]
+    found = []
+    for frame in texts:
+        parts = [frame.where(one).selectExpr(f"{number} AS number", "s") for number, one in enumerate(asked)]
+        found.append(sorted(functools.reduce(DataFrame.union, parts).collect(), key=str))
+    assert found[0] == found[1] != []
+    for one in asked:
+        told = pushed(texts[0].where(one))
+        assert told is None or "\ufffd" not in str(told.predicates)
+
+
+def test_the_replacement_character_itself_is_pushed(texts: tuple[Any, Any]) -> None:
+    far, near = texts
+    for asked, number in (("s = '\ufffd'", 1), ("startswith(s, '\ufffd')", 2), ("s IN ('\ufffd', 'a')", 2)):
+        told = pushed(far.where(asked))
+        assert told is not None
+        assert "\ufffd" in str(told.predicates)
+        assert far.where(asked).count() == near.where(asked).count() == number
 
 
 # === What is fetched ===
