@@ -448,6 +448,7 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
             version=request.version,
             timestamp=request.timestamp,
             response_format=request.response_format,
+            as_queries=True,
         )
         schema = parse_schema(described.metadata.schema_string)
         bound = dataclasses.replace(request, columns=None).bound(schema).filter

@@ -178,11 +178,13 @@ def table_metadata(
     timestamp: str | None = None,
     response_format: ResponseFormat = ResponseFormat.AUTO,
     operation: Operation = Operation.SNAPSHOT,
+    as_queries: bool = False,
 ) -> TableHead:
     """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp``.
 
-    With ``AUTO`` the server chooses the format. A table without URL access is described as well (``access_modes``).
-    Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
+    With ``AUTO`` the server chooses the format, or with ``as_queries`` it is that of ``query_table``: in parquet, the
+    schema lacks the metadata of columns. A table without URL access is described as well (``access_modes``). Raises
+    the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
     check_version("version", version)
     features = reader_features(operation)
@@ -195,6 +197,8 @@ def table_metadata(
         within = rest.operation()
         return within.repeat(lambda: _head(within, request, rules))
 
+    if as_queries:
+        return _negotiated(ask, response_format)
     return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET))
 
 

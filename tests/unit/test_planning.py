@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import json
 import pathlib
 import re
 import types
@@ -19,6 +20,8 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddFile, SharedFile
+from delta_sharing_client.plan.tasks import ScanStream
+from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import TableAnswer
 from mock_server.wire import Renderer
@@ -277,3 +280,157 @@ def test_numbers_are_compared_where_both_are_known(
     else:
         with pytest.warns(ds.IncompleteReadWarning, match=said):
             list(checked)
+
+
+# === What a schema costs, and which one it is ===
+
+
+def test_the_schema_of_now_costs_no_query(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, server):
+        assert table.scan().schema.names == ["a", "p"]
+        assert {kind for kind, count in server.stats()["requests"].items() if count} == {"metadata"}
+
+
+@pytest.mark.parametrize("asked_for", [{"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}])
+def test_the_schema_of_the_past_is_that_of_the_query(partitioned: HandMadeTable, asked_for: dict[str, Any]) -> None:
+    partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
+    with shared(partitioned.root) as (table, _):
+        assert table.scan().schema.names == ["z", "p"]
+        assert table.scan(**asked_for).schema.names == ["a", "p"]
+
+
+def test_the_schema_of_row_lineage_is_refused_where_rows_are_not_tracked(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, _), pytest.raises(ds.UnsupportedFeatureError, match="does not track rows"):
+        _ = table.scan(row_lineage=True).schema
+
+
+def test_a_schema_is_that_of_the_response_format_asked_for(tmp_path: pathlib.Path) -> None:
+    table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]), features=["deletionVectors"])
+    table.commit(table.file(pa.table({"a": [1, 2]}), removed=[0]))
+    with shared(table.root) as (found, _):
+        assert found.scan(response_format="delta").schema.names == ["a"]
+        with pytest.raises(ds.DeltaSharingError, match=r"(?i)deletion"):
+            _ = found.scan(response_format="parquet").schema
+
+
+def test_a_collated_column_costs_no_other_column_its_hint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collated = {"name": "s", "type": "string", "nullable": True, "metadata": {"__COLLATIONS": {"s": "ICU.de_DE"}}}
+    plain = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
+    table = HandMadeTable(tmp_path / "t").create(json.dumps({"type": "struct", "fields": [plain, collated]}))
+    table.commit(table.file(pa.table({"a": [1], "s": ["x"]})))
+    sent = asked(monkeypatch)
+    with shared(table.root) as (found, _):
+        for filter_ in ("a = 1 AND s = 'x'", "a = 1", "s = 'x'"):
+            assert found.scan(filter=filter_).count() == 1
+    both, only, none = sent
+    assert both == only
+    assert both is not None
+    assert '"a"' in both
+    assert none is None
+
+
+# === Which failures may be of the access mode ===
+
+
+@pytest.mark.parametrize(
+    ("error", "nobody", "of_mode"),
+    [
+        (ds.AuthError("no", status=401), True, False),
+        (ds.AuthError("no", status=403), False, True),
+        (ds.RequestError("no", status=400), False, True),
+        (ds.RequestError("no", status=404), False, True),
+        (ds.RequestError("busy", status=503), False, False),
+        (ds.RequestError("busy", status=429), False, False),
+        (ds.UnsupportedFeatureError("no", feature="accessModes"), False, True),
+        (ds.ProtocolError("no"), False, False),
+        (ds.DataError("no"), False, False),
+    ],
+    ids=repr,
+)
+def test_only_a_refusal_for_now_says_nothing_of_access_modes(
+    error: ds.DeltaSharingError, nobody: bool, of_mode: bool
+) -> None:
+    assert planning._is_nobody(error) is nobody
+    assert planning._may_be_of_mode(error) is of_mode
+
+
+# === Change feeds ===
+
+
+@pytest.fixture
+def feed(tmp_path: pathlib.Path) -> HandMadeTable:
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]), properties=properties)
+    for number in range(1, 6):
+        table.commit(table.file(pa.table({"a": [number]})))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "of_view"),
+    [
+        ({"starting_version": 1}, False),
+        ({"starting_version": 1, "ending_version": 2}, False),
+        ({"starting_timestamp": "2023-11-14T22:14:00Z"}, True),
+        ({"starting_timestamp": "2023-11-14T22:14:00Z", "ending_version": 3}, False),
+    ],
+)
+def test_versions_show_that_a_feed_is_of_no_view(
+    feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch, asked_for: dict[str, Any], of_view: bool
+) -> None:
+    sent: list[bool] = []
+    query_table = planning.query_table
+
+    def query(rest: Any, table: Any, request: Any, **options: Any) -> Any:
+        sent.append(request.of_view)
+        return query_table(rest, table, request, **options)
+
+    monkeypatch.setattr(planning, "query_table", query)
+    with shared(feed.root) as (table, _):
+        assert table.changes(**asked_for).count() > 0
+    assert set(sent) == {of_view}
+
+
+def test_a_feed_is_in_the_response_format_asked_for(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    formats: list[ds.ResponseFormat] = []
+    check = planning.check_readable
+
+    def checked(protocol: Any, *values: Any, **options: Any) -> None:
+        formats.append(protocol.min_writer_version)
+        check(protocol, *values, **options)
+
+    monkeypatch.setattr(planning, "check_readable", checked)
+    with shared(feed.root) as (table, _):
+        for wire in ("parquet", "delta"):
+            assert table.changes(1, response_format=wire).count() == 5
+    # Only the delta format has what writers need.
+    assert [version > 1 for version in formats] == [False, True]
+
+
+def test_the_response_of_a_feed_in_windows_is_closed_at_once(
+    feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[TableAnswer] = []
+    closed: list[TableAnswer] = []
+    close, query_table = TableAnswer.close, planning.query_table
+
+    def query(*values: Any, **options: Any) -> TableAnswer:
+        answers.append(query_table(*values, **options))
+        return answers[-1]
+
+    def closing(answer: TableAnswer) -> None:
+        closed.append(answer)
+        close(answer)
+
+    monkeypatch.setattr(planning, "query_table", query)
+    monkeypatch.setattr(TableAnswer, "close", closing)
+    monkeypatch.setattr(windows, "FEW", 2)
+    with shared(feed.root) as (table, _):
+        changes = table.changes(1)
+        stream = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
+        assert isinstance(stream, ScanStream)
+        assert answers[0] in closed
+        stream.close()
+        assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
