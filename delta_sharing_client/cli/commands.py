@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 import delta_sharing_client
-from delta_sharing_client.cli import listing
+from delta_sharing_client.cli import asset_files, listing
 from delta_sharing_client.cli.program import (
     JsonOption,
     ProfileOption,
@@ -100,7 +100,7 @@ def root(
 
 # === Listing ===
 
-for _name, _command in listing.COMMANDS.items():
+for _name, _command in (*listing.COMMANDS.items(), *asset_files.COMMANDS.items()):
     app.command(_name)(_command)
 
 profile_app = Program(help="Look at profiles.")

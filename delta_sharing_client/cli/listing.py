@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from delta_sharing_client.cli import asset_files
+from delta_sharing_client.cli.asset_files import ModelAliasOption, ModelVersionOption, StorageOption
 from delta_sharing_client.cli.program import (
     Settings,
     everything,
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 ShareArgument = Annotated[str, typer.Argument(metavar="SHARE", autocompletion=names_of_shares)]
 WhereArgument = Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]", autocompletion=names_of_schemas)]
+InsideArgument = Annotated[
+    Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA[.ASSET/[PATH]]]]", autocompletion=names_of_schemas)
+]
 AssetArgument = Annotated[
     str, typer.Argument(metavar="ASSET", help="share.schema.name", autocompletion=names_of_assets)
 ]
@@ -120,19 +125,39 @@ def skills(settings: Settings, where: WhereArgument = None) -> None:
     _list_assets("skill", ["description"], settings, where)
 
 
-def tree(settings: Settings, where: WhereArgument = None) -> None:
-    """Show everything that is shared, or what is in a share or schema, as a tree.
+def tree(
+    settings: Settings,
+    where: InsideArgument = None,
+    recursive: Annotated[bool, typer.Option("--recursive", "-R", help="List all files below a directory.")] = False,
+    version: ModelVersionOption = None,
+    alias: ModelAliasOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Show everything that is shared, or what is in a share or schema, as a tree; or the files of an asset.
 
     Example: delta-sharing ls
     Example: delta-sharing ls demo.shop
-    Example: delta-sharing ls --json
+    Example: delta-sharing ls demo.shop.documents/reports
+    Example: delta-sharing ls demo.shop.churn/ --version 1 --recursive
     """
     from delta_sharing_client.cli import output
     from delta_sharing_client.protocol.kinds import KINDS
 
+    if where is not None and ("/" in where or recursive or version is not None or alias is not None):
+        asset_files.list_files(
+            settings, where, recursive=recursive, version=version, alias=alias, storage_option=storage_option
+        )
+        return
     client = open_client(settings.profile)
+    try:
+        places = list(_places(client, where))
+    except NotFoundError:
+        if where is None or where.count(".") < 2:
+            raise
+        asset_files.list_files(settings, where, recursive=False, storage_option=storage_option)
+        return
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for share, schema in _places(client, where):
+    for share, schema in places:
         listed, entries = client.rest.list_everything(share, schema)
         found = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import typer
@@ -218,11 +218,12 @@ class _Group(_Switches, typer.core.TyperGroup):
 # === What arguments name ===
 
 
-def open_client(profile: str | None) -> SharingClient:
+def open_client(profile: str | None, storage_options: Mapping[str, str] | None = None) -> SharingClient:
     """Return a client for the profile at ``profile`` (path or URL), or for the environment's profile if None."""
     from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.options import ReadOptions
 
-    return SharingClient(profile)
+    return SharingClient(profile, ReadOptions(storage_options=storage_options or {}))
 
 
 def open_asset(profile: str | None, text: str, kind: str = "asset") -> tuple[SharingClient, AssetName]:

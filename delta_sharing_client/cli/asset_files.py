@@ -1,0 +1,242 @@
+"""The commands about files of volumes, skills and models: ``cat``, ``get``, and ``ls`` of a directory.
+
+What a command needs is imported when it runs, as in ``commands``.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from delta_sharing_client.cli.program import Settings, names_of_assets, open_client
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.redact import printable
+
+if TYPE_CHECKING:
+    from delta_sharing_client.assets.files import FileAsset
+    from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.protocol.names import AssetName
+    from delta_sharing_client.storage.place import StoredFile
+
+FileArgument = Annotated[
+    str,
+    typer.Argument(metavar="ASSET/PATH", help="share.schema.name and a path in it", autocompletion=names_of_assets),
+]
+FilesArgument = Annotated[
+    str,
+    typer.Argument(metavar="ASSET[/PATH]", help="share.schema.name, or a path in it", autocompletion=names_of_assets),
+]
+PatternOption = Annotated[
+    Optional[str], typer.Option("--pattern", metavar="GLOB", help="Only matching files: '*.pdf', '2024/**/*.csv'.")
+]
+ModelVersionOption = Annotated[Optional[int], typer.Option("--version", metavar="N", help="Version of the model.")]
+ModelAliasOption = Annotated[
+    Optional[str], typer.Option("--alias", metavar="NAME", help="Version of the model that this alias names.")
+]
+StorageOption = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="Setting of the store: endpoint, region, virtual_hosted_style_request; may be repeated.",
+    ),
+]
+
+_BLOCK = 1024 * 1024
+# The kinds of assets that have files, in the order in which a name is looked for.
+_NOUNS = ("volume", "skill", "model")
+
+
+def cat(
+    settings: Settings,
+    file: FileArgument,
+    version: ModelVersionOption = None,
+    alias: ModelAliasOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Write a file of a volume, skill or model to stdout.
+
+    Example: delta-sharing cat demo.shop.documents/prices.csv
+    Example: delta-sharing cat demo.shop.churn/MLmodel --alias champion
+    """
+    asset, path = open_files(settings, file, version, alias, storage_option)
+    if not path:
+        raise UsageError(
+            f"Expected the path of a file, such as '{file}/SKILL.md'; 'delta-sharing ls {file}' lists them."
+        )
+    with asset.open(path) as stream:
+        if sys.stdout.isatty():
+            _show(stream, path)
+        else:
+            shutil.copyfileobj(stream, sys.stdout.buffer, _BLOCK)
+            sys.stdout.buffer.flush()
+
+
+def get(
+    settings: Settings,
+    files: FilesArgument,
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory to write into; it is created.")],
+    pattern: PatternOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be downloaded.")] = False,
+    version: ModelVersionOption = None,
+    alias: ModelAliasOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Download the files of a volume, skill or model; again only what has changed.
+
+    Example: delta-sharing get demo.shop.documents documents --pattern "*.md"
+    Example: delta-sharing get demo.shop.sales-report skills
+    Example: delta-sharing get demo.shop.churn churn --alias champion
+    """
+    from delta_sharing_client.cli import output
+
+    asset, path = open_files(settings, files, version, alias, storage_option)
+    done = asset.download(directory, path, pattern, dry_run=dry_run)
+    if settings.as_json:
+        output.print_json(
+            {
+                "directory": str(done.directory),
+                "downloaded": list(done.downloaded),
+                "removed": list(done.removed),
+                "unchanged": done.unchanged,
+                "bytes": done.bytes,
+                "dryRun": done.dry_run,
+            }
+        )
+        return
+    for mark, paths in (("", done.downloaded), ("removed: ", done.removed)):
+        for one in paths if dry_run or mark else ():
+            sys.stdout.write(f"{mark}{printable(one)}\n")
+    did = "would download" if dry_run else "downloaded"
+    sys.stdout.write(
+        f"{did} {len(done.downloaded)} files, {done.bytes} bytes, into {printable(str(done.directory))}; "
+        f"{done.unchanged} unchanged\n"
+    )
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"cat": cat, "get": get}
+
+
+def list_files(
+    settings: Settings,
+    text: str,
+    *,
+    recursive: bool,
+    version: int | None = None,
+    alias: str | None = None,
+    storage_option: Sequence[str] | None = None,
+) -> None:
+    """Print a directory of an asset: its directories, and its files with size and time."""
+    from delta_sharing_client.cli import output
+
+    asset, path = open_files(settings, text, version, alias, storage_option)
+    if recursive and not settings.as_json:
+        # As they come: a volume may have millions of files.
+        for file in asset.files(path):
+            sys.stdout.write(f"{file.size:>14}  {_time(file) or '':<27}  {printable(file.path)}\n")
+        return
+    items = list(_items(asset, path, recursive=recursive))
+    output.show_listing(items, ["path", "size", "modified"], settings)
+
+
+def _items(asset: "FileAsset", path: str, *, recursive: bool) -> Iterator[dict[str, Any]]:
+    if not recursive:
+        folders = asset.filesystem().ls(path) if not path or asset.filesystem().isdir(path) else []
+        yield from ({"path": f"{one['name']}/", "size": None} for one in folders if one["type"] == "directory")
+    for file in asset.files(path, recursive=recursive):
+        yield {"path": file.path, "size": file.size, "modified": _time(file), "etag": file.etag}
+
+
+def _time(file: "StoredFile") -> str | None:
+    from delta_sharing_client.cli import output
+
+    return None if file.modified is None else output.instant_text(file.modified)
+
+
+def open_files(
+    settings: Settings,
+    text: str,
+    version: int | None,
+    alias: str | None,
+    storage_option: Sequence[str] | None = None,
+) -> "tuple[FileAsset, str]":
+    """Return the asset and the path in it for ``[<profile>#]share.schema.name[/path]``.
+
+    Of several assets with this name a volume is chosen, then a skill, then a model; with a version or alias a model.
+    """
+    from delta_sharing_client.protocol.names import AssetName
+
+    profile, name, path = _split(settings.profile, text)
+    client = open_client(profile, storage_options=_storage_options(storage_option))
+    full_name = AssetName.parse(name, "asset")
+    noun = "model" if version is not None or alias is not None else _noun(client, full_name)
+    if noun != "model":
+        return (client.skill if noun == "skill" else client.volume)(full_name), path
+    if version is not None and alias is not None:
+        raise UsageError("Expected --version or --alias, found both.")
+    model = client.model(full_name)
+    if alias is not None:
+        return model.alias(alias), path
+    if version is None:
+        known = ", ".join(str(one.version) for one in model.versions()) or "none that is ready"
+        raise UsageError(f"Expected a version of model {full_name}: give --version or --alias. There are: {known}.")
+    return model.version(version), path
+
+
+def _noun(client: "SharingClient", name: "AssetName") -> str:
+    from delta_sharing_client.protocol.kinds import BY_NOUN, AssetRef
+
+    found = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
+    # Without any, the error is about a volume.
+    return next(found, "volume")
+
+
+def _split(profile: str | None, text: str) -> tuple[str | None, str, str]:
+    """Return the profile, the full name and the path. Profiles and paths may have ``#`` and ``/``: a full name follows
+    the ``#`` that separates them."""
+    before: list[str] = []
+    rest = text
+    while "#" in rest and ("#" in rest.partition("/")[0] or not _is_full_name(rest.partition("/")[0])):
+        first, _, rest = rest.partition("#")
+        before.append(first)
+    if named := "#".join(before):
+        if profile is not None and named != profile:
+            raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
+        profile = named
+    name, _, path = rest.partition("/")
+    return profile, name, path
+
+
+def _is_full_name(text: str) -> bool:
+    from delta_sharing_client.protocol.names import AssetName
+
+    try:
+        AssetName.parse(text, "asset")
+    except UsageError:
+        return False
+    return True
+
+
+def _storage_options(given: Sequence[str] | None) -> dict[str, str]:
+    options = {}
+    for one in given or ():
+        name, mark, value = one.partition("=")
+        if not mark or not name:
+            raise UsageError(f"Expected --storage-option as NAME=VALUE, such as 'region=eu-west-1', found {name!r}.")
+        options[name] = value
+    return options
+
+
+def _show(stream: Any, path: str) -> None:
+    """Print text for a person; other bytes could control the terminal."""
+    for line in stream:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            raise UsageError(
+                f"The file '{path}' is not text; write it into a file: 'delta-sharing cat ... > file'."
+            ) from None
+        sys.stdout.write(printable(text.rstrip("\r\n").expandtabs()) + "\n")
