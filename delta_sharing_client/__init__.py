@@ -1,4 +1,7 @@
-"""Read tables shared over the open Delta Sharing protocol as pandas, Arrow, Polars, DuckDB and Spark data.
+"""Read what is shared over the open Delta Sharing and OpenSharing protocols.
+
+Tables become pandas, Arrow, Polars, DuckDB and Spark data. The files of volumes, models and agent skills are read as
+they are.
 
 ::
 
@@ -8,6 +11,7 @@
 
     client = ds.SharingClient("my.share")
     client.table("share.schema.table").scan(filter="date >= '2024-01-01'").to_arrow()
+    client.list_all_volumes()
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-app = Program(name="delta-sharing", help="Look at and read tables shared over the Delta Sharing protocol.")
+app = Program(
+    name="delta-sharing", help="Look at and read what is shared over the Delta Sharing and OpenSharing protocols."
+)
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="share.schema.table", autocompletion=names_of_tables)

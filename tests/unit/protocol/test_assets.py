@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import threading
@@ -411,6 +412,27 @@ def test_client_lists_handles_of_all_kinds(server, rest, wire):
     assert "share_id" not in html
     with pytest.raises(UsageError, match=r"Expected a volume as share\.schema\.volume"):
         client.volume("a.b")
+
+
+def test_coroutines_list_as_the_other_forms_do(server, rest, wire):
+    for kind in OTHERS:
+        serve_names(server, wire, kind, "a")
+        server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": [item_of(kind, "b")]}))
+    client = SharingClient(rest.profile)
+
+    async def ask():
+        listed = [client.list_volumes_async("s.d"), client.list_models_async("s.d"), client.list_skills_async("s.d")]
+        everything = [
+            client.list_all_volumes_async(),
+            client.list_all_models_async("s"),
+            client.list_all_skills_async(),
+        ]
+        return await asyncio.gather(*listed, *everything)
+
+    assert [repr(found) for found in asyncio.run(ask())] == [
+        *("[Volume(s.d.b)]", "[Model(s.d.b)]", "[Skill(s.d.b)]"),
+        *("[Volume(s.d.a)]", "[Model(s.d.a)]", "[Skill(s.d.a)]"),
+    ]
 
 
 def test_many_threads_use_one_client_and_one_asset(server, rest, wire):
