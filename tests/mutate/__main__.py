@@ -40,7 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 SERVED = {
     "planning.py": (
         "tests/unit/test_planning.py",
-        "tests/unit/protocol/test_windows.py",
+        *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
         *(f"tests/integration/test_{name}.py" for name in ("directory_access", "async_queries", "endless_servers")),
     ),
     "replica.py": ("tests/integration/test_replica.py",),

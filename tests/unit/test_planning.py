@@ -8,9 +8,9 @@ import json
 import pathlib
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -90,17 +90,38 @@ def test_table_that_changes_between_schema_and_query_is_planned_without_hints(
     assert rows.schema.names == ["a", "p", "b"]
 
 
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """Return a list of the hints of each query that is sent."""
-    sent: list[str | None] = []
+class Asked(NamedTuple):
+    """A query that was sent, and its answer."""
+
+    request: Any
+    response_format: ds.ResponseFormat
+    answer: TableAnswer
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """Return a list of the queries that are sent from now on."""
+    sent: list[Asked] = []
     query_table = planning.query_table
 
-    def query(rest: Any, table: Any, request: Any, **options: Any) -> Any:
-        sent.append(request.json_predicate_hints)
-        return query_table(rest, table, request, **options)
+    def query(rest: Any, table: Any, request: Any, *, response_format: Any = ds.ResponseFormat.AUTO) -> TableAnswer:
+        sent.append(Asked(request, response_format, query_table(rest, table, request, response_format=response_format)))
+        return sent[-1].answer
 
     monkeypatch.setattr(planning, "query_table", query)
     return sent
+
+
+def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableAnswer]:
+    """Return a list of the answers that are closed from now on."""
+    found: list[TableAnswer] = []
+    close = TableAnswer.close
+
+    def closing(answer: TableAnswer) -> None:
+        found.append(answer)
+        close(answer)
+
+    monkeypatch.setattr(TableAnswer, "close", closing)
+    return found
 
 
 @pytest.mark.parametrize("change", ["another column", "other partition columns", "neither"])
@@ -108,7 +129,7 @@ def test_hints_for_other_columns_are_not_sent_again(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """``NOT (p = '3')`` is only true for partition columns with servers that negate what they find by bounds."""
-    sent = asked(monkeypatch)
+    sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     described = planning.table_metadata
     schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
     if change == "another column":
@@ -122,20 +143,22 @@ def test_hints_for_other_columns_are_not_sent_again(
 
     monkeypatch.setattr(planning, "table_metadata", describe_then_change)
     with shared(partitioned.root) as (table, server):
-        plan = table.scan(filter="p <> '3' AND a >= 0").plan()
+        plan = table.scan(filter="p <> '3' AND a >= 0", response_format="parquet").plan()
         assert server.stats()["requests"]["query"] == len(sent)
     assert len(plan.tasks) == (6 if partition_by == [] else 5)
     first, *again = sent
-    assert first is not None
-    assert '"not"' in first
-    assert again == ([] if change == "neither" else [None])
+    assert '"not"' in first.request.json_predicate_hints
+    assert [one.request.json_predicate_hints for one in again] == ([] if change == "neither" else [None])
+    assert {one.response_format for one in sent} == {ds.ResponseFormat.PARQUET}
+    if change != "neither":
+        assert closed[0] is first.answer
 
 
 def test_a_filter_without_hints_is_asked_for_once(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
         assert table.scan(filter="a % 2 = 1").count() == 3
-    assert sent == [None]
+    assert [one.request.json_predicate_hints for one in sent] == [None]
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -282,6 +305,17 @@ def test_numbers_are_compared_where_both_are_known(
             list(checked)
 
 
+def test_a_stream_ends_its_response(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = asked(monkeypatch)
+    with shared(partitioned.root) as (table, _):
+        scan = table.scan()
+        stream = planning.stream_table(scan.rest, scan.table, scan.request, ds.ReadOptions())
+        assert isinstance(stream, ScanStream)
+        assert stream.break_off == sent[0].answer.break_off
+        assert stream.release == sent[0].answer.close
+        stream.close()
+
+
 # === What a schema costs, and which one it is ===
 
 
@@ -324,7 +358,7 @@ def test_a_collated_column_costs_no_other_column_its_hint(
     with shared(table.root) as (found, _):
         for filter_ in ("a = 1 AND s = 'x'", "a = 1", "s = 'x'"):
             assert found.scan(filter=filter_).count() == 1
-    both, only, none = sent
+    both, only, none = (one.request.json_predicate_hints for one in sent)
     assert both == only
     assert both is not None
     assert '"a"' in both
@@ -380,17 +414,10 @@ def feed(tmp_path: pathlib.Path) -> HandMadeTable:
 def test_versions_show_that_a_feed_is_of_no_view(
     feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch, asked_for: dict[str, Any], of_view: bool
 ) -> None:
-    sent: list[bool] = []
-    query_table = planning.query_table
-
-    def query(rest: Any, table: Any, request: Any, **options: Any) -> Any:
-        sent.append(request.of_view)
-        return query_table(rest, table, request, **options)
-
-    monkeypatch.setattr(planning, "query_table", query)
+    sent = asked(monkeypatch)
     with shared(feed.root) as (table, _):
         assert table.changes(**asked_for).count() > 0
-    assert set(sent) == {of_view}
+    assert {one.request.of_view for one in sent} == {of_view}
 
 
 def test_a_feed_is_in_the_response_format_asked_for(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,25 +439,73 @@ def test_a_feed_is_in_the_response_format_asked_for(feed: HandMadeTable, monkeyp
 def test_the_response_of_a_feed_in_windows_is_closed_at_once(
     feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[TableAnswer] = []
-    closed: list[TableAnswer] = []
-    close, query_table = TableAnswer.close, planning.query_table
-
-    def query(*values: Any, **options: Any) -> TableAnswer:
-        answers.append(query_table(*values, **options))
-        return answers[-1]
-
-    def closing(answer: TableAnswer) -> None:
-        closed.append(answer)
-        close(answer)
-
-    monkeypatch.setattr(planning, "query_table", query)
-    monkeypatch.setattr(TableAnswer, "close", closing)
+    sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     monkeypatch.setattr(windows, "FEW", 2)
     with shared(feed.root) as (table, _):
         changes = table.changes(1)
         stream = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
         assert isinstance(stream, ScanStream)
-        assert answers[0] in closed
+        assert sent[0].answer in closed
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def test_a_feed_that_cannot_be_planned_closes_its_response(
+    feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
+    with shared(feed.root) as (table, _), pytest.raises(ds.UsageError, match="'nope' is not in the table"):
+        table.changes(1, columns=["nope"]).plan()
+    assert sent[0].answer in closed
+
+
+# === Access modes ===
+
+
+def with_modes(monkeypatch: pytest.MonkeyPatch, modes: Sequence[str] | ds.DeltaSharingError) -> None:
+    def described(*_: Any, **__: Any) -> Any:
+        if isinstance(modes, ds.DeltaSharingError):
+            raise modes
+        return types.SimpleNamespace(access_modes=modes)
+
+    monkeypatch.setattr(planning, "table_metadata", described)
+
+
+@pytest.mark.parametrize(
+    ("modes", "only"),
+    [
+        (["DIR"], True),
+        (["dir", "other"], True),
+        (["dir", "URL"], False),
+        (["url"], False),
+        (["other"], False),
+        ([], False),
+    ],
+)
+def test_a_directory_is_all_where_files_are_not_offered(
+    monkeypatch: pytest.MonkeyPatch, modes: list[str], only: bool
+) -> None:
+    with_modes(monkeypatch, modes)
+    assert planning._offers_directory_only(None, TableName("s", "s", "t")) is only
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [
+        (["DIR"], {"dir"}),
+        (["Url", "other"], {"url", "other"}),
+        ([], set()),
+        (ds.AuthError("no", status=403), set()),
+        (["other"], None),
+    ],
+    ids=repr,
+)
+def test_modes_of_a_refused_table_are_those_that_it_says(
+    monkeypatch: pytest.MonkeyPatch, modes: Any, expected: set[str] | None
+) -> None:
+    with_modes(monkeypatch, modes)
+    if expected is not None:
+        assert planning._modes_of_refused(None, TableName("s", "s", "t")) == expected
+        return
+    with pytest.raises(ds.UnsupportedFeatureError, match="other"):
+        planning._modes_of_refused(None, TableName("s", "s", "t"))
