@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.formats import tables_of_schema, tables_of_share
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions, chosen
+from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
@@ -73,11 +74,13 @@ class SharingClient:
         """Close idle connections. The client stays usable."""
         self.rest.close()
 
-    def table(self, name: str | Table | TableName) -> SharedTable:
+    def table(self, name: str | Table | TableName, format: TableFormat | str | None = None) -> SharedTable:  # noqa: A002
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
-        This sends no request; whether the table exists is checked when it is used. Raises ``UsageError`` if ``name`` is
-        not a full name; then the tables are listed for advice.
+        ``format`` is ``"delta"``, ``"iceberg"``, or ``"auto"``: what the server says, Delta if the table is both; by
+        default that of the client's options. This sends no request; whether the table exists is checked when it is
+        used. Raises ``UsageError`` if ``name`` is not a full name (then the tables are listed for advice), or
+        ``format`` is none of the three.
 
         Examples
         --------
@@ -87,7 +90,10 @@ class SharingClient:
         # Imported here, because listings do not need it.
         from delta_sharing_client.table import SharedTable
 
-        return SharedTable(self._table_name(name), self.rest, self.rest.options)
+        options = self.rest.options
+        if format is not None:
+            options = dataclasses.replace(options, table_format=format)  # type: ignore[arg-type] # it takes the names
+        return SharedTable(self._table_name(name), self.rest, options)
 
     def _table_name(self, name: str | Table | TableName) -> TableName:
         return TableName(name.share, name.schema, name.name) if isinstance(name, Table) else self._name(name, TABLE)
@@ -184,17 +190,19 @@ class SharingClient:
     def list_tables(self, schema: Schema | str) -> list[Table]:
         """Return the tables of a schema, given by value or as ``share.schema``.
 
+        Tables that only the server's Iceberg catalog lists come last.
+
         Errors as ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if ``schema`` is
         neither a ``Schema`` nor ``share.schema``.
         """
-        return Listed(self.rest.list_tables(*_share_and_schema(schema)))
+        return Listed(tables_of_schema(self.rest, *_share_and_schema(schema)))
 
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares.
 
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        return Listed(table for name in self._shares(share) for table in self.rest.list_all_tables(name))
+        return Listed(table for name in self._shares(share) for table in tables_of_share(self.rest, name))
 
     def list_volumes(self, schema: Schema | str) -> list[Volume]:
         """Return the volumes of a schema, given by value or as ``share.schema``; none if the server has no volumes.

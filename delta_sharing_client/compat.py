@@ -37,7 +37,7 @@ from delta_sharing_client.protocol.profile import NEWEST_VERSION, Profile, read_
 if TYPE_CHECKING:
     import pandas as pd
 
-    from delta_sharing_client.options import ReadOptions
+    from delta_sharing_client.options import ReadOptions, TableFormat
     from delta_sharing_client.predicates.hints import JsonHints
     from delta_sharing_client.table import Timestamp
 
@@ -291,9 +291,9 @@ class SharingClient(our_client.SharingClient):
     list_all_tables = _raising_as_before(our_client.SharingClient.list_all_tables)
 
     @_raising_as_before
-    def table(self, name: str | Table | TableName) -> DeltaSharingTable:
+    def table(self, name: str | Table | TableName, format: TableFormat | str | None = None) -> DeltaSharingTable:  # noqa: A002
         """Return a table, given by value or as ``share.schema.table``. This sends no request."""
-        found = super().table(name)
+        found = super().table(name, format)
         return DeltaSharingTable(found.name, found.rest, found.options)
 
 

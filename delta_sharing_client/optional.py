@@ -11,6 +11,7 @@ from delta_sharing_client.errors import UsageError
 _PACKAGES = {
     "duckdb": ("duckdb",),
     "geopandas": ("geopandas",),
+    "iceberg": ("pyiceberg",),
     "jwt": ("jwt", "cryptography"),
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),

@@ -48,6 +48,18 @@ class AccessMode(enum.Enum):
     DIR = "dir"
 
 
+class TableFormat(enum.Enum):
+    """What a shared table is, and so by which protocol it is read (OpenSharing protocol, "Iceberg tables").
+
+    ``AUTO``: what the server says, Delta if it can be read as both. ``DELTA``: through the sharing protocol.
+    ``ICEBERG``: through the Iceberg REST catalog of the profile's ``icebergEndpoint``.
+    """
+
+    AUTO = "auto"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
 class FileIdHash(enum.Enum):
     """How a server derives the ids of files (protocol, "File ID Hash Header").
 
@@ -106,6 +118,8 @@ class ReadOptions:
         variable ``DELTA_SHARING_USER_AGENT``.
     access_mode:
         How to access a table's data; see docs/directory-access.md.
+    table_format:
+        Whether to read a table as a Delta or as an Iceberg table; see docs/iceberg.md.
     file_id_hash:
         The scheme of file ids to request; it is an error if the server does not confirm it. ``None``: the server's
         default for the response format.
@@ -145,6 +159,7 @@ class ReadOptions:
     headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     user_agent: str | None = None
     access_mode: AccessMode = AccessMode.AUTO
+    table_format: TableFormat = TableFormat.AUTO
     file_id_hash: FileIdHash | None = None
     require_whole_table: bool = False
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
@@ -171,7 +186,7 @@ class ReadOptions:
                 raise UsageError(f"'{name}' must be a mapping of names to values, found {type(given).__name__}.")
             object.__setattr__(self, name, pairs)
         self._expand_paths()
-        for name, kind in (("variant_as", VariantAs), ("access_mode", AccessMode), ("file_id_hash", FileIdHash)):
+        for name, kind in _CHOICES.items():
             given = getattr(self, name)
             if isinstance(given, str):
                 known = [one.value for one in kind]
@@ -190,6 +205,12 @@ class ReadOptions:
                 object.__setattr__(self, name, expanded(given))
 
 
+_CHOICES: dict[str, type[enum.Enum]] = {
+    "variant_as": VariantAs,
+    "access_mode": AccessMode,
+    "table_format": TableFormat,
+    "file_id_hash": FileIdHash,
+}
 # Names of options, and the smallest value of each.
 _WHOLE_NUMBERS = {
     "max_concurrent_requests": 1,

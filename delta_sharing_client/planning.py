@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar, Union
+from typing import TYPE_CHECKING, NoReturn, TypeVar, Union
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.formats import by_format
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
@@ -103,7 +104,14 @@ def plan_table(
         most = HELD_NAMES if request.filter is not None else sys.maxsize
         return _stream_by_url(rest, table, request, options, most).whole()
 
-    return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
+    def as_delta() -> ScanPlan:
+        return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
+
+    def as_iceberg(iceberg: ModuleType) -> ScanPlan:
+        found: ScanPlan = iceberg.stream_table(rest, table, request, options).whole()
+        return found
+
+    return by_format(rest, table, options, as_delta, as_iceberg, prefers_iceberg=_is_of_reference(request))
 
 
 @_as_one_read
@@ -121,7 +129,18 @@ def stream_table(
             return _Feed.ask(rest, table, request, options).streamed()
         return _stream_by_url(rest, table, request, options, HELD_NAMES)
 
-    return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
+    def as_delta() -> ScanPlan | ScanStream:
+        return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
+
+    def as_iceberg(iceberg: ModuleType) -> ScanStream:
+        stream: ScanStream = iceberg.stream_table(rest, table, request, options)
+        return dataclasses.replace(stream, files=_named(rest, table, stream.files))
+
+    return by_format(rest, table, options, as_delta, as_iceberg, prefers_iceberg=_is_of_reference(request))
+
+
+def _is_of_reference(request: ScanRequest | ChangesRequest) -> bool:
+    return isinstance(request, ScanRequest) and request.is_of_reference
 
 
 def _from_log(
@@ -140,6 +159,21 @@ def table_schema(
 
     Errors as in ``plan_table``, if they occur there.
     """
+
+    def as_iceberg(iceberg: ModuleType) -> pa.Schema:
+        if isinstance(request, ChangesRequest):
+            return iceberg.stream_table(rest, table, request, options)
+        return iceberg.read_schema(rest, table, request, options)
+
+    def as_delta() -> pa.Schema:
+        return _delta_schema(rest, table, request, options)
+
+    return by_format(rest, table, options, as_delta, as_iceberg, prefers_iceberg=_is_of_reference(request))
+
+
+def _delta_schema(
+    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> pa.Schema:
     if isinstance(request, ScanRequest):
         if request.version is None and request.timestamp is None and not request.row_lineage:
             described = table_metadata(rest, table, response_format=request.response_format)
@@ -193,7 +227,7 @@ def _ask(
         json_predicate_hints=hints,
         # A server counts rows before our filter, so a limit is only a valid hint without one.
         limit_hint=request.limit if request.filter is None else None,
-        version=request.version,
+        version=request.number,
         timestamp=request.timestamp,
         asynchronous=options.async_query,
     )
@@ -233,14 +267,23 @@ def query_snapshot(
     Errors as in ``plan_table``.
     """
     rest = rest.for_read(options)
-    (snapshot, files, plan), access = _by_access_mode(
-        rest,
-        table,
-        options,
-        lambda: _query_snapshot(rest, table, request, options),
-        lambda: _storage().plan_table(rest, table, request, options),
-    )
-    return snapshot, files, _noted(plan, access)
+
+    def as_delta() -> tuple[Snapshot, list[SharedFile], ScanPlan]:
+        (snapshot, files, plan), access = _by_access_mode(
+            rest,
+            table,
+            options,
+            lambda: _query_snapshot(rest, table, request, options),
+            lambda: _storage().plan_table(rest, table, request, options),
+        )
+        return snapshot, files, _noted(plan, access)
+
+    def as_iceberg(iceberg: ModuleType) -> NoReturn:
+        raise iceberg.without(
+            table, "local copy as a Delta table", "Write its rows to a file: scan().to_parquet('rows.parquet')."
+        )
+
+    return by_format(rest, table, options, as_delta, as_iceberg)
 
 
 def _query_snapshot(
@@ -445,7 +488,7 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
         described = table_metadata(
             rest,
             table,
-            version=request.version,
+            version=request.number,
             timestamp=request.timestamp,
             response_format=request.response_format,
             as_queries=True,

@@ -525,10 +525,10 @@ class Scan(Read):
 
     request: ScanRequest
 
-    def at_version(self, version: int) -> Scan:
-        """Return a copy that reads the snapshot at ``version``.
+    def at_version(self, version: int | str) -> Scan:
+        """Return a copy that reads the snapshot at ``version``; of an Iceberg table also that of a branch or tag.
 
-        Raises ``UsageError`` if ``version`` is not an integer of 0 or more.
+        Raises ``UsageError`` if ``version`` is neither an integer of 0 or more nor a name.
 
         Examples
         --------

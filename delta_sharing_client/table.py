@@ -7,6 +7,7 @@ import datetime
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Union, cast
 
 import pyarrow as pa
@@ -15,9 +16,10 @@ from delta_sharing_client.columns import listed_columns
 from delta_sharing_client.delta.actions import CommitInfo, Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
+from delta_sharing_client.formats import by_format
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions, ResponseFormat, chosen
+from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, chosen
 from delta_sharing_client.plan.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -25,7 +27,7 @@ from delta_sharing_client.plan.columns import (
     left_out_metadata,
     output_field,
 )
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, whole_number
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, is_reference, version_number, whole_number
 from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answers import TableHead
@@ -181,13 +183,20 @@ class SharedTable:
         DeltaSharingError
             The server or the network.
         """
+        start = _instant(starting_timestamp, "starting_timestamp", up=True)
+
+        def as_iceberg(iceberg: ModuleType) -> int:
+            return iceberg.version_of(self.rest, self.name, self.options, start)
+
         with self.rest.about(self.name):
-            return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp", up=True))
+            return by_format(
+                self.rest, self.name, self.options, lambda: self.rest.table_version(self.name, start), as_iceberg
+            )
 
     def metadata(
         self,
         *,
-        version: int | None = None,
+        version: int | str | None = None,
         timestamp: Timestamp = None,
         response_format: ResponseFormat | str = ResponseFormat.AUTO,
     ) -> TableDetails:
@@ -268,7 +277,7 @@ class SharedTable:
         filter: Filter = None,  # noqa: A002 - the name users know from pyarrow
         limit: int | None = None,
         *,
-        version: int | None = None,
+        version: int | str | None = None,
         timestamp: Timestamp = None,
         row_lineage: bool = False,
         response_format: ResponseFormat | str = ResponseFormat.AUTO,
@@ -288,7 +297,8 @@ class SharedTable:
         limit:
             Maximum number of rows.
         version, timestamp:
-            The snapshot to read, the latest one by default; text or datetimes, in UTC without a zone.
+            The snapshot to read, the latest one by default; text or datetimes, in UTC without a zone. Of an Iceberg
+            table, ``version`` is the id of a snapshot, or the name of a branch or tag.
         row_lineage:
             Append ``_row_id`` and ``_row_commit_version`` (docs/row-lineage.md).
         response_format:
@@ -301,6 +311,8 @@ class SharedTable:
         >>> table.scan(columns=["order_id"], filter="amount > 100", limit=5)
         Scan(demo.shop.orders, columns=('order_id',), filter='amount > 100', limit=5)
         """
+        if self.rest.profile.iceberg_endpoint is None:
+            version = version_number(version)
         request = ScanRequest(
             columns=listed_columns(columns),
             filter=parse_filter(filter),
@@ -310,7 +322,7 @@ class SharedTable:
             row_lineage=row_lineage,
             response_format=_format(response_format),
         )
-        return Scan(rest=self.rest, table=self.name, options=chosen(options, self.options), request=request)
+        return Scan(rest=self.rest, table=self.name, options=self._chosen(options), request=request)
 
     def changes(
         self,
@@ -346,7 +358,7 @@ class SharedTable:
             limit=limit,
             response_format=_format(response_format),
         )
-        return Changes(rest=self.rest, table=self.name, options=chosen(options, self.options), request=request)
+        return Changes(rest=self.rest, table=self.name, options=self._chosen(options), request=request)
 
     def follow(
         self,
@@ -401,7 +413,7 @@ class SharedTable:
             max_outage=(0 if trigger else 600) if max_outage is None else max_outage,
             whole_versions=True,
         )
-        return follow(self.rest, request, chosen(options, self.options), cursor, trigger)
+        return follow(self.rest, request, self._chosen(options), cursor, trigger)
 
     def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
         """Return the number of rows that each version changed, from the change data feed; one entry per version.
@@ -411,11 +423,42 @@ class SharedTable:
         its operation. Raises ``RequestError`` if the table's change data feed is not shared, or not from
         ``starting_version`` on.
 
+        An Iceberg table has an entry for each of its snapshots, without numbers of rows; the summary of a snapshot is
+        in ``operation_parameters``.
+
         Examples
         --------
         >>> [(one.version, one.inserts, one.deletes) for one in table.history(2, 3)]
         [(2, 600, 0), (3, 0, 245)]
         """
+        return by_format(
+            self.rest,
+            self.name,
+            self.options,
+            lambda: self._delta_history(starting_version, ending_version),
+            lambda iceberg: self._snapshots(iceberg, starting_version, ending_version),
+        )
+
+    def _snapshots(self, iceberg: ModuleType, start: int, end: int | None) -> list[VersionChanges]:
+        if start != 0 or end is not None:
+            raise UsageError(
+                "The ids of snapshots have no order: history() of an Iceberg table has no first and no last version. "
+                "Ask for all snapshots, and choose by their timestamps."
+            )
+        with self.rest.about(self.name):
+            found = iceberg.snapshots(self.rest, self.name, self.options)
+        return _History(
+            VersionChanges(
+                one.snapshot_id,
+                EPOCH + datetime.timedelta(milliseconds=one.timestamp_ms),
+                *(None, None, None),
+                one.operation,
+                {name: value for name, value in (one.summary or {}).items() if name != "operation"},
+            )
+            for one in found
+        )
+
+    def _delta_history(self, starting_version: int, ending_version: int | None) -> list[VersionChanges]:
         commits = read_commits(self.rest, self.name, (starting_version, ending_version), self.options)
         if commits is None:
             counts = self._count_changes(starting_version, ending_version)
@@ -500,15 +543,33 @@ class SharedTable:
         from delta_sharing_client.replica import replicate
 
         return replicate(
-            self.rest, self.name, directory, read, chosen(options, self.options), retention=retention, repair=repair
+            self.rest, self.name, directory, read, self._chosen(options), retention=retention, repair=repair
         )
 
-    def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
+    def _chosen(self, options: ReadOptions | None) -> ReadOptions:
+        """Return the options of a read; the table's own format stays, unless they have another."""
+        found = chosen(options, self.options)
+        if found.table_format is TableFormat.AUTO is not self.options.table_format:
+            return dataclasses.replace(found, table_format=self.options.table_format)
+        return found
+
+    def _describe(
+        self, version: int | str | None, timestamp: Timestamp, response_format: ResponseFormat | str
+    ) -> TableHead:
         if version is not None and timestamp is not None:
             raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
         number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
+
+        def as_delta() -> TableHead:
+            of_version = version_number(number)
+            return table_metadata(self.rest, self.name, version=of_version, timestamp=instant, response_format=wanted)
+
+        def as_iceberg(iceberg: ModuleType) -> TableHead:
+            return iceberg.describe(self.rest, self.name, self.options, number, instant)
+
         with self.rest.about(self.name):
-            return table_metadata(self.rest, self.name, version=number, timestamp=instant, response_format=wanted)
+            named = is_reference(number)
+            return by_format(self.rest, self.name, self.options, as_delta, as_iceberg, prefers_iceberg=named)
 
 
 def _entry(version: int, moment: datetime.datetime, counts: Counter[str] | None, info: CommitInfo) -> VersionChanges:

@@ -20,6 +20,7 @@ PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
 COLLATIONS_KEY = "__COLLATIONS"
 TYPE_CHANGES_KEY = "delta.typeChanges"
+INITIAL_DEFAULT_KEY = "iceberg.initialDefault"
 
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 _SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")

@@ -227,6 +227,13 @@ def encode_file(
     return bytes(blob), descriptors
 
 
+def encode_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
+    """Return an inline descriptor of ``vector``, as Delta writes it: the bytes are padded to 4 with zeros."""
+    data = _serialize(vector._bitmap)
+    text = z85_encode(data + bytes(-len(data) % 4))
+    return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
+
+
 def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
     for name, number in (("sizeInBytes", descriptor.size_in_bytes), ("offset", descriptor.offset or 0)):
         if not 0 <= number <= _LARGEST_SIZE:

@@ -7,6 +7,8 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
 
 import msgspec
 
@@ -33,9 +35,10 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.follow.admission import VersionFiles, appended_files, change_files, file_order, units
 from delta_sharing_client.follow.request import FollowRequest
+from delta_sharing_client.formats import by_format
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.changes import plan_changes
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState, version_number
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.planning import live_files
@@ -93,8 +96,29 @@ class FollowedTable:
         """Close the connections."""
         self._rest.close()
 
-    def describe(self, version: int | None = None, timestamp: str | None = None) -> TableHead:
+    def describe(self, version: int | str | None = None, timestamp: str | None = None) -> TableHead:
         """Return protocol and metadata, by default of the latest version; raises if they are not supported."""
+
+        def as_iceberg(iceberg: ModuleType) -> TableHead:
+            if self._operation is not Operation.SNAPSHOT:
+                self._without_changes(iceberg)
+            return iceberg.describe(self._rest, self.request.table, self.read_options, version, timestamp)
+
+        return by_format(
+            self._rest,
+            self.request.table,
+            self.read_options,
+            lambda: self._describe_delta(version_number(version), timestamp),
+            as_iceberg,
+            prefers_iceberg=isinstance(version, str),
+        )
+
+    def _without_changes(self, iceberg: ModuleType) -> NoReturn:
+        raise iceberg.without(
+            self.request.table, "change data feed", "Read its snapshots, by a query that runs at intervals."
+        )
+
+    def _describe_delta(self, version: int | None, timestamp: str | None) -> TableHead:
         response_format = self.request.read.response_format
         try:
             head = table_metadata(
@@ -133,7 +157,10 @@ class FollowedTable:
 
     def current_version(self) -> int:
         """Return the latest version of the table."""
-        version = self._polling.table_version(self.request.table)
+        table, polling = self.request.table, self._polling
+        version = by_format(
+            polling, table, self.read_options, lambda: polling.table_version(table), self._without_changes
+        )
         if version < 0:
             raise ProtocolError(
                 f"Expected a table version of zero or more, found {version}; ask the provider about the server.",

@@ -48,7 +48,8 @@ class ScanRequest:
     limit:
         Maximum number of rows, ``None`` for all.
     version, timestamp:
-        Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server.
+        Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server. A version in
+        text is the name of a branch or tag of an Iceberg table.
     row_lineage:
         Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking").
     response_format:
@@ -63,15 +64,25 @@ class ScanRequest:
     columns: Sequence[ColumnName] | None = None
     filter: Expression | None = None
     limit: int | None = None
-    version: int | None = None
+    version: int | str | None = None
     timestamp: str | None = None
     row_lineage: bool = False
     response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
-        _make_counts(self, "limit", "version")
+        _make_counts(self, "limit", *(() if self.is_of_reference else ("version",)))
         if self.version is not None and self.timestamp is not None:
             raise UsageError("Give either version or timestamp, not both.")
+
+    @property
+    def is_of_reference(self) -> bool:
+        """Whether the snapshot is that of a branch or tag."""
+        return is_reference(self.version)
+
+    @property
+    def number(self) -> int | None:
+        """``version`` of a Delta table. Raises ``UsageError`` for the name of a branch or tag."""
+        return version_number(self.version)
 
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
@@ -170,6 +181,21 @@ class TableState:
         """The names of the partition columns as spelled in the schema."""
         found = (self.schema.find(name) for name in self.metadata.partition_columns)
         return tuple(field.name for field in found if field is not None)
+
+
+def is_reference(version: object) -> bool:
+    """Whether a version is the name of a branch or tag; digits are a number that was written as text."""
+    return isinstance(version, str) and not version.isdigit() and version != ""
+
+
+def version_number(version: int | str | None) -> int | None:
+    """Return the version of a Delta table. Raises ``UsageError`` for the name of a branch or tag."""
+    if isinstance(version, str):
+        raise UsageError(
+            f"'version' must be an integer of 0 or more, not {version!r}: this is a Delta table, and only Iceberg "
+            "tables have branches and tags."
+        )
+    return version
 
 
 def whole_number(value: Any) -> Any:

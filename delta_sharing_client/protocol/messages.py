@@ -250,7 +250,8 @@ def error_of(body: bytes) -> tuple[str | None, str | None]:
 
     The protocol has ``errorCode`` and ``message``, Databricks ``error_code``, OAuth ``error`` and ``error_description``
     (RFC 6749, 5.2), Okta ``errorSummary``, RFC 9457 ``title`` and ``detail``; others nest them in an ``error`` or a
-    list of ``errors``, OData the message in an object with its language. The message of empty JSON is empty.
+    list of ``errors``, OData the message in an object with its language. Iceberg's catalogs have ``message`` and
+    ``type`` in an ``error``. The message of empty JSON is empty.
     """
     try:
         found = msgspec.json.decode(body)
@@ -267,7 +268,9 @@ def error_in(found: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | 
         return None, found
     if not isinstance(found, dict) or depth == 0:
         return None, None
-    codes = [found[name] for name in _CODES if isinstance(found.get(name), (str, int)) and found[name]]
+    # At the top, a type is RFC 9457's, which is an address.
+    names = _CODES if depth == _MAX_DEPTH else (*_CODES, "type")
+    codes = [found[name] for name in names if isinstance(found.get(name), (str, int)) and found[name]]
     # A number is often the status again.
     code = next((str(one) for kind in (str, int) for one in codes if isinstance(one, kind)), None)
     said = [found[name] for name in _MESSAGES if isinstance(found.get(name), str)]

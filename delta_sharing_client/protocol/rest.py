@@ -235,11 +235,9 @@ class RestClient(Transport):
 
         ``NotFoundError`` if there is no such table.
         """
-        asset = AssetRef(TABLE, table)
-        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table))
         with self.about(table):
             try:
-                item = self._json(request, TableItem)
+                return self.stated_table(table)
             except RequestError as error:
                 if error.status not in UNKNOWN_ENDPOINT:
                     raise
@@ -248,7 +246,12 @@ class RestClient(Transport):
                 if found is None:
                     raise _not_found(error) from None
                 return found
-            return _table(item, table.share, table.schema)
+
+    def stated_table(self, table: TableName) -> Table:
+        """Get Table. ``RequestError`` if there is none, or the server lacks this endpoint."""
+        asset = AssetRef(TABLE, table)
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table))
+        return _table(self._json(request, TableItem), table.share, table.schema)
 
     # --- other assets ---
 

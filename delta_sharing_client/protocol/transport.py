@@ -12,7 +12,7 @@ import platform
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from delta_sharing_client import __version__
@@ -64,7 +64,8 @@ class Request:
     """One request.
 
     ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table`` is
-    named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none.
+    named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog``: to the
+    profile's Iceberg endpoint instead.
     """
 
     method: str
@@ -74,6 +75,7 @@ class Request:
     params: Mapping[str, str] = dataclasses.field(default_factory=dict)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes | None = None
+    to_catalog: bool = False
     query_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -94,6 +96,8 @@ class Transport:
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
         self.deadline = Deadline(None)
+        # What is asked for once, also by copies.
+        self.known: dict[tuple[str, object], Any] = {}
         self._interrupt: Interrupt | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -218,7 +222,14 @@ class Transport:
 
     def _follow(self, request: Request) -> requests.Response:
         """Send ``request``, and follow redirects; a redirect's body is not read."""
-        url = "/".join((self._sign_in().endpoint, *(quote(segment, safe="") for segment in request.path)))
+        profile = self._sign_in()
+        endpoint = profile.iceberg_endpoint if request.to_catalog else profile.endpoint
+        if endpoint is None:
+            raise UsageError(
+                f"{request.doing} failed: the profile has no 'icebergEndpoint', so its server shares no Iceberg tables;"
+                " ask the provider for a profile with it."
+            )
+        url = "/".join((endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
         response = self._send(request, url)
         for _ in range(MAX_REDIRECTS):

@@ -25,7 +25,7 @@ from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.follow.request import FollowRequest, OnChange, Start
 from delta_sharing_client.instants import parse_instant, to_instant
-from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
+from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, TableFormat, VariantAs
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
@@ -380,6 +380,7 @@ _LIMITS = _table(
     _Option("readTimeout", "read_timeout", _parse_timeout),
     _Option("totalTimeout", "total_timeout", _parse_timeout),
     _Option("accessMode", "access_mode", _enum(AccessMode)),
+    _Option("tableFormat", "table_format", _enum(TableFormat)),
     _Option("fileIdHash", "file_id_hash", _enum(FileIdHash)),
     _Option("asyncQuery", "async_query", _parse_flag),
 )
@@ -413,7 +414,8 @@ _OF_QUERIES = (
     *("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp"),
     *("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "maxVersionsPerRpc", "queryTableVersionIntervalSeconds"),
-    *("maxPartitionBytes", "parallelism", "accessMode", "fileIdHash", "asyncQuery"),
+    *("maxPartitionBytes", "parallelism", "accessMode", "tableFormat", "fileIdHash"),
+    "asyncQuery",
     *("maxAttempts", "maxRetrySeconds", "connectTimeout", "readTimeout", "totalTimeout", "maxOutage"),
 )
 _ADDING = ("readChangeFeed", "readChangeData", "rowLineage")

@@ -90,7 +90,7 @@ class TableFiles:
 
         body = await asyncio.to_thread(ask)
         try:
-            await take(_AsyncBody(body))
+            await take(AsyncBody(body))
         finally:
             body.close()
 
@@ -216,7 +216,7 @@ def _log_entry(file: StoredFile) -> LogEntry:
     return LogEntry(file.path.rpartition("/")[2], file.size, modified_ms)
 
 
-class _AsyncBody:
+class AsyncBody:
     """A ``StoredBody`` that is read in a thread."""
 
     def __init__(self, body: StoredBody) -> None:
@@ -284,7 +284,7 @@ def plan_table(
     """
     files = TableFiles(rest, table, options)
     with files.log() as log:
-        version = request.version
+        version = request.number
         if request.timestamp is not None:
             version = _version_at(log, _milliseconds(request.timestamp), files.table)
         snapshot = log.snapshot(version)

@@ -81,6 +81,7 @@ VALUES = {
     "filter": "id > 1",
     "responseFormat": "delta",
     "accessMode": "url",
+    "tableFormat": "iceberg",
     "fileIdHash": "delta",
 }
 

@@ -50,7 +50,8 @@ except ds.UsageError as error:
 
 
 def test_the_packages_of_the_extras_are_those_of_pyproject() -> None:
-    declared = re.findall(r"^(\w+) = \[\"([\w-]+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    lines = re.findall(r"^(\w+) = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    declared = [(extra, package) for extra, listed in lines for package in re.findall(r"\"([\w-]+)", listed)]
     for extra, packages in optional._PACKAGES.items():
         assert (extra, {"jwt": "PyJWT"}.get(packages[0], packages[0])) in declared
 

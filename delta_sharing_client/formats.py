@@ -1,0 +1,133 @@
+"""Whether a shared table is read as a Delta or as an Iceberg table (OpenSharing protocol, "Iceberg tables").
+
+A server may state the formats of a table ("Get Table"). If it does not, the table is a Delta table unless the sharing
+protocol does not have it (404, 501), and the Iceberg catalog does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import TypeVar
+
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    NotFoundError,
+    ProtocolError,
+    RequestError,
+    UnsupportedFeatureError,
+)
+from delta_sharing_client.options import ReadOptions, TableFormat
+from delta_sharing_client.protocol.names import Table, TableName
+from delta_sharing_client.protocol.rest import UNKNOWN_ENDPOINT, RestClient
+from delta_sharing_client.retry import NOT_IMPLEMENTED
+
+ResultT = TypeVar("ResultT")
+OtherT = TypeVar("OtherT")
+
+_NOT_FOUND = 404
+
+
+def by_format(
+    rest: RestClient,
+    table: TableName,
+    options: ReadOptions,
+    as_delta: Callable[[], ResultT],
+    as_iceberg: Callable[[ModuleType], OtherT],
+    *,
+    prefers_iceberg: bool = False,
+) -> ResultT | OtherT:
+    """Return the result of ``as_delta``, or of ``as_iceberg`` with the module for Iceberg tables.
+
+    The format is that of the options, else what the server says; ``prefers_iceberg``: of a table that has both.
+    """
+    wanted = options.table_format
+    if wanted is TableFormat.ICEBERG:
+        return as_iceberg(_iceberg())
+    if wanted is TableFormat.DELTA or rest.profile.iceberg_endpoint is None:
+        return as_delta()
+    formats = _stated_formats(rest, table)
+    has_iceberg = "iceberg" in formats or (prefers_iceberg and not formats and _is_in_catalog(rest, table))
+    if has_iceberg and (prefers_iceberg or "delta" not in formats):
+        return as_iceberg(_iceberg())
+    if formats:
+        return as_delta()
+    try:
+        return as_delta()
+    except RequestError as error:
+        if error.status not in (_NOT_FOUND, NOT_IMPLEMENTED) or not _is_in_catalog(rest, table):
+            raise
+    rest.known["formats", table] = ("iceberg",)
+    return as_iceberg(_iceberg())
+
+
+def _stated_formats(rest: RestClient, table: TableName) -> tuple[str, ...]:
+    """Return the formats that the server states, asked for once; none if it does not."""
+    known: tuple[str, ...] | None = rest.known.get(("formats", table))
+    if known is None:
+        try:
+            known = rest.stated_table(table).formats
+        except RequestError as error:
+            if error.status not in UNKNOWN_ENDPOINT:
+                raise
+            known = ()
+        rest.known["formats", table] = known
+    return known
+
+
+def tables_of_schema(rest: RestClient, share: str, schema: str) -> list[Table]:
+    """Return the tables of a schema, with those that only the Iceberg catalog lists at the end."""
+    try:
+        listed = rest.list_tables(share, schema)
+    except NotFoundError:
+        # A schema may have Iceberg tables alone.
+        found = _only_in_catalog(rest, share, [], [schema])
+        if not found:
+            raise
+        return found
+    return [*listed, *_only_in_catalog(rest, share, listed, [schema])]
+
+
+def tables_of_share(rest: RestClient, share: str) -> list[Table]:
+    """Like ``tables_of_schema``, for all schemas of a share."""
+    listed = rest.list_all_tables(share)
+    return [*listed, *_only_in_catalog(rest, share, listed, None)]
+
+
+def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas: list[str] | None) -> list[Table]:
+    if rest.profile.iceberg_endpoint is None:
+        return []
+    # Imported here, because Delta tables do not need it.
+    from delta_sharing_client.iceberg.catalog import Catalog
+
+    catalog = Catalog(rest)
+    known = {table.full_name for table in listed}
+    found: list[Table] = []
+    try:
+        for schema in catalog.namespaces(share) if schemas is None else schemas:
+            for name in catalog.tables(share, schema):
+                table = Table(name, share, schema, formats=("iceberg",))
+                if table.full_name not in known:
+                    found.append(table)
+    except NotFoundError:
+        # The share has no Iceberg tables.
+        return found
+    return found
+
+
+def _is_in_catalog(rest: RestClient, table: TableName) -> bool:
+    try:
+        _iceberg().load_table(rest, table, rest.options)
+    except (UnsupportedFeatureError, ProtocolError):
+        # It is there, and reading it says what is wrong.
+        return True
+    except DeltaSharingError:
+        return False
+    return True
+
+
+def _iceberg() -> ModuleType:
+    # Imported here, because Delta tables do not need it.
+    from delta_sharing_client.iceberg import table
+
+    return table

@@ -1,0 +1,406 @@
+"""The records of an Avro file by Iceberg's field ids (Apache Avro, "Object Container Files"; Iceberg, Appendix A).
+
+Manifest lists and manifests are Avro files. No library decodes damaged ones safely and large ones quickly
+(docs/decisions.md). Nothing is trusted here: every length is within its block, a block ends with its last record, a
+file with its last block, and what is decompressed has a limit. Only the values that Iceberg's metadata consists of are
+decoded; logical types are not applied.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client.errors import DataError
+
+MOST_BYTES = 1 << 29
+"""An Avro file that decompresses to more than this is refused."""
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_MOST_NESTING = 32
+_MOST_VARINT_BYTES = 10
+_DAMAGED = (IndexError, struct.error, UnicodeDecodeError, zlib.error, pa.ArrowException, OSError, OverflowError)
+
+Read = Callable[[bytes, int], tuple[Any, int]]
+"""Returns the value at a position, and the position after it."""
+
+
+class AvroFile(NamedTuple):
+    """The properties in the header, and the records: dicts by field id (as text), nested records likewise."""
+
+    properties: dict[str, bytes]
+    records: Iterator[dict[str, Any]]
+
+
+def read_avro(data: bytes, name: str, without: Collection[int] = ()) -> AvroFile:
+    """Return the records of an Avro file; their fields ``without`` are skipped, at every level.
+
+    ``name`` is the file's name for errors. Raises ``DataError`` here if the header is damaged or the schema is not one
+    of Iceberg's; the iterator raises it for a damaged block, after the records of the blocks before.
+    """
+    try:
+        return _open(data, name, frozenset(without))
+    except _DAMAGED:
+        raise _damaged(name, "its header ends early or does not decode") from None
+
+
+def _open(data: bytes, name: str, without: frozenset[int]) -> AvroFile:
+    if data[:4] != _MAGIC:
+        raise _damaged(name, "an Avro file starts with the bytes 'Obj' and 1")
+    properties, at = _read_properties(data, 4)
+    sync = _slice(data, at, at + _SYNC_BYTES)
+    try:
+        schema = msgspec.json.decode(properties.get("avro.schema", b""))
+    except (msgspec.DecodeError, RecursionError):
+        raise _damaged(name, "its schema is not JSON") from None
+    reader = _Schema(name, without).reader(schema, 0)
+    codec = properties.get("avro.codec", b"null").decode("ascii")
+    if codec not in _CODECS:
+        raise _damaged(name, f"its codec {codec[:40]!r} is not one of {', '.join(map(repr, _CODECS))}")
+    blocks = _blocks(data, at + _SYNC_BYTES, sync, _CODECS[codec], name)
+    return AvroFile(properties, _records(blocks, reader, name))
+
+
+def _blocks(
+    data: bytes, at: int, sync: bytes, decompress: Callable[[bytes, int], bytes], name: str
+) -> Iterator[tuple[int, bytes]]:
+    left = MOST_BYTES
+    while at < len(data):
+        try:
+            count, at = _read_long(data, at)
+            size, at = _read_long(data, at)
+            body = _slice(data, at, at + size)
+            if count < 0 or _slice(data, at + size, at + size + _SYNC_BYTES) != sync:
+                raise _damaged(name, "a block does not end with the file's marker")
+            at += size + _SYNC_BYTES
+            plain = decompress(body, left)
+        except _DAMAGED:
+            raise _damaged(name, "a block ends early or does not decompress") from None
+        left -= len(plain)
+        if left < 0:
+            raise _damaged(name, f"it decompresses to more than {MOST_BYTES} bytes")
+        yield count, plain
+
+
+def _records(blocks: Iterator[tuple[int, bytes]], reader: Read, name: str) -> Iterator[dict[str, Any]]:
+    for count, block in blocks:
+        at = 0
+        for _ in range(count):
+            try:
+                record, at = reader(block, at)
+            except _DAMAGED:
+                raise _damaged(name, "a record ends early or does not decode") from None
+            yield record
+        if at != len(block):
+            raise _damaged(name, f"a block of {len(block)} bytes has records up to byte {at}")
+
+
+# === Compression ===
+
+
+def _inflate(data: bytes, most: int) -> bytes:
+    decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+    plain = decoder.decompress(data, most + 1)
+    if len(plain) <= most and not decoder.eof:
+        raise zlib.error("the stream has no end")
+    return plain
+
+
+def _unzstd(data: bytes, most: int) -> bytes:
+    with pa.input_stream(pa.py_buffer(data), compression="zstd") as stream:
+        return bytes(stream.read(most + 1))
+
+
+def _unsnap(data: bytes, most: int) -> bytes:
+    size, _ = _read_unsigned(data, 0)
+    if size > most:
+        return b"\0" * (most + 1)
+    plain: bytes = pa.decompress(data[:-4], size, "snappy", asbytes=True)
+    # Avro adds the checksum of the plain bytes.
+    if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
+        raise zlib.error("wrong checksum")
+    return plain
+
+
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda data, most: data,
+    "deflate": _inflate,
+    "zstandard": _unzstd,
+    "snappy": _unsnap,
+}
+
+
+# === Values ===
+
+
+def _slice(data: bytes, start: int, stop: int) -> bytes:
+    if not start <= stop <= len(data):
+        raise IndexError
+    return data[start:stop]
+
+
+def _read_unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for _ in range(_MOST_VARINT_BYTES):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise IndexError
+
+
+def _read_long(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:  # most numbers are small
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, at = _read_unsigned(data, at)
+    found = (value >> 1) ^ -(value & 1)
+    if not -(1 << 63) <= found < 1 << 63:
+        raise IndexError
+    return found, at
+
+
+def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = _read_long(data, at)
+    stop = at + size
+    if size < 0 or stop > len(data):
+        raise IndexError
+    return data[at:stop], stop
+
+
+def _read_string(data: bytes, at: int) -> tuple[str, int]:
+    found, at = _read_bytes(data, at)
+    return found.decode("utf-8"), at
+
+
+def _read_boolean(data: bytes, at: int) -> tuple[bool, int]:
+    if data[at] > 1:
+        raise IndexError
+    return data[at] == 1, at + 1
+
+
+def _read_float(data: bytes, at: int) -> tuple[float, int]:
+    return struct.unpack_from("<f", data, at)[0], at + 4
+
+
+def _read_double(data: bytes, at: int) -> tuple[float, int]:
+    return struct.unpack_from("<d", data, at)[0], at + 8
+
+
+def _read_null(data: bytes, at: int) -> tuple[None, int]:
+    return None, at
+
+
+_PRIMITIVES: dict[str, Read] = {
+    "null": _read_null,
+    "boolean": _read_boolean,
+    "int": _read_long,
+    "long": _read_long,
+    "float": _read_float,
+    "double": _read_double,
+    "bytes": _read_bytes,
+    "string": _read_string,
+}
+
+
+def _read_count(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number of the next items of an array or map; a negative one is followed by their bytes."""
+    count, at = _read_long(data, at)
+    if count < 0:
+        _, at = _read_long(data, at)
+        count = -count
+    # Each item takes a byte at least (``_Schema`` sees to it).
+    if count > len(data) - at:
+        raise IndexError
+    return count, at
+
+
+def _read_properties(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
+    return _items(_read_string, _read_bytes)(data, at)
+
+
+def _items(read_key: Read, read_value: Read) -> Read:
+    """Return the reader of a map, or of an array of keys and values."""
+
+    def read(data: bytes, at: int) -> tuple[dict[Any, Any], int]:
+        found: dict[Any, Any] = {}
+        count, at = _read_count(data, at)
+        while count:
+            for _ in range(count):
+                key, at = read_key(data, at)
+                found[key], at = read_value(data, at)
+            count, at = _read_count(data, at)
+        return found, at
+
+    return read
+
+
+def _skipped_numbers(data: bytes, at: int) -> tuple[None, int]:
+    """Skip an array of pairs of numbers, as the counts of a file's columns: those of all files take most of a
+    manifest."""
+    count, at = _read_count(data, at)
+    while count:
+        for _ in range(2 * count):
+            while data[at] >= 0x80:
+                at += 1
+            at += 1
+        count, at = _read_count(data, at)
+    return None, at
+
+
+def _list(read_item: Read) -> Read:
+    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        count, at = _read_count(data, at)
+        while count:
+            for _ in range(count):
+                item, at = read_item(data, at)
+                found.append(item)
+            count, at = _read_count(data, at)
+        return found, at
+
+    return read
+
+
+def _union(branches: list[Read]) -> Read:
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        branch, at = _read_long(data, at)
+        if not 0 <= branch < len(branches):
+            raise IndexError
+        return branches[branch](data, at)
+
+    return read
+
+
+def _fixed(size: int) -> Read:
+    return lambda data, at: (_slice(data, at, at + size), at + size)
+
+
+def _record(fields: list[tuple[str | None, Read]]) -> Read:
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
+        for field_id, read_field in fields:
+            value, at = read_field(data, at)
+            if field_id is not None:
+                found[field_id] = value
+        return found, at
+
+    return read
+
+
+class _Schema:
+    """Makes the reader of a file's schema. Raises ``DataError`` for what Iceberg does not write: recursion, an item
+    without bytes, names without field ids."""
+
+    def __init__(self, name: str, without: frozenset[int]) -> None:
+        self._name = name
+        self._without = without
+
+    def reader(self, schema: object, depth: int) -> Read:
+        if depth > _MOST_NESTING:
+            raise self._refused("nests too deep")
+        if isinstance(schema, str):
+            # A name of a type that is defined elsewhere in the schema could refer to itself.
+            if schema not in _PRIMITIVES:
+                raise self._refused(f"names the type {schema[:60]!r}, which is none of Avro's own")
+            return _PRIMITIVES[schema]
+        if isinstance(schema, list):
+            if not 1 <= len(schema) <= 2 or (len(schema) == 2 and "null" not in schema):
+                raise self._refused("has a union other than of null and one type")
+            return _union([self.reader(branch, depth + 1) for branch in schema])
+        if not isinstance(schema, dict):
+            raise self._refused("has a type that is neither a name nor an object")
+        kind = schema.get("type")
+        if kind == "record":
+            return self._record(schema, depth)
+        if kind == "array":
+            return self._array(schema, depth)
+        if kind == "map":
+            return _items(_read_string, self._item(schema.get("values"), depth))
+        if kind == "fixed":
+            size = schema.get("size")
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise self._refused("has a fixed type without a size")
+            return _fixed(size)
+        return self.reader(kind, depth + 1)
+
+    def _record(self, schema: dict[str, Any], depth: int) -> Read:
+        fields: list[tuple[str | None, Read]] = []
+        for field in self._fields(schema):
+            field_id = field.get("field-id")
+            if not isinstance(field_id, int) or isinstance(field_id, bool):
+                raise self._refused(f"has a field {str(field.get('name'))[:60]!r} without 'field-id'")
+            read = self.reader(field.get("type"), depth + 1)
+            if field_id in self._without:
+                fields.append((None, _optional_numbers(field.get("type")) or read))
+            else:
+                fields.append((str(field_id), read))
+        names = [name for name, _ in fields if name is not None]
+        if len(set(names)) < len(names):
+            raise self._refused("has a record with two fields of one 'field-id'")
+        return _record(fields)
+
+    def _array(self, schema: dict[str, Any], depth: int) -> Read:
+        items = schema.get("items")
+        if schema.get("logicalType") == "map":
+            fields = self._fields(items) if isinstance(items, dict) else []
+            if len(fields) != 2:
+                raise self._refused("has a map without a key and a value")
+            key = self._item(fields[0].get("type"), depth)
+            return _items(key, self.reader(fields[1].get("type"), depth + 1))
+        return _list(self._item(items, depth))
+
+    def _item(self, schema: object, depth: int) -> Read:
+        if not _takes_bytes(schema, depth):
+            raise self._refused("has items without bytes, of which a few bytes could mean any number")
+        return self.reader(schema, depth + 1)
+
+    def _fields(self, schema: dict[str, Any]) -> list[dict[str, Any]]:
+        fields = schema.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
+            raise self._refused("has a record without a list of fields")
+        return fields
+
+    def _refused(self, what: str) -> DataError:
+        return _damaged(self._name, f"its schema {what}")
+
+
+def _takes_bytes(schema: object, depth: int) -> bool:
+    """Whether every value of the type takes a byte at least."""
+    if depth > _MOST_NESTING:
+        return False
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind == "record":
+            fields = schema.get("fields")
+            listed = fields if isinstance(fields, list) else []
+            return any(_takes_bytes(field.get("type"), depth + 1) for field in listed if isinstance(field, dict))
+        if kind == "fixed":
+            return isinstance(schema.get("size"), int) and schema["size"] > 0
+        return kind in ("array", "map") or _takes_bytes(kind, depth + 1)
+    return isinstance(schema, list) or (isinstance(schema, str) and schema != "null")
+
+
+def _optional_numbers(schema: object) -> Read | None:
+    """Return the quick way over an optional map of numbers to numbers, ``None`` for other types."""
+    branches = schema if isinstance(schema, list) else [schema]
+    for branch in branches:
+        if isinstance(branch, dict) and branch.get("logicalType") == "map" and isinstance(branch.get("items"), dict):
+            types = [field.get("type") for field in branch["items"].get("fields", ()) if isinstance(field, dict)]
+            if len(types) == 2 and all(kind in ("int", "long") for kind in types):
+                if not isinstance(schema, list):
+                    return _skipped_numbers
+                return _union([_skipped_numbers if one is branch else _read_null for one in branches])
+    return None
+
+
+def _damaged(name: str, reason: str) -> DataError:
+    return DataError(f"The Avro file '{name}' of the table's metadata is damaged: {reason}.", file_id=name)

@@ -1,0 +1,157 @@
+"""The read-only Iceberg REST catalog of a sharing server (OpenSharing protocol, "Iceberg tables").
+
+A share is a warehouse, a schema is a namespace of one level. Requests, time limits, retries and sign-in are those of
+the sharing protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar, Union
+
+import msgspec
+
+from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.iceberg.metadata import TableMetadata
+from delta_sharing_client.protocol.loose import MALFORMED, problem_of
+from delta_sharing_client.protocol.names import TableName, check_name
+from delta_sharing_client.protocol.rest import PageTokens, RestClient
+from delta_sharing_client.protocol.transport import Request
+
+T = TypeVar("T")
+PageT = TypeVar("PageT", bound="_Page")
+
+_DELEGATION = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+_PREFIX = "prefix"
+
+
+class _Config(msgspec.Struct):
+    overrides: Union[dict[str, str], None] = None
+    defaults: Union[dict[str, str], None] = None
+
+
+class _Page(msgspec.Struct, rename="kebab"):
+    next_page_token: Union[str, None] = None
+
+
+class _Namespaces(_Page):
+    namespaces: Union[list[list[str]], None] = None
+
+
+class _Identifier(msgspec.Struct):
+    namespace: list[str]
+    name: str
+
+
+class _Tables(_Page):
+    identifiers: Union[list[_Identifier], None] = None
+
+
+class StorageCredential(msgspec.Struct, frozen=True):
+    """Credentials for the locations with ``prefix``. Its repr masks them."""
+
+    prefix: str
+    config: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"StorageCredential({self.prefix!r}, ***)"
+
+
+class LoadedTable(msgspec.Struct, rename="kebab", frozen=True):
+    """The response of ``loadTable``. Its repr masks the credentials."""
+
+    metadata: TableMetadata
+    metadata_location: Union[str, None] = None
+    config: Union[dict[str, str], None] = None
+    storage_credentials: Union[list[StorageCredential], None] = None
+
+    def __repr__(self) -> str:
+        return f"LoadedTable({self.metadata_location!r}, ***)"
+
+
+class Catalog:
+    """The catalog at the Iceberg endpoint of a profile.
+
+    Every method raises ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
+    ``UsageError`` if the profile has no Iceberg endpoint.
+    """
+
+    def __init__(self, rest: RestClient) -> None:
+        self._rest = rest
+
+    def namespaces(self, share: str) -> list[str]:
+        """Return the schemas of a share that may have Iceberg tables."""
+        doing = f"Listing the Iceberg namespaces of share {share}"
+        path = (*self._path(share), "namespaces")
+        found = self._pages(path, _Namespaces, doing, lambda page: page.namespaces or [])
+        # A share has no deeper ones.
+        return [namespace[0] for namespace in found if len(namespace) == 1]
+
+    def tables(self, share: str, schema: str) -> list[str]:
+        """Return the names of the Iceberg tables of a schema."""
+        doing = f"Listing the Iceberg tables of schema {share}.{schema}"
+        path = (*self._path(share), "namespaces", check_name(schema, "schema"), "tables")
+        found = self._pages(path, _Tables, doing, lambda page: page.identifiers or [])
+        return [item.name for item in found]
+
+    def load(self, table: TableName) -> LoadedTable:
+        """Return a table's metadata, and credentials for its files."""
+        doing = f"Loading the Iceberg table {table}"
+        path = (*self._path(table.share), "namespaces", table.schema, "tables", table.name)
+        request = Request(
+            method="GET",
+            path=path,
+            doing=doing,
+            table=str(table),
+            headers=_DELEGATION,
+            to_catalog=True,
+        )
+        return self._answer(request, LoadedTable)
+
+    def _path(self, share: str) -> tuple[str, ...]:
+        """Return the path of a share's endpoints. The prefix in it is asked for once."""
+        prefix: str | None = self._rest.known.get(("prefix", share))
+        if prefix is None:
+            request = Request(
+                method="GET",
+                path=("v1", "config"),
+                doing=f"Asking the Iceberg catalog for share {share}",
+                params={"warehouse": check_name(share, "share")},
+                to_catalog=True,
+            )
+            config = self._answer(request, _Config)
+            prefix = (config.overrides or {}).get(_PREFIX) or (config.defaults or {}).get(_PREFIX) or ""
+            self._rest.known["prefix", share] = prefix
+        segments = tuple(segment for segment in prefix.split("/") if segment)
+        if any(segment in (".", "..") for segment in segments):
+            raise ProtocolError(f"The prefix of share {share} in the Iceberg catalog must be a path, found '..' in it.")
+        return ("v1", *segments)
+
+    def _pages(
+        self,
+        path: tuple[str, ...],
+        kind: type[PageT],
+        doing: str,
+        items_of: Callable[[PageT], list[T]],
+    ) -> list[T]:
+        items: list[T] = []
+        tokens = PageTokens(doing)
+        # Without a token a catalog returns everything at once, or pages if it cannot.
+        params: Mapping[str, str] = {}
+        while True:
+            page = self._answer(Request(method="GET", path=path, doing=doing, params=params, to_catalog=True), kind)
+            items += (found := items_of(page))
+            token = tokens.next(page.next_page_token, is_empty=not found)
+            if token is None:
+                return items
+            params = {"pageToken": token}
+
+    def _answer(self, request: Request, kind: type[T]) -> T:
+        _, body = self._rest.fetch(request)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except MALFORMED as error:
+            raise ProtocolError(
+                f"{request.doing}: the response is not the JSON of an Iceberg REST catalog ({problem_of(error)}).",
+                table=request.table,
+            ) from None

@@ -1,0 +1,161 @@
+"""Which deletes apply to which data files (Iceberg, "Scan Planning", "Delete Formats")."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.iceberg.manifests import Content, File
+from delta_sharing_client.iceberg.metadata import PartitionSpec
+
+FILE_PATH_FIELD_ID = 2147483546
+POSITION_FIELD_ID = 2147483545
+_FRAMING_BYTES = 8
+"""The length prefix and the checksum of a deletion vector, in addition to its bitmap."""
+
+PartitionKey = tuple[Any, ...]
+
+
+class Deletes(NamedTuple):
+    """What is deleted of one data file: by a vector, or else by position delete files; and by equality."""
+
+    vector: File | None
+    positions: tuple[File, ...]
+    equality: tuple[File, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.vector or self.positions or self.equality)
+
+
+NO_DELETES = Deletes(None, (), ())
+
+
+class DeleteIndex:
+    """The delete files of a snapshot, by what they apply to.
+
+    Raises ``DataError`` for files that contradict themselves, ``UnsupportedFeatureError`` for delete files in another
+    format than Parquet.
+    """
+
+    def __init__(self, files: Iterable[File], specs: Mapping[int, PartitionSpec]) -> None:
+        self._vectors: dict[str, File] = {}
+        self._by_path: dict[str, list[File]] = {}
+        self._by_partition: dict[PartitionKey, list[File]] = {}
+        self._equality: dict[PartitionKey, list[File]] = {}
+        self._everywhere: list[File] = []
+        for file in files:
+            self._add(file, specs)
+
+    def _add(self, file: File, specs: Mapping[int, PartitionSpec]) -> None:
+        if file.content is Content.POSITION_DELETES and file.format == "puffin":
+            referenced = _checked_vector(file)
+            if referenced in self._vectors:
+                raise _corrupted(file, f"the data file '{referenced}' has a second deletion vector")
+            self._vectors[referenced] = file
+            return
+        if file.format != "parquet":
+            raise UnsupportedFeatureError(
+                f"The table has delete files in the format '{file.format[:40]}', but this client reads Parquet only. "
+                "Ask the provider to rewrite the table.",
+                feature=f"delete files in {file.format[:40]}",
+                file_id=file.path,
+            )
+        if file.content is Content.POSITION_DELETES:
+            path = _only_path(file)
+            if path is not None:
+                self._by_path.setdefault(path, []).append(file)
+            else:
+                self._by_partition.setdefault(partition_key(file), []).append(file)
+        elif _is_unpartitioned(specs[file.spec_id]):
+            self._everywhere.append(_checked_equality(file))
+        else:
+            self._equality.setdefault(partition_key(file), []).append(_checked_equality(file))
+
+    def of(self, file: File) -> Deletes:
+        """Return the deletes that apply to a data file."""
+        if not (self._vectors or self._by_path or self._by_partition or self._equality or self._everywhere):
+            return NO_DELETES
+        key = partition_key(file)
+        older = file.sequence_number
+        equality = (*self._everywhere, *self._equality.get(key, ()))
+        strictly_newer = tuple(one for one in equality if one.sequence_number > older)
+        vector = self._vectors.get(file.path)
+        if vector is not None:
+            _check_same(vector, file, key)
+            if vector.sequence_number < older:
+                raise _corrupted(vector, "a deletion vector is older than its data file")
+            # It has all positions of the delete files before it.
+            return Deletes(vector, (), strictly_newer)
+        named = [one for one in self._by_path.get(file.path, ()) if one.sequence_number >= older]
+        for one in named:
+            _check_same(one, file, key)
+        of_partition = [one for one in self._by_partition.get(key, ()) if one.sequence_number >= older]
+        positions = tuple(one for one in (*named, *of_partition) if _may_name(one, file.path))
+        return Deletes(None, positions, strictly_newer)
+
+
+def partition_key(file: File) -> PartitionKey:
+    """Return a key that is equal for files of one partition: of one spec, with equal values."""
+    return (file.spec_id, *((name, _comparable(file.partition[name])) for name in sorted(file.partition)))
+
+
+def _comparable(value: Any) -> Any:
+    # Zeros of both signs differ, and NaN is equal to itself.
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else struct.pack("<d", value)
+    return value
+
+
+def _is_unpartitioned(spec: PartitionSpec) -> bool:
+    return all(field.transform.strip().lower() == "void" for field in spec.fields)
+
+
+def _only_path(file: File) -> str | None:
+    """Return the data file to which all positions of a delete file belong, ``None`` if it may be several."""
+    if file.referenced_data_file is not None:
+        return file.referenced_data_file
+    lower, upper = (file.lower or {}).get(FILE_PATH_FIELD_ID), (file.upper or {}).get(FILE_PATH_FIELD_ID)
+    if lower is None or lower != upper:
+        return None
+    try:
+        return lower.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _may_name(file: File, path: str) -> bool:
+    """Whether a position delete file may have positions of the data file ``path``, by the bounds of its paths."""
+    lower, upper = (file.lower or {}).get(FILE_PATH_FIELD_ID), (file.upper or {}).get(FILE_PATH_FIELD_ID)
+    found = path.encode("utf-8")
+    return (lower is None or lower <= found) and (upper is None or upper >= found)
+
+
+def _check_same(delete: File, file: File, key: PartitionKey) -> None:
+    if partition_key(delete) != key:
+        raise _corrupted(delete, f"it is of another partition than its data file '{file.path}'")
+
+
+def _checked_vector(file: File) -> str:
+    if file.referenced_data_file is None or file.content_offset is None or file.content_size is None:
+        raise _corrupted(file, "a deletion vector must state its data file, its offset and its size")
+    if file.content_size < _FRAMING_BYTES:
+        raise _corrupted(file, f"a deletion vector has at least {_FRAMING_BYTES} bytes, found {file.content_size}")
+    return file.referenced_data_file
+
+
+def vector_size(file: File) -> int:
+    """Return the number of bytes of a deletion vector without its length prefix and checksum."""
+    return (file.content_size or 0) - _FRAMING_BYTES
+
+
+def _checked_equality(file: File) -> File:
+    if not file.equality_ids:
+        raise _corrupted(file, "an equality delete file must state the columns by which it deletes")
+    return file
+
+
+def _corrupted(file: File, reason: str) -> DataError:
+    return DataError(f"The metadata of a delete file contradicts itself: {reason}.", file_id=file.path)

@@ -1,0 +1,252 @@
+"""The metadata of an Iceberg table, and the choice of one snapshot (Iceberg, "Table Metadata", "Snapshots")."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Union
+
+import msgspec
+
+from delta_sharing_client.delta.actions import Long
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
+
+MAX_FORMAT_VERSION = 3
+MAIN = "main"
+NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
+FIRST_PARTITION_ID = 1000
+"""The id of the first field of a partition spec of version 1, which does not state ids."""
+_NO_SNAPSHOT = -1
+
+
+class Snapshot(msgspec.Struct, rename="kebab", frozen=True):
+    """The table at one time; ``first_row_id`` is ``None`` if its rows have no lineage."""
+
+    snapshot_id: Long
+    timestamp_ms: Long
+    sequence_number: Long = 0
+    parent_snapshot_id: Union[Long, None] = None
+    manifest_list: Union[str, None] = None
+    manifests: Union[list[str], None] = None
+    summary: Union[dict[str, Any], None] = None
+    schema_id: Union[int, None] = None
+    first_row_id: Union[Long, None] = None
+    key_id: Union[str, None] = None
+
+    @property
+    def operation(self) -> str | None:
+        found = (self.summary or {}).get("operation")
+        return found if isinstance(found, str) else None
+
+
+class Reference(msgspec.Struct, rename="kebab", frozen=True):
+    """A branch or a tag."""
+
+    snapshot_id: Long
+    type: str
+
+
+class LogEntry(msgspec.Struct, rename="kebab", frozen=True):
+    """The time at which a snapshot became the current one."""
+
+    snapshot_id: Long
+    timestamp_ms: Long
+
+
+class PartitionField(msgspec.Struct, rename="kebab", frozen=True):
+    """A field of a partition spec; ``source_ids`` of a transform with several arguments."""
+
+    name: str
+    transform: str
+    source_id: Union[int, None] = None
+    source_ids: Union[list[int], None] = None
+    field_id: Union[int, None] = None
+
+
+class PartitionSpec(msgspec.Struct, rename="kebab", frozen=True):
+    """How partition values follow from rows."""
+
+    spec_id: int = 0
+    fields: list[PartitionField] = []
+
+
+class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
+    """The table's metadata, of the versions 1 to 3; schemas are the objects of the JSON."""
+
+    format_version: int
+    location: str
+    table_uuid: str = ""
+    last_updated_ms: Long = 0
+    schema: Union[dict[str, Any], None] = None
+    schemas: Union[list[dict[str, Any]], None] = None
+    current_schema_id: Union[int, None] = None
+    partition_spec: Union[list[PartitionField], None] = None
+    partition_specs: Union[list[PartitionSpec], None] = None
+    default_spec_id: int = 0
+    properties: Union[dict[str, str], None] = None
+    current_snapshot_id: Union[Long, None] = None
+    snapshots: Union[list[Snapshot], None] = None
+    snapshot_log: Union[list[LogEntry], None] = None
+    refs: Union[dict[str, Reference], None] = None
+
+    def schema_by_id(self, schema_id: int | None) -> dict[str, Any] | None:
+        """Return the schema with this id, or ``None``."""
+        listed = self.schemas or [self.schema or {}]
+        return next((found for found in listed if found.get("schema-id", 0) == schema_id), None)
+
+    @property
+    def current_schema(self) -> dict[str, Any]:
+        """The JSON object of the current schema; ``ProtocolError`` if there is none."""
+        wanted = self.current_schema_id
+        if wanted is None and self.schema is not None:
+            return self.schema
+        found = self.schema_by_id(wanted)
+        if found is None:
+            raise ProtocolError(f"The table's metadata must have the schema {wanted}, its current one, found none.")
+        return found
+
+    @property
+    def specs(self) -> dict[int, PartitionSpec]:
+        """The partition specs by id."""
+        if self.partition_specs is not None:
+            return {spec.spec_id: spec for spec in self.partition_specs}
+        return {0: PartitionSpec(0, self.partition_spec or [])}
+
+    @property
+    def all_properties(self) -> dict[str, str]:
+        """``properties``, or an empty dict if they are missing."""
+        return self.properties or {}
+
+    @property
+    def all_snapshots(self) -> Sequence[Snapshot]:
+        """The valid snapshots, in the order of their commits."""
+        return sorted(self.snapshots or (), key=lambda one: (one.sequence_number, one.timestamp_ms))
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        """Return the snapshot with this id, or ``None``."""
+        return next((one for one in self.snapshots or () if one.snapshot_id == snapshot_id), None)
+
+    @property
+    def current_snapshot(self) -> Snapshot | None:
+        """The current snapshot, ``None`` if nothing was committed; ``ProtocolError`` if it is not listed."""
+        main = (self.refs or {}).get(MAIN)
+        wanted = self.current_snapshot_id if main is None else main.snapshot_id
+        if wanted is None or wanted == _NO_SNAPSHOT:
+            return None
+        found = self.snapshot_by_id(wanted)
+        if found is None:
+            raise ProtocolError(f"The table's metadata must list its current snapshot {wanted}, found others alone.")
+        return found
+
+
+def check_metadata(metadata: TableMetadata) -> None:
+    """Refuse a table whose metadata is newer than what this client reads.
+
+    Raises ``UnsupportedFeatureError`` with the version.
+    """
+    if not 1 <= metadata.format_version <= MAX_FORMAT_VERSION:
+        raise UnsupportedFeatureError(
+            f"The table has version {metadata.format_version} of the Iceberg format, but this client reads the "
+            f"versions 1 to {MAX_FORMAT_VERSION}: upgrade the client.",
+            feature=f"format-version {metadata.format_version}",
+        )
+
+
+class Choice(NamedTuple):
+    """The snapshot that a read asks for, ``None`` of a table without commits, and the schema to read it in."""
+
+    snapshot: Snapshot | None
+    schema: dict[str, Any]
+
+
+def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | None) -> Choice:
+    """Return the snapshot of a read: the current one, that with the id ``version``, that of a branch or tag of this
+    name, or the one that was current at ``timestamp`` (ISO 8601 text).
+
+    The current snapshot and those of branches are read in the table's current schema, others in the schema of their
+    time. Raises ``UsageError`` if there is no such snapshot, ``ProtocolError`` if the metadata contradicts itself.
+    """
+    if version is None and timestamp is None:
+        return Choice(metadata.current_snapshot, metadata.current_schema)
+    if timestamp is not None:
+        return _of_its_time(metadata, _at(metadata, timestamp))
+    references = metadata.refs or {}
+    if isinstance(version, str) and (reference := references.get(version)) is not None:
+        found = metadata.snapshot_by_id(reference.snapshot_id)
+        if found is None:
+            raise ProtocolError(f"The reference '{version}' names the snapshot {reference.snapshot_id}, which is none.")
+        if reference.type == "branch":
+            return Choice(found, metadata.current_schema)
+        return _of_its_time(metadata, found)
+    if isinstance(version, str) and version == MAIN:
+        return Choice(metadata.current_snapshot, metadata.current_schema)
+    found = metadata.snapshot_by_id(version) if isinstance(version, int) else None
+    if found is None:
+        raise UsageError(_no_such(metadata, version))
+    return _of_its_time(metadata, found)
+
+
+def _of_its_time(metadata: TableMetadata, snapshot: Snapshot) -> Choice:
+    schema = None if snapshot.schema_id is None else metadata.schema_by_id(snapshot.schema_id)
+    if schema is None and snapshot.schema_id is not None:
+        raise ProtocolError(
+            f"The snapshot {snapshot.snapshot_id} has the schema {snapshot.schema_id}, which the table's metadata does "
+            "not list."
+        )
+    return Choice(snapshot, schema or metadata.current_schema)
+
+
+def _at(metadata: TableMetadata, timestamp: str) -> Snapshot:
+    """Return the snapshot that was the current one at a time."""
+    moment = (parse_instant(timestamp) - EPOCH) // datetime.timedelta(milliseconds=1)
+    # The log also has snapshots that were rolled back; without one, the snapshots themselves are all there is.
+    log = metadata.snapshot_log or [LogEntry(one.snapshot_id, one.timestamp_ms) for one in metadata.all_snapshots]
+    earlier = [entry for entry in log if entry.timestamp_ms <= moment]
+    if not earlier:
+        first = min((entry.timestamp_ms for entry in log), default=None)
+        known = "it has no snapshot" if first is None else f"its first known snapshot is of {format_millis(first)}"
+        raise UsageError(f"The table had no snapshot at {format_millis(moment)}: {known}.")
+    wanted = earlier[-1].snapshot_id
+    found = metadata.snapshot_by_id(wanted)
+    if found is None:
+        raise UsageError(f"The snapshot {wanted}, which was current at {format_millis(moment)}, has expired.")
+    return found
+
+
+def first_since(metadata: TableMetadata, timestamp: str) -> Snapshot | None:
+    """Return the earliest snapshot that was committed at ``timestamp`` or later, ``None`` if there is none."""
+    moment = (parse_instant(timestamp) - EPOCH) // datetime.timedelta(milliseconds=1)
+    return next((one for one in metadata.all_snapshots if one.timestamp_ms >= moment), None)
+
+
+_SHOWN = 8
+
+
+def _no_such(metadata: TableMetadata, version: int | str | None) -> str:
+    names = sorted(metadata.refs or ())
+    ids = [str(one.snapshot_id) for one in metadata.all_snapshots]
+    shown = [*map(repr, names[:_SHOWN]), *ids[-_SHOWN:]]
+    listed = f"There are {', '.join(shown)}" if shown else "The table has no snapshot"
+    more = " and others" if len(names) + len(ids) > len(shown) else ""
+    return (
+        f"'version' must be the id of a snapshot, or the name of a branch or tag, found {version!r}. {listed}{more}; "
+        "'history()' lists all snapshots."
+    )
+
+
+def name_mapping(properties: Mapping[str, str]) -> list[Any] | None:
+    """Return the name mapping of a table's properties as JSON, ``None`` if it has none.
+
+    Raises ``ProtocolError`` if it is not a list.
+    """
+    text = properties.get(NAME_MAPPING_PROPERTY)
+    if text is None:
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise ProtocolError(f"The table property '{NAME_MAPPING_PROPERTY}' must be a list in JSON, found another text.")
+    return found

@@ -1,0 +1,346 @@
+"""What partition values say about the rows of their files (Iceberg, "Partition Transforms", "Scan Planning").
+
+A partition value bounds the values of its source column, so the conditions of a filter are tested with it as with
+statistics; the values of ``bucket`` are compared with the hashes of a filter's constants. Fields with an unknown
+transform say nothing.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Union
+
+from delta_sharing_client import optional
+from delta_sharing_client.columns import ColumnPath
+from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.iceberg.metadata import FIRST_PARTITION_ID, PartitionField, PartitionSpec
+from delta_sharing_client.iceberg.values import EXTRA, bound_decoder, iceberg_type, partition_value
+from delta_sharing_client.instants import NANOS_PER_DAY, days_of
+from delta_sharing_client.predicates.tree import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    Literal,
+    NullSafeEqual,
+    Op,
+    Or,
+)
+from delta_sharing_client.predicates.values import Day, Moment, Value
+
+NANOS_PER_HOUR = NANOS_PER_DAY // 24
+_PARAMETER = re.compile(r"(bucket|truncate)\[\s*(\d{1,10})\s*\]\Z")
+_TIMES = ("timestamp", "timestamp_ntz", "timestamp_nanos", "timestamp_nanos_ntz")
+_INT = PrimitiveType("integer")
+_WIDE = decimal.Context(prec=2000)
+_MOST_UNITS = 10_000_000_000
+"""Years, days and hours beyond this are those of no timestamp: they say nothing."""
+
+
+class Source(NamedTuple):
+    """A column below structs: its path in the schema that is read, and its field."""
+
+    path: ColumnPath
+    field: StructField
+
+
+def sources(schema: StructType) -> dict[int, Source]:
+    """Return the columns by field id that a partition spec and statistics can describe."""
+    found: dict[int, Source] = {}
+    waiting: list[tuple[ColumnPath, StructType]] = [((), schema)]
+    while waiting:
+        above, struct = waiting.pop()
+        for item in struct.fields:
+            path = (*above, item.name)
+            if isinstance(item.type, StructType):
+                waiting.append((path, item.type))
+            elif item.field_id is not None:
+                found[item.field_id] = Source(path, item)
+    return found
+
+
+class Transform(NamedTuple):
+    """A transform: its name in lower case, and its width or number of buckets."""
+
+    name: str
+    width: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Transform:
+        """Return the transform; one that this client does not know has its whole text as the name."""
+        lowered = text.strip().lower()
+        match = _PARAMETER.match(lowered)
+        if match is not None and int(match[2]) > 0:
+            return cls(match[1], int(match[2]))
+        return cls(lowered)
+
+
+class BoundField(NamedTuple):
+    """A partition field of a column that is read; ``place`` is its position in the spec."""
+
+    place: int
+    field_id: int
+    transform: Transform
+    source: Source
+
+    @property
+    def is_identity(self) -> bool:
+        return self.transform.name == "identity"
+
+    def bounds(self, raw: Any, rows: int) -> ColumnBounds | None:
+        """Return what the partition value ``raw`` says about the ``rows`` rows of a file, ``None`` if nothing."""
+        if self.transform.name not in _KNOWN:
+            return None
+        if raw is None:
+            return ColumnBounds(None, None, rows, rows)
+        found = self._range(raw, raw)
+        return None if found is None else self._column_bounds(found, 0, rows)
+
+    def summary_bounds(self, summary: FieldSummary) -> ColumnBounds | None:
+        """Return what the summary of the values in a manifest says about its rows."""
+        if self.transform.name not in _KNOWN:
+            return None
+        nulls = 0 if summary.contains_null is False else None
+        if summary.lower is None or summary.upper is None:
+            return None
+        decode = self._result_decoder()
+        lower, upper = (None, None) if decode is None else (decode(summary.lower), decode(summary.upper))
+        if lower is None or upper is None:
+            return None
+        found = self._range(lower, upper, decoded=True)
+        return None if found is None else self._column_bounds(found, nulls, None)
+
+    def buckets(self, summary: FieldSummary) -> tuple[int, int] | None:
+        """Return the first and last bucket in a manifest, ``None`` if unknown."""
+        decode = bound_decoder(_INT)
+        if decode is None or summary.lower is None or summary.upper is None:
+            return None
+        lower, upper = decode(summary.lower), decode(summary.upper)
+        return None if lower is None or upper is None else (lower, upper)
+
+    def _column_bounds(self, found: tuple[Any, Any], nulls: int | None, rows: int | None) -> ColumnBounds:
+        lower, upper = found
+        if isinstance(lower, float):
+            # NaN is a value of its own, and the bounds of others do not exclude it.
+            return ColumnBounds(lower, None, nulls, rows, upper)
+        return ColumnBounds(lower, upper, nulls, rows)
+
+    def _result_decoder(self) -> Callable[[bytes], Any] | None:
+        is_own = self.transform.name in ("identity", "truncate")
+        return bound_decoder(self.source.field.type if is_own else _INT)
+
+    def _range(self, low: Any, high: Any, *, decoded: bool = False) -> tuple[Any, Any] | None:
+        """Return the least and the greatest value of the source with partition values from ``low`` to ``high``."""
+        name, data_type = self.transform.name, self.source.field.type
+        if name in ("identity", "truncate"):
+            if not decoded:
+                low, high = partition_value(low, data_type), partition_value(high, data_type)
+            if low is None or high is None:
+                return None
+            return (low, high) if name == "identity" else _truncated(low, high, self.transform.width, data_type)
+        if name in _UNITS and type(low) is int and type(high) is int and isinstance(data_type, PrimitiveType):
+            return _in_time(_UNITS[name], low, high, data_type.base)
+        return None
+
+
+class FieldSummary(NamedTuple):
+    """The values of one partition field in a manifest; ``None`` is unknown."""
+
+    contains_null: bool | None
+    lower: bytes | None
+    upper: bytes | None
+
+
+_KNOWN = frozenset(("identity", "truncate", "year", "month", "day", "hour"))
+"""The transforms of which a value bounds the source; those of ``void`` and ``bucket`` do not."""
+
+
+def bind_spec(spec: PartitionSpec, columns: Mapping[int, Source]) -> list[BoundField]:
+    """Return the fields of ``spec`` whose source is one of ``columns``."""
+    found = []
+    for place, field in enumerate(spec.fields):
+        source = columns.get(_source_id(field))
+        if source is not None:
+            field_id = FIRST_PARTITION_ID + place if field.field_id is None else field.field_id
+            found.append(BoundField(place, field_id, Transform.parse(field.transform), source))
+    return found
+
+
+def _source_id(field: PartitionField) -> int:
+    if field.source_id is not None:
+        return field.source_id
+    # No transform with several arguments is known.
+    return field.source_ids[0] if field.source_ids and len(field.source_ids) == 1 else -1
+
+
+def intersection(one: ColumnBounds | None, other: ColumnBounds | None) -> ColumnBounds | None:
+    """Return what both say about the same rows of a column."""
+    if one is None or other is None:
+        return other if one is None else one
+    nulls = {one.null_count, other.null_count} - {None}
+    without_nan = [bound for bound in (one.upper_without_nan, other.upper_without_nan) if bound is not None]
+    return ColumnBounds(
+        lower=_tighter(max, one.lower, other.lower),
+        upper=_tighter(min, one.upper, other.upper),
+        null_count=nulls.pop() if len(nulls) == 1 else None,
+        row_count=one.row_count if one.row_count is not None else other.row_count,
+        upper_without_nan=min(without_nan, default=None),
+    )
+
+
+def _tighter(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
+# === Ranges ===
+
+
+def _truncated(low: Any, high: Any, width: int, data_type: DataType) -> tuple[Any, Any] | None:
+    if isinstance(high, (str, bytes)):
+        if len(high) < width:
+            return low, high
+        above = _after_prefix(high)
+        return None if above is None else (low, above)
+    if isinstance(data_type, DecimalType):
+        return low, high + decimal.Decimal(width - 1).scaleb(-data_type.scale)
+    is_whole = isinstance(data_type, PrimitiveType) and data_type.base in ("integer", "long")
+    return (low, high + width - 1) if is_whole else None
+
+
+def _after_prefix(prefix: Union[str, bytes]) -> Union[str, bytes, None]:
+    """Return a value greater than everything that starts with ``prefix``, ``None`` if there is none."""
+    if isinstance(prefix, bytes):
+        cut = prefix.rstrip(b"\xff")
+        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+    text = prefix.rstrip("\U0010ffff")
+    if not text:
+        return None
+    last = ord(text[-1])
+    # Surrogates are no characters.
+    return text[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
+
+
+def _first_day_of_year(years: int) -> int:
+    found = days_of(1970 + years, 1, 1)
+    assert found is not None, "every year has a first day"
+    return found
+
+
+def _first_day_of_month(months: int) -> int:
+    found = days_of(1970 + months // 12, months % 12 + 1, 1)
+    assert found is not None, "every month has a first day"
+    return found
+
+
+# The start of a unit, in nanoseconds since 1970.
+_UNITS: dict[str, Callable[[int], int]] = {
+    "year": lambda years: _first_day_of_year(years) * NANOS_PER_DAY,
+    "month": lambda months: _first_day_of_month(months) * NANOS_PER_DAY,
+    "day": lambda days: days * NANOS_PER_DAY,
+    "hour": lambda hours: hours * NANOS_PER_HOUR,
+}
+
+
+def _in_time(start: Callable[[int], int], low: int, high: int, base: str) -> tuple[int, int] | None:
+    if abs(low) > _MOST_UNITS or abs(high) > _MOST_UNITS:
+        return None
+    # Writers before Iceberg 0.12 rounded times before 1970 up, so such values may be one too high.
+    first, after = start(low - 1 if low <= 0 else low), start(high + 1)
+    if base in _TIMES:
+        return first, after - 1
+    return (first // NANOS_PER_DAY, after // NANOS_PER_DAY - 1) if base == "date" else None
+
+
+# === Buckets ===
+
+
+def bucket_of(value: Value, data_type: DataType, count: int) -> int | None:
+    """Return the bucket of a constant in a column of ``data_type``; ``None`` if it is not exactly of that type."""
+    exact = _as_stored(value, data_type)
+    if exact is None:
+        return None
+    transform = optional.load("pyiceberg.transforms", EXTRA).BucketTransform(count)
+    return int(transform.transform(iceberg_type(data_type))(exact))
+
+
+def _as_stored(value: Value, data_type: DataType) -> Any:
+    """Return a constant as pyiceberg has it in a column, ``None`` if the column has no such value."""
+    if isinstance(data_type, DecimalType):
+        if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
+            return None
+        # The hash is that of the digits up to the scale.
+        unscaled = decimal.Decimal(value).scaleb(data_type.scale, _WIDE)
+        whole = unscaled.to_integral_value()
+        return whole.scaleb(-data_type.scale, _WIDE) if whole == unscaled else None
+    base = data_type.base if isinstance(data_type, PrimitiveType) else ""
+    found: Any = None
+    if base in ("integer", "long") and type(value) is int:
+        found = value
+    elif base == "date" and isinstance(value, Day):
+        found = value.days
+    elif base in _TIMES and isinstance(value, Moment):
+        found = value.nanoseconds if base.startswith("timestamp_nanos") else value.nanoseconds // 1000
+    elif (base == "string" and isinstance(value, str)) or (base == "binary" and isinstance(value, bytes)):
+        return value
+    return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
+
+
+def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | None:
+    """Return the values of which a column must have one for ``predicate`` to be true; ``None`` if there is no such
+    list."""
+    match predicate:
+        case And(children=children):
+            found = [values for values in (equal_values(child, path) for child in children) if values is not None]
+            return frozenset.intersection(*found) if found else None
+        case Or(children=children):
+            each = [equal_values(child, path) for child in children]
+            listed = [values for values in each if values is not None]
+            return frozenset().union(*listed) if len(listed) == len(each) else None
+        case (
+            Comparison(op=Op.EQ, left=Column(path=found_path), right=Literal(value=value))
+            | NullSafeEqual(left=Column(path=found_path), right=Literal(value=value))
+        ) if found_path == path and value is not None:
+            return frozenset((value,))
+        case In(child=Column(path=found_path), values=values) if found_path == path:
+            return frozenset(item.value for item in values if item.value is not None)
+    return None
+
+
+def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dict[int, frozenset[int]]:
+    """Return the buckets that may have a row for which ``predicate`` is true, by partition field id; without the
+    fields for which all may."""
+    found: dict[int, frozenset[int]] = {}
+    for field in fields:
+        if field.transform.name != "bucket":
+            continue
+        values = equal_values(predicate, field.source.path)
+        if values is None:
+            continue
+        numbers = [bucket_of(value, field.source.field.type, field.transform.width) for value in values]
+        if None not in numbers:
+            found[field.field_id] = frozenset(number for number in numbers if number is not None)
+    return found
+
+
+def identity_columns(specs: Iterable[Sequence[BoundField]]) -> list[StructField]:
+    """Return the columns that a spec partitions by their values, without those that a log has no text for."""
+    found: dict[str, StructField] = {}
+    for fields in specs:
+        for field in fields:
+            name, *below = field.source.path
+            if field.is_identity and not below and _has_text(field.source.field.type):
+                found[name] = field.source.field
+    return list(found.values())
+
+
+def _has_text(data_type: DataType) -> bool:
+    return isinstance(data_type, DecimalType) or (isinstance(data_type, PrimitiveType) and data_type.base in _WITH_TEXT)
+
+
+_WITH_TEXT = ("boolean", "integer", "long", "float", "double", "date", "string", "binary", *_TIMES)

@@ -1,0 +1,284 @@
+"""From a table's metadata and a request to the files to read: a snapshot of Iceberg as the actions of a log.
+
+Planner, engine and outputs stay those of Delta tables. Field ids are ids of column mapping, partition values that are
+those of a column are partition values, deletes are deletion vectors; what else a file tells is used here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol, SharedFile
+from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappingMode
+from delta_sharing_client.delta.deletion_vectors import encode_inline
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, Deletes, vector_size
+from delta_sharing_client.iceberg.files import IcebergFiles
+from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
+from delta_sharing_client.iceberg.metadata import Choice, TableMetadata, check_metadata, choose
+from delta_sharing_client.iceberg.partitioning import BoundField, bind_spec, identity_columns, sources
+from delta_sharing_client.iceberg.positions import PositionDeletes, read_positions, union
+from delta_sharing_client.iceberg.schema import schema_string
+from delta_sharing_client.iceberg.statistics import FileFilter, Skipped
+from delta_sharing_client.iceberg.values import partition_text
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.request import ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
+from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream, SkippedFiles
+
+# Metadata files that are downloaded ahead.
+_AHEAD = 16
+# How often a wait looks whether it was broken off.
+_PATIENCE = 0.1
+
+T = TypeVar("T")
+
+
+class Table(NamedTuple):
+    """A loaded table: its name for messages, its metadata, and its files."""
+
+    name: str
+    metadata: TableMetadata
+    files: IcebergFiles
+
+
+def table_state(table: Table, choice: Choice, specs: Iterable[Sequence[BoundField]] = ()) -> TableState:
+    """Return the description of a snapshot as that of a Delta table.
+
+    Raises ``ProtocolError`` if the schema is malformed, ``UnsupportedFeatureError`` if it cannot be read.
+    """
+    partition_columns = [field.name for field in identity_columns(specs)]
+    return TableState(
+        name=table.name,
+        version=None if choice.snapshot is None else choice.snapshot.snapshot_id,
+        protocol=Protocol(3, 7, ["columnMapping", "deletionVectors"], ["columnMapping", "deletionVectors"]),
+        metadata=Metadata(
+            id=table.metadata.table_uuid,
+            schema_string=schema_string(choice.schema),
+            partition_columns=partition_columns,
+            configuration={MODE_PROPERTY: ColumnMappingMode.ID.value},
+        ),
+    )
+
+
+def bound_specs(table: Table, state: TableState) -> dict[int, list[BoundField]]:
+    """Return the fields of all partition specs whose columns are read."""
+    columns = sources(state.schema)
+    return {spec_id: bind_spec(spec, columns) for spec_id, spec in table.metadata.specs.items()}
+
+
+def plan_snapshot(table: Table, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+    """Return the files of a snapshot that may have rows of ``request``; like ``stream_snapshot``, complete."""
+    return stream_snapshot(table, request, options).whole()
+
+
+def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) -> ScanStream:
+    """Yield the files of a snapshot that may have rows of ``request``, as manifests are read.
+
+    Raises ``UsageError`` if there is no such snapshot, or a column or the filter does not fit its schema,
+    ``UnsupportedFeatureError`` for what this client does not read; the stream raises ``DataError`` for damaged
+    metadata, and the errors of the storage.
+    """
+    check_metadata(table.metadata)
+    choice = choose(table.metadata, request.version, request.timestamp)
+    state = table_state(table, choice)
+    specs = bound_specs(table, state)
+    state = table_state(table, choice, specs.values())
+    snapshot = _Snapshot(table, choice, state, specs, request, options)
+    stream = snapshot.planner.stream(snapshot.tasks())
+    return dataclasses.replace(
+        stream,
+        context=dataclasses.replace(stream.context, files=table.files),
+        skipped=lambda: snapshot.skipped(stream.skipped()),
+        break_off=snapshot.broken_off.set,
+        access=f"the Iceberg table's own files, in {table.metadata.location}",
+    )
+
+
+class _Snapshot:
+    """The files of one snapshot for one request."""
+
+    def __init__(
+        self,
+        table: Table,
+        choice: Choice,
+        state: TableState,
+        specs: dict[int, list[BoundField]],
+        request: ScanRequest,
+        options: ReadOptions,
+    ) -> None:
+        self._table = table
+        self._choice = choice
+        self._specs = specs
+        self.planner = FilePlanner(state, request, options)
+        bound = request.bound(state.schema)
+        self._filter = None if bound.filter is None else FileFilter(bound.filter, state.schema, specs)
+        self._identity = {
+            spec_id: [field for field in fields if field.is_identity and len(field.source.path) == 1]
+            for spec_id, fields in specs.items()
+        }
+        self._partition_columns = set(state.partition_columns)
+        self._positions: dict[str, Future[PositionDeletes]] = {}
+        self._skipped = {Skipped.BY_PARTITION: 0, Skipped.BY_STATISTICS: 0}
+        self._skipped_bytes = 0
+        self.broken_off = threading.Event()
+
+    def skipped(self, planned: SkippedFiles) -> SkippedFiles:
+        """Return the files that were skipped here, and those that the planner skipped."""
+        return dataclasses.replace(
+            planned,
+            by_partition=planned.by_partition + self._skipped[Skipped.BY_PARTITION],
+            by_statistics=planned.by_statistics + self._skipped[Skipped.BY_STATISTICS],
+            bytes=planned.bytes + self._skipped_bytes,
+        )
+
+    def tasks(self) -> Generator[FileTask, None, None]:
+        if self._choice.snapshot is None:
+            return
+        pool = ThreadPoolExecutor(_AHEAD, "iceberg-metadata")
+        try:
+            manifests = self._manifests()
+            of_deletes = [manifest for manifest in manifests if manifest.is_of_deletes]
+            deletes = DeleteIndex(self._files(of_deletes, pool), self._table.metadata.specs)
+            for file in self._files([one for one in manifests if not one.is_of_deletes], pool):
+                if self._skips(file):
+                    continue
+                shared = self._shared(file, deletes.of(file), pool)
+                task = self.planner.consider(shared, without=vector_ref(shared))
+                if task is not None:
+                    yield task
+                elif self.planner.has_enough:
+                    return
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    # === Metadata ===
+
+    def _manifests(self) -> list[Manifest]:
+        """Return the manifests that may have files with matching rows."""
+        snapshot = self._choice.snapshot
+        assert snapshot is not None
+        if snapshot.key_id is not None:
+            raise UnsupportedFeatureError(
+                "The table's metadata is encrypted, which this client does not support.", feature="encryption"
+            )
+        if snapshot.manifest_list is None:
+            raise UnsupportedFeatureError(
+                "The snapshot has no manifest list, as those of the first writers of version 1, which this client does "
+                "not read. Ask the provider to commit a newer one.",
+                feature="snapshots without a manifest list",
+            )
+        data = self._table.files.read(snapshot.manifest_list)
+        listed = read_manifest_list(data, snapshot.manifest_list)
+        told = (snapshot.summary or {}).get("total-data-files")
+        if not listed and told not in (None, "0"):
+            raise DataError(
+                f"The manifest list is empty, but the snapshot counts {told} data files: it seems to be cut off.",
+                file_id=snapshot.manifest_list,
+            )
+        for manifest in listed:
+            if manifest.spec_id not in self._specs:
+                raise DataError(
+                    f"A manifest has the partition spec {manifest.spec_id}, which the table's metadata does not list.",
+                    file_id=manifest.path,
+                )
+        return [one for one in listed if one.may_have_files and self._may_match(one)]
+
+    def _may_match(self, manifest: Manifest) -> bool:
+        if self._filter is None or self._filter.may_have_matches(manifest):
+            return True
+        if not manifest.is_of_deletes:
+            self._skipped[Skipped.BY_PARTITION] += (manifest.added_files or 0) + (manifest.existing_files or 0)
+        return False
+
+    def _files(self, manifests: Sequence[Manifest], pool: ThreadPoolExecutor) -> Generator[File, None, None]:
+        """Yield the files of ``manifests``, in order; the next manifests are downloaded meanwhile."""
+        waiting = deque(manifests)
+        under_way: deque[tuple[Manifest, Future[bytes]]] = deque()
+        while waiting or under_way:
+            while waiting and len(under_way) < _AHEAD:
+                manifest = waiting.popleft()
+                under_way.append((manifest, pool.submit(self._table.files.read, manifest.path)))
+            manifest, data = under_way.popleft()
+            # Bounds of paths tell which data files a delete file concerns.
+            statistics = self._filter is not None or manifest.is_of_deletes
+            yield from read_manifest(self._result(data), manifest, statistics=statistics)
+
+    def _result(self, future: Future[T]) -> T:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return future.result(_PATIENCE)
+            if self.broken_off.is_set():
+                raise UsageError("The read was closed while its files were listed.")
+
+    # === One data file ===
+
+    def _skips(self, file: File) -> bool:
+        reason = None if self._filter is None else self._filter.reason_to_skip(file)
+        if reason is None:
+            return False
+        self._skipped[reason] += 1
+        self._skipped_bytes += file.size
+        return True
+
+    def _shared(self, file: File, deletes: Deletes, pool: ThreadPoolExecutor) -> SharedFile:
+        if file.format != "parquet":
+            raise UnsupportedFeatureError(
+                f"The table has data files in the format '{file.format[:40]}', but this client reads Parquet only. Ask "
+                "the provider to rewrite the table.",
+                feature=f"data files in {file.format[:40]}",
+                file_id=file.path,
+            )
+        vector = None if deletes is NO_DELETES else self._vector(file, deletes, pool)
+        action = AddFile(
+            path=self._table.files.checked(file.path),
+            size=file.size,
+            partition_values=self._partition_values(file),
+            stats=f'{{"numRecords":{file.records}}}',
+            deletion_vector=vector,
+        )
+        return SharedFile(action, file.path)
+
+    def _partition_values(self, file: File) -> dict[str, str | None]:
+        """Return the values of the columns by which the file is partitioned; the others are read from it."""
+        values: dict[str, str | None] = {}
+        for field in self._identity[file.spec_id]:
+            name, key = field.source.field.name, str(field.field_id)
+            if name not in self._partition_columns or key not in file.partition:
+                continue
+            raw = file.partition[key]
+            text = partition_text(raw, field.source.field.type)
+            if text is not None or raw is None:
+                values[name] = text
+        return values
+
+    def _vector(self, file: File, deletes: Deletes, pool: ThreadPoolExecutor) -> DeletionVectorDescriptor | None:
+        if deletes.equality:
+            raise UnsupportedFeatureError(
+                "The table has equality deletes, which this client does not read yet. Ask the provider to compact it.",
+                feature="equality deletes",
+                file_id=deletes.equality[0].path,
+            )
+        if deletes.vector is not None:
+            return DeletionVectorDescriptor(
+                "p",
+                self._table.files.checked(deletes.vector.path),
+                vector_size(deletes.vector),
+                deletes.vector.records,
+                deletes.vector.content_offset,
+            )
+        for one in deletes.positions:
+            if one.path not in self._positions:
+                self._positions[one.path] = pool.submit(self._read_positions, one)
+        found = [self._result(self._positions[one.path]).of(file.path) for one in deletes.positions]
+        vectors = [vector for vector in found if vector is not None]
+        return encode_inline(union(vectors)) if vectors else None
+
+    def _read_positions(self, file: File) -> PositionDeletes:
+        return read_positions(self._table.files.read(file.path), file.records, file.path)

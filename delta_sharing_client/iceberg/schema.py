@@ -1,0 +1,143 @@
+"""A table's schema in Iceberg's JSON as the schema string of the actions (Iceberg, Appendix C, "Schemas").
+
+Field ids become the ids of column mapping, so files are read by id. Types that have no counterpart keep their names: a
+read leaves such columns out, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from delta_sharing_client.delta.data_types import FIELD_ID_KEY, INITIAL_DEFAULT_KEY, PHYSICAL_NAME_KEY
+from delta_sharing_client.delta.schema import MAX_NESTING, simple_type
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+MAX_FIELD_ID = 2147483447
+"""Greater field ids are those of Iceberg's metadata columns."""
+ROW_ID_FIELD_ID = 2147483540
+LAST_UPDATED_SEQUENCE_NUMBER_FIELD_ID = 2147483539
+
+_TYPES = {
+    "boolean": "boolean", "int": "integer", "long": "long", "float": "float", "double": "double", "date": "date",
+    "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "timestamp_ns": "timestamp_nanos_ntz",
+    "timestamptz_ns": "timestamp_nanos", "string": "string", "binary": "binary", "unknown": "void",
+    "variant": "variant",
+}  # fmt: skip
+_DECIMAL = re.compile(r"decimal\s*\(\s*\d+\s*,\s*\d+\s*\)\Z")
+_FIXED = re.compile(r"fixed\s*\[\s*\d+\s*\]\Z")
+_GEO = re.compile(r"(?:geometry|geography)\s*(?:\(.*\))?\Z")
+# Their defaults must be null.
+_WITHOUT_DEFAULT = ("variant", "geometry", "geography", "unknown")
+
+
+def schema_string(schema: dict[str, Any]) -> str:
+    """Return the ``schemaString`` of a schema's JSON object, with field ids as the ids of column mapping.
+
+    Raises ``ProtocolError`` if it is not a schema of Iceberg, ``UnsupportedFeatureError`` for a default value of a
+    nested type.
+    """
+    return msgspec.json.encode(_struct(schema, (), 0)).decode()
+
+
+def _struct(node: dict[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:
+    fields = node.get("fields")
+    if not isinstance(fields, list):
+        raise _malformed(path, "a list of fields")
+    return {"type": "struct", "fields": [_field(item, path, depth) for item in fields]}
+
+
+def _field(item: object, path: tuple[str, ...], depth: int) -> dict[str, Any]:
+    if not isinstance(item, dict) or not isinstance(name := item.get("name"), str) or "type" not in item:
+        raise _malformed(path, "fields with a name and a type")
+    inner = (*path, name)
+    metadata: dict[str, Any] = {FIELD_ID_KEY: _field_id(item.get("id"), inner), PHYSICAL_NAME_KEY: name}
+    if isinstance(item.get("doc"), str):
+        metadata["comment"] = item["doc"]
+    kind = _type(item["type"], inner, depth + 1)
+    default = item.get("initial-default")
+    if default is not None:
+        metadata[INITIAL_DEFAULT_KEY] = _checked_default(default, item["type"], inner)
+    return {"name": name, "type": kind, "nullable": not _flag(item, "required", inner), "metadata": metadata}
+
+
+def _type(node: object, path: tuple[str, ...], depth: int) -> Any:
+    if depth > MAX_NESTING:
+        raise ProtocolError(f"The table's schema must nest types at most {MAX_NESTING} levels deep.")
+    if isinstance(node, str):
+        return _primitive(node.strip())
+    if not isinstance(node, dict):
+        raise _malformed(path, "a type: a name or an object")
+    kind = node.get("type")
+    if kind == "struct":
+        return _struct(node, path, depth)
+    if kind == "list":
+        _field_id(node.get("element-id"), (*path, "element"))
+        return {
+            "type": "array",
+            "elementType": _type(node.get("element"), (*path, "element"), depth + 1),
+            "containsNull": not _flag(node, "element-required", path),
+        }
+    if kind == "map":
+        _field_id(node.get("key-id"), (*path, "key"))
+        _field_id(node.get("value-id"), (*path, "value"))
+        return {
+            "type": "map",
+            "keyType": _type(node.get("key"), (*path, "key"), depth + 1),
+            "valueType": _type(node.get("value"), (*path, "value"), depth + 1),
+            "valueContainsNull": not _flag(node, "value-required", path),
+        }
+    raise _malformed(path, "a type 'struct', 'list' or 'map'")
+
+
+def _primitive(name: str) -> str:
+    if name in _TYPES:
+        return _TYPES[name]
+    if _FIXED.match(name):
+        return "binary"
+    if _DECIMAL.match(name):
+        return re.sub(r"\s", "", name)
+    if _GEO.match(name):
+        return re.sub(r"\s*\(", "(", name)
+    try:
+        simple_type(name, ())
+    except (UnsupportedFeatureError, ProtocolError):
+        return name
+    # Delta has types that Iceberg does not have; here their names say nothing.
+    return f"iceberg.{name}"
+
+
+def _checked_default(default: object, kind: object, path: tuple[str, ...]) -> object:
+    where = ".".join(path)
+    if isinstance(kind, dict):
+        # The fields of a struct have defaults of their own.
+        if kind.get("type") == "struct" and default == {}:
+            return default
+        raise UnsupportedFeatureError(
+            f"Column {where!r} has a default value of a nested type for files without the column, which is not "
+            "supported. Ask the provider to rewrite the table's older files.",
+            feature="initial-default",
+        )
+    if str(kind).strip().startswith(_WITHOUT_DEFAULT):
+        raise ProtocolError(f"Column {where!r} of type {str(kind)[:60]} must have no default value but null.")
+    return default
+
+
+def _field_id(value: object, path: tuple[str, ...]) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_FIELD_ID:
+        raise _malformed(path, f"a field id from 0 to {MAX_FIELD_ID}")
+    return value
+
+
+def _flag(node: dict[str, Any], key: str, path: tuple[str, ...]) -> bool:
+    value = node.get(key, False)
+    if not isinstance(value, bool):
+        raise _malformed(path, f"true or false as '{key}'")
+    return value
+
+
+def _malformed(path: tuple[str, ...], expected: str) -> ProtocolError:
+    where = f"Column {'.'.join(path)!r}" if path else "The table's schema"
+    return ProtocolError(f"{where} must have {expected} in the table's metadata, found something else.")

@@ -1,0 +1,127 @@
+"""Which files of a snapshot may have rows of a filter: by their partitions, and by the statistics of their columns.
+
+A column's bounds are those of its values without null and NaN (Iceberg, "Field-level Metrics and Statistics"); the
+partition value bounds them as well. Deleted rows are covered too, which is harmless.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from delta_sharing_client.columns import ColumnPath
+from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.iceberg.manifests import File, Manifest
+from delta_sharing_client.iceberg.partitioning import BoundField, intersection, possible_buckets, sources
+from delta_sharing_client.iceberg.values import bound_decoder
+from delta_sharing_client.predicates.skipping import compile_skipping
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.predicates.tree import columns as columns_of
+
+
+class Skipped(enum.Enum):
+    """Why no row of a file can match."""
+
+    BY_PARTITION = "by_partition"
+    BY_STATISTICS = "by_statistics"
+
+
+_MISSING = object()
+
+
+class _Known:
+    """What is known about the columns of a file, or of all files of a manifest."""
+
+    def __init__(self, of_partition: Mapping[ColumnPath, ColumnBounds], bounds: Callable[[ColumnPath], Any]) -> None:
+        self._of_partition = of_partition
+        self._bounds = bounds
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        return intersection(self._of_partition.get(path), self._bounds(path))
+
+
+class FileFilter:
+    """Tests files and manifests with a predicate that is bound to ``schema``; ``specs`` are the table's by id."""
+
+    def __init__(self, predicate: Expression, schema: StructType, specs: Mapping[int, list[BoundField]]) -> None:
+        self._specs = specs
+        self._may_match = compile_skipping(predicate)
+        paths = columns_of(predicate)
+        self._buckets = {spec_id: possible_buckets(predicate, fields) for spec_id, fields in specs.items()}
+        self._of_spec = {
+            spec_id: [field for field in fields if field.source.path in paths] for spec_id, fields in specs.items()
+        }
+        self._columns: dict[ColumnPath, tuple[int, Callable[[bytes], Any] | None, bool]] = {}
+        for field_id, source in sources(schema).items():
+            if source.path in paths:
+                name = getattr(source.field.type, "base", "")
+                decode = None if source.field.collation else bound_decoder(source.field.type)
+                self._columns[source.path] = (field_id, decode, name in ("float", "double"))
+
+    def may_have_matches(self, manifest: Manifest) -> bool:
+        """Whether a file of ``manifest`` may have a matching row, by the summaries of its partition values."""
+        found: dict[ColumnPath, ColumnBounds] = {}
+        for field in self._of_spec[manifest.spec_id]:
+            summary = manifest.summary(field.place)
+            if summary is None:
+                continue
+            buckets = self._buckets[manifest.spec_id].get(field.field_id)
+            between = None if buckets is None else field.buckets(summary)
+            # A null is in no bucket, and the predicate requires a value.
+            if buckets is not None and between is not None and not _any_between(buckets, *between):
+                return False
+            _add(found, field.source.path, field.summary_bounds(summary))
+        return not found or self._may_match(_Known(found, _unknown))
+
+    def reason_to_skip(self, file: File) -> Skipped | None:
+        """Return why no row of ``file`` can match, ``None`` to read it."""
+        found: dict[ColumnPath, ColumnBounds] = {}
+        for field in self._of_spec[file.spec_id]:
+            raw = file.partition.get(str(field.field_id), _MISSING)
+            if raw is _MISSING:
+                continue
+            buckets = self._buckets[file.spec_id].get(field.field_id)
+            if buckets is not None and raw not in buckets:
+                return Skipped.BY_PARTITION
+            _add(found, field.source.path, field.bounds(raw, file.records))
+        if found and not self._may_match(_Known(found, _unknown)):
+            return Skipped.BY_PARTITION
+        known = _Known(found, lambda path: self._statistics(file, path))
+        return None if self._may_match(known) else Skipped.BY_STATISTICS
+
+    def _statistics(self, file: File, path: ColumnPath) -> ColumnBounds | None:
+        column = self._columns.get(path)
+        if column is None:
+            return None
+        field_id, decode, is_floating = column
+        nulls = (file.null_counts or {}).get(field_id)
+        if nulls is not None and not 0 <= nulls <= file.records:
+            nulls = None
+        lower = upper = None
+        if decode is not None:
+            lower, upper = _bound(decode, file.lower, field_id), _bound(decode, file.upper, field_id)
+        if is_floating:
+            # Zeros of both signs and NaN: only values that are numbers are below the upper bound.
+            return ColumnBounds(lower, None, nulls, file.records, upper)
+        return ColumnBounds(lower, upper, nulls, file.records)
+
+
+def _any_between(buckets: frozenset[int], first: int, last: int) -> bool:
+    return any(first <= bucket <= last for bucket in buckets)
+
+
+def _bound(decode: Callable[[bytes], Any], bounds: Mapping[int, bytes] | None, field_id: int) -> Any:
+    data = None if bounds is None else bounds.get(field_id)
+    return None if data is None else decode(data)
+
+
+def _add(found: dict[ColumnPath, ColumnBounds], path: ColumnPath, bounds: ColumnBounds | None) -> None:
+    both = intersection(found.get(path), bounds)
+    if both is not None:
+        found[path] = both
+
+
+def _unknown(path: ColumnPath) -> None:
+    return None

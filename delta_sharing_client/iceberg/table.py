@@ -1,0 +1,195 @@
+"""An Iceberg table of a share: loaded from the catalog, described, and read.
+
+It does for the catalog what ``planning`` does for a sharing server's responses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client import optional
+from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
+from delta_sharing_client.iceberg.files import IcebergFiles, address_of, is_inside
+from delta_sharing_client.iceberg.metadata import Snapshot, check_metadata, choose, first_since
+from delta_sharing_client.iceberg.scan import Table, bound_specs, stream_snapshot, table_state
+from delta_sharing_client.iceberg.values import EXTRA
+from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.plan.snapshot import scan_context
+from delta_sharing_client.plan.tasks import ScanStream
+from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg
+from delta_sharing_client.storage.place import Place, open_place
+
+NO_SNAPSHOT = -1
+"""The version of a table to which nothing was committed, as in its metadata."""
+# Where writers may put files beside the table's location, if its properties say so.
+_PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_PLANNING_MODE = "scan-planning-mode"
+# What belongs together in one set of credentials.
+_SECRET_PROPERTIES = (
+    *("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "adls.sas-token", "gcs.oauth2."),
+)
+
+
+def load_table(rest: RestClient, name: TableName, options: ReadOptions) -> Table:
+    """Load a table from the catalog. Raises ``NotFoundError`` if there is none, ``UnsupportedFeatureError`` for what
+    this client does not read, and the errors of the server."""
+    optional.load("pyiceberg", EXTRA)
+    loaded = Catalog(rest).load(name)
+    check_metadata(loaded.metadata)
+    if (loaded.config or {}).get(_PLANNING_MODE, "client").lower() != "client":
+        raise UnsupportedFeatureError(
+            "The catalog plans the reads of this table itself ('scan-planning-mode'), which this client does not "
+            "support. Ask the provider for a table that clients plan.",
+            feature=_PLANNING_MODE,
+            table=str(name),
+        )
+    places = _Places(rest, name, options, loaded)
+    return Table(str(name), loaded.metadata, IcebergFiles(str(name), options, places.locations, places))
+
+
+def stream_table(
+    rest: RestClient, name: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+) -> ScanStream:
+    """Return the files of the snapshot that ``request`` asks for; errors as ``load_table`` and ``scan``."""
+    if isinstance(request, ChangesRequest):
+        raise without(
+            name, "change data feed", "Compare two of its snapshots: scan(version=...); history() lists their ids."
+        )
+    return stream_snapshot(load_table(rest, name, options), request, options)
+
+
+def read_schema(rest: RestClient, name: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
+    """Return the schema of the rows of ``request``; no manifest is read."""
+    table = load_table(rest, name, options)
+    choice = choose(table.metadata, request.version, request.timestamp)
+    state = table_state(table, choice)
+    return scan_context(state, request.bound(state.schema), options).output_schema
+
+
+def describe(
+    rest: RestClient, name: TableName, options: ReadOptions, version: int | str | None, timestamp: str | None
+) -> TableHead:
+    """Return the description of a snapshot, by default of the current one; its ``metadata`` has the table's
+    properties, and the names of the columns by whose values it is partitioned."""
+    table = load_table(rest, name, options)
+    metadata = table.metadata
+    choice = choose(metadata, version, timestamp)
+    state = table_state(table, choice)
+    current = bound_specs(table, state).get(metadata.default_spec_id, [])
+    state = table_state(table, choice, [current])
+    summary = {} if choice.snapshot is None else choice.snapshot.summary or {}
+    properties = metadata.all_properties
+    return TableHead(
+        version=NO_SNAPSHOT if choice.snapshot is None else choice.snapshot.snapshot_id,
+        response_format=ResponseFormat.AUTO,
+        protocol=state.protocol,
+        metadata=msgspec.structs.replace(
+            state.metadata,
+            configuration={**properties, "format-version": str(metadata.format_version)},
+            description=properties.get("comment"),
+        ),
+        table_size=_count(summary.get("total-files-size")),
+        num_files=_count(summary.get("total-data-files")),
+        location=metadata.location,
+    )
+
+
+def version_of(rest: RestClient, name: TableName, options: ReadOptions, starting_timestamp: str | None) -> int:
+    """Return the id of the current snapshot, or of the first one at or after a time."""
+    metadata = load_table(rest, name, options).metadata
+    if starting_timestamp is None:
+        current = metadata.current_snapshot
+        return NO_SNAPSHOT if current is None else current.snapshot_id
+    found = first_since(metadata, starting_timestamp)
+    if found is None:
+        raise NotFoundError(f"The table has no snapshot at or after {starting_timestamp}.", table=str(name))
+    return found.snapshot_id
+
+
+def snapshots(rest: RestClient, name: TableName, options: ReadOptions) -> list[Snapshot]:
+    """Return the table's snapshots, in the order of their commits."""
+    return list(load_table(rest, name, options).metadata.all_snapshots)
+
+
+def without(name: TableName, what: str, instead: str) -> UnsupportedFeatureError:
+    """Return the refusal of what an Iceberg table does not have; ``instead`` says what to use."""
+    return UnsupportedFeatureError(f"An Iceberg table has no {what}. {instead}", feature=what, table=str(name))
+
+
+def _count(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+
+
+# === Where its files are ===
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reload:
+    """Requests new credentials for the files of a ``root`` below a location, by loading the table again."""
+
+    rest: RestClient
+    name: TableName
+    root: str
+    location: str
+
+    def __call__(self) -> StorageCredentials:
+        loaded = Catalog(self.rest).load(self.name)
+        return from_iceberg(_config_for(loaded, self.location), self.root)
+
+
+class _Places:
+    """The locations that a catalog gave credentials for, and their places. Picklable."""
+
+    def __init__(self, rest: RestClient, name: TableName, options: ReadOptions, loaded: LoadedTable) -> None:
+        self._rest, self._name, self._options = rest, name, options
+        self._given: LoadedTable | None = loaded
+        prefixes = [credential.prefix for credential in loaded.storage_credentials or ()]
+        properties = loaded.metadata.all_properties
+        own = [loaded.metadata.location, *(properties[key] for key in _PATH_PROPERTIES if key in properties)]
+        self.locations = [*prefixes, *own]
+
+    def __getstate__(self) -> dict[str, object]:
+        # The metadata may be large, and credentials are renewed.
+        return vars(self) | {"_given": None}
+
+    def __call__(self, root: str, location: str) -> Place:
+        provider = _Reload(self._rest, self._name, root, location)
+        is_local = root.startswith("file:")
+        given = None
+        if self._given is not None and not is_local:
+            given = from_iceberg(_config_for(self._given, location), root)
+        return open_place(
+            root,
+            provider,
+            self._options,
+            subject=f"table {self._name}",
+            allowed=self._rest.allowed_data,
+            table=str(self._name),
+            given=given,
+        )
+
+
+def _config_for(loaded: LoadedTable, location: str) -> Mapping[str, str]:
+    """Return the configuration with the credentials for a location: that with the longest prefix, else the table's."""
+    matching = [
+        credential
+        for credential in loaded.storage_credentials or ()
+        if address_of(credential.prefix) == location or is_inside(location, address_of(credential.prefix))
+    ]
+    best = max(matching, key=lambda credential: len(credential.prefix), default=None)
+    config = loaded.config or {}
+    if best is None and not config:
+        raise ProtocolError(f"The catalog must give credentials for the table's files in '{location}', found none.")
+    if best is None:
+        return config
+    shared = {name: value for name, value in config.items() if not name.startswith(_SECRET_PROPERTIES)}
+    return {**shared, **best.config}

@@ -1,0 +1,415 @@
+"""Iceberg tables that no writer in Python writes: every version, every field, and what contradicts itself.
+
+Files are written by the specification alone (Iceberg table spec; Apache Avro, "Object Container Files"), so that they
+are no mirror of the reader.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyroaring
+
+SYNC = bytes(range(16))
+
+# === Avro ===
+
+
+def avro_file(
+    schema: Any,
+    records: Sequence[Any],
+    properties: Mapping[str, str] | None = None,
+    *,
+    codec: str = "deflate",
+    rows_in_block: int = 100,
+) -> bytes:
+    """Return an Avro file with ``records``."""
+    header = {"avro.schema": json.dumps(schema), "avro.codec": codec, **(properties or {})}
+    out = bytearray(b"Obj\x01") + _long(len(header))
+    for name, value in header.items():
+        out += _bytes(name.encode()) + _bytes(value.encode())
+    out += _long(0) + SYNC
+    for start in range(0, len(records), rows_in_block):
+        block = records[start : start + rows_in_block]
+        plain = b"".join(encode(schema, record) for record in block)
+        out += avro_block(len(block), plain, codec)
+    return bytes(out)
+
+
+def avro_block(count: int, plain: bytes, codec: str = "deflate") -> bytes:
+    """Return a block with ``count`` records."""
+    data = plain
+    if codec == "deflate":
+        compressor = zlib.compressobj(wbits=-15)
+        data = compressor.compress(plain) + compressor.flush()
+    elif codec == "zstandard":
+        data = pa.compress(plain, "zstd", asbytes=True)
+    elif codec == "snappy":
+        data = pa.compress(plain, "snappy", asbytes=True) + struct.pack(">I", zlib.crc32(plain))
+    return _long(count) + _bytes(data) + SYNC
+
+
+def encode(schema: Any, value: Any) -> bytes:
+    """Return a value in Avro's binary encoding."""
+    if isinstance(schema, list):
+        branch = 0 if (value is None) == (schema[0] == "null") else 1
+        return _long(branch) + encode(schema[branch], value)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return b"".join(encode(field["type"], value.get(field["name"])) for field in schema["fields"])
+    if kind == "array":
+        items = list(value.items()) if isinstance(value, dict) else list(value)
+        if schema.get("logicalType") == "map":
+            items = [{"key": key, "value": item} for key, item in items]
+        body = b"".join(encode(schema["items"], item) for item in items)
+        return (_long(len(items)) + body if items else b"") + _long(0)
+    if kind == "map":
+        body = b"".join(_bytes(key.encode()) + encode(schema["values"], item) for key, item in value.items())
+        return (_long(len(value)) + body if value else b"") + _long(0)
+    if kind == "fixed":
+        assert len(value) == schema["size"]
+        return bytes(value)
+    return _PRIMITIVES[kind](value)
+
+
+def _long(value: int) -> bytes:
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+def _bytes(value: bytes) -> bytes:
+    return _long(len(value)) + value
+
+
+_PRIMITIVES: dict[str, Any] = {
+    "null": lambda value: b"",
+    "boolean": lambda value: bytes([value]),
+    "int": _long,
+    "long": _long,
+    "float": lambda value: struct.pack("<f", value),
+    "double": lambda value: struct.pack("<d", value),
+    "bytes": _bytes,
+    "string": lambda value: _bytes(value.encode()),
+}
+
+
+def _field(name: str, field_id: int, kind: Any, *, optional: bool = True) -> dict[str, Any]:
+    if optional:
+        return {"name": name, "type": ["null", kind], "default": None, "field-id": field_id}
+    return {"name": name, "type": kind, "field-id": field_id}
+
+
+def _map(key_id: int, value_id: int, value: Any) -> dict[str, Any]:
+    fields = [_field("key", key_id, "int", optional=False), _field("value", value_id, value, optional=False)]
+    items = {"type": "record", "name": f"k{key_id}_v{value_id}", "fields": fields}
+    return {"type": "array", "logicalType": "map", "items": items}
+
+
+def manifest_schema(partition: Sequence[tuple[str, int, Any]] = ()) -> dict[str, Any]:
+    """Return the schema of a manifest with partition fields of these names, ids and Avro types."""
+    values = [_field(name, field_id, kind) for name, field_id, kind in partition]
+    data_file = [
+        _field("content", 134, "int", optional=False),
+        _field("file_path", 100, "string", optional=False),
+        _field("file_format", 101, "string", optional=False),
+        _field("partition", 102, {"type": "record", "name": "r102", "fields": values}, optional=False),
+        _field("record_count", 103, "long", optional=False),
+        _field("file_size_in_bytes", 104, "long", optional=False),
+        _field("column_sizes", 108, _map(117, 118, "long")),
+        _field("value_counts", 109, _map(119, 120, "long")),
+        _field("null_value_counts", 110, _map(121, 122, "long")),
+        _field("nan_value_counts", 137, _map(138, 139, "long")),
+        _field("lower_bounds", 125, _map(126, 127, "bytes")),
+        _field("upper_bounds", 128, _map(129, 130, "bytes")),
+        _field("key_metadata", 131, "bytes"),
+        _field("split_offsets", 132, {"type": "array", "items": "long", "element-id": 133}),
+        _field("equality_ids", 135, {"type": "array", "items": "int", "element-id": 136}),
+        _field("sort_order_id", 140, "int"),
+        _field("first_row_id", 142, "long"),
+        _field("referenced_data_file", 143, "string"),
+        _field("content_offset", 144, "long"),
+        _field("content_size_in_bytes", 145, "long"),
+    ]
+    fields = [
+        _field("status", 0, "int", optional=False),
+        _field("snapshot_id", 1, "long"),
+        _field("sequence_number", 3, "long"),
+        _field("file_sequence_number", 4, "long"),
+        _field("data_file", 2, {"type": "record", "name": "r2", "fields": data_file}, optional=False),
+    ]
+    return {"type": "record", "name": "manifest_entry", "fields": fields}
+
+
+_SUMMARY = {
+    "type": "record",
+    "name": "r508",
+    "fields": [
+        _field("contains_null", 509, "boolean", optional=False),
+        _field("contains_nan", 518, "boolean"),
+        _field("lower_bound", 510, "bytes"),
+        _field("upper_bound", 511, "bytes"),
+    ],
+}
+MANIFEST_LIST_SCHEMA = {
+    "type": "record",
+    "name": "manifest_file",
+    "fields": [
+        _field("manifest_path", 500, "string", optional=False),
+        _field("manifest_length", 501, "long", optional=False),
+        _field("partition_spec_id", 502, "int", optional=False),
+        _field("content", 517, "int", optional=False),
+        _field("sequence_number", 515, "long", optional=False),
+        _field("min_sequence_number", 516, "long", optional=False),
+        _field("added_snapshot_id", 503, "long", optional=False),
+        _field("added_files_count", 504, "int"),
+        _field("existing_files_count", 505, "int"),
+        _field("deleted_files_count", 506, "int"),
+        _field("added_rows_count", 512, "long"),
+        _field("existing_rows_count", 513, "long"),
+        _field("deleted_rows_count", 514, "long"),
+        _field("partitions", 507, {"type": "array", "items": _SUMMARY, "element-id": 508}),
+        _field("key_metadata", 519, "bytes"),
+        _field("first_row_id", 520, "long"),
+    ],
+}
+
+# === Data ===
+
+FIELD_ID = b"PARQUET:field_id"
+
+
+def with_ids(table: pa.Table, ids: Mapping[str, int]) -> pa.Table:
+    """Return ``table`` with field ids by (dotted) column name, as Parquet files of Iceberg have them."""
+    return table.cast(pa.schema([_with_id(field, field.name, ids) for field in table.schema]))
+
+
+def _with_id(field: pa.Field, path: str, ids: Mapping[str, int]) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_with_id(kind.field(i), f"{path}.{kind.field(i).name}", ids) for i in range(kind.num_fields)])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_id(kind.value_field, f"{path}.element", ids))
+    metadata = {FIELD_ID: str(ids[path]).encode()} if path in ids else None
+    return pa.field(field.name, kind, field.nullable, metadata)
+
+
+class HandMade:
+    """A table in ``root``, written file by file; ``metadata`` is its JSON for a catalog."""
+
+    def __init__(self, root: Path, columns: Sequence[Mapping[str, Any]], *, version: int = 2, **others: Any) -> None:
+        self.root = root
+        (root / "data").mkdir(parents=True)
+        (root / "metadata").mkdir()
+        self.location = f"file://{root}"
+        self.ids = dict(_ids_of(columns))
+        self.count = 0
+        schema = {"type": "struct", "schema-id": 0, "fields": list(columns)}
+        self.metadata: dict[str, Any] = {
+            "format-version": version,
+            "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+            "location": self.location,
+            "last-sequence-number": 0,
+            "last-updated-ms": 1_700_000_000_000,
+            "last-column-id": 100,
+            "schemas": [schema],
+            "current-schema-id": 0,
+            "partition-specs": [{"spec-id": 0, "fields": []}],
+            "default-spec-id": 0,
+            "last-partition-id": 999,
+            "properties": {},
+            "current-snapshot-id": -1,
+            "snapshots": [],
+            "snapshot-log": [],
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "default-sort-order-id": 0,
+            "refs": {},
+            **others,
+        }
+
+    def path(self, kind: str, ending: str) -> Path:
+        self.count += 1
+        return self.root / kind / f"{self.count:05d}{ending}"
+
+    def data_file(self, rows: pa.Table, *, ids: Mapping[str, int] | None = None, **fields: Any) -> dict[str, Any]:
+        """Write a data file, and return its ``data_file`` struct with changed ``fields``."""
+        path = self.path("data", ".parquet")
+        pq.write_table(with_ids(rows, self.ids if ids is None else ids), path)
+        return self._file(path, rows.num_rows, **fields)
+
+    def _file(self, path: Path, records: int, **fields: Any) -> dict[str, Any]:
+        return {
+            "content": 0,
+            "file_path": f"file://{path}",
+            "file_format": "PARQUET",
+            "partition": {},
+            "record_count": records,
+            "file_size_in_bytes": path.stat().st_size,
+            **fields,
+        }
+
+    def position_deletes(self, deleted: Sequence[tuple[str, int]], **fields: Any) -> dict[str, Any]:
+        """Write a position delete file for pairs of a data file and a position."""
+        path = self.path("data", "-deletes.parquet")
+        rows = pa.table(
+            {
+                "file_path": pa.array([one for one, _ in deleted], pa.string()),
+                "pos": pa.array([at for _, at in deleted]),
+            }
+        )
+        pq.write_table(with_ids(rows, {"file_path": 2147483546, "pos": 2147483545}), path)
+        return self._file(path, rows.num_rows, content=1, **fields)
+
+    def equality_deletes(self, rows: pa.Table, names: Sequence[str], **fields: Any) -> dict[str, Any]:
+        """Write an equality delete file that deletes by the columns ``names``."""
+        path = self.path("data", "-deletes.parquet")
+        ids = fields.pop("ids", self.ids)
+        pq.write_table(with_ids(rows, ids), path)
+        return self._file(path, rows.num_rows, content=2, equality_ids=[ids[name] for name in names], **fields)
+
+    def puffin(self, vectors: Mapping[str, Sequence[int]], **fields: Any) -> list[dict[str, Any]]:
+        """Write a Puffin file with a deletion vector for each data file."""
+        path = self.path("data", "-deletes.puffin")
+        out, blobs, places = bytearray(b"PFA1"), [], []
+        for name, positions in vectors.items():
+            blob = deletion_vector(positions)
+            places.append((name, len(out), len(blob), len(set(positions))))
+            blobs.append(
+                {
+                    "type": "deletion-vector-v1",
+                    "fields": [2147483645],
+                    "snapshot-id": -1,
+                    "sequence-number": -1,
+                    "offset": len(out),
+                    "length": len(blob),
+                    "properties": {"referenced-data-file": name, "cardinality": str(len(set(positions)))},
+                }
+            )
+            out += blob
+        footer = json.dumps({"blobs": blobs, "properties": {}}).encode()
+        out += b"PFA1" + footer + struct.pack("<i", len(footer)) + bytes(4) + b"PFA1"
+        path.write_bytes(out)
+        return [
+            self._file(
+                path,
+                cardinality,
+                content=1,
+                file_format="PUFFIN",
+                referenced_data_file=name,
+                content_offset=offset,
+                content_size_in_bytes=size,
+                **fields,
+            )
+            for name, offset, size, cardinality in places
+        ]
+
+    def manifest(
+        self,
+        files: Sequence[Mapping[str, Any]],
+        *,
+        content: int = 0,
+        spec_id: int = 0,
+        partition: Sequence[tuple[str, int, Any]] = (),
+        codec: str = "deflate",
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Write a manifest of ``files``, and return its entry of the manifest list with changed ``fields``.
+
+        A file may have the keys ``status``, ``sequence_number`` and ``snapshot_id`` of its entry.
+        """
+        entries, counts, rows = [], [0, 0, 0], [0, 0, 0]
+        for file in files:
+            struct_ = dict(file)
+            status = struct_.pop("status", 1)
+            sequence_number, snapshot_id = struct_.pop("sequence_number", None), struct_.pop("snapshot_id", None)
+            entries.append(
+                {
+                    "status": status,
+                    "snapshot_id": snapshot_id,
+                    "sequence_number": sequence_number,
+                    "file_sequence_number": sequence_number,
+                    "data_file": struct_,
+                }
+            )
+            counts[status] += 1
+            rows[status] += struct_["record_count"]
+        path = self.path("metadata", ".avro")
+        schema = self.metadata["schemas"][-1]
+        properties = {
+            "schema": json.dumps(schema),
+            "partition-spec": json.dumps(self.metadata["partition-specs"][spec_id]["fields"]),
+            "partition-spec-id": str(spec_id),
+            "format-version": "2",
+            "content": ("data", "deletes")[content],
+        }
+        data = avro_file(manifest_schema(partition), entries, properties, codec=codec)
+        path.write_bytes(data)
+        return {
+            "manifest_path": f"file://{path}",
+            "manifest_length": len(data),
+            "partition_spec_id": spec_id,
+            "content": content,
+            "added_snapshot_id": 1,
+            "added_files_count": counts[1],
+            "existing_files_count": counts[0],
+            "deleted_files_count": counts[2],
+            "added_rows_count": rows[1],
+            "existing_rows_count": rows[0],
+            "deleted_rows_count": rows[2],
+            **fields,
+        }
+
+    def commit(self, manifests: Sequence[dict[str, Any]], *, operation: str = "append", **fields: Any) -> int:
+        """Write a manifest list and make it the current snapshot; new manifests get its sequence number."""
+        sequence_number = self.metadata["last-sequence-number"] + 1
+        for manifest in manifests:
+            manifest.setdefault("sequence_number", sequence_number)
+            manifest.setdefault("min_sequence_number", 0)
+        path = self.path("metadata", "-list.avro")
+        path.write_bytes(avro_file(MANIFEST_LIST_SCHEMA, manifests))
+        snapshot_id = fields.pop("snapshot_id", 1000 + sequence_number)
+        moment = 1_700_000_000_000 + sequence_number * 60_000
+        snapshot = {
+            "snapshot-id": snapshot_id,
+            "sequence-number": sequence_number,
+            "timestamp-ms": moment,
+            "manifest-list": f"file://{path}",
+            "summary": {"operation": operation},
+            "schema-id": self.metadata["current-schema-id"],
+            **{name.replace("_", "-"): value for name, value in fields.items()},
+        }
+        self.metadata["snapshots"].append(snapshot)
+        self.metadata["snapshot-log"].append({"snapshot-id": snapshot_id, "timestamp-ms": moment})
+        self.metadata["current-snapshot-id"] = snapshot_id
+        self.metadata["last-sequence-number"] = sequence_number
+        self.metadata["refs"]["main"] = {"snapshot-id": snapshot_id, "type": "branch"}
+        return snapshot_id
+
+
+def deletion_vector(positions: Sequence[int]) -> bytes:
+    """Return a blob ``deletion-vector-v1`` (Puffin spec)."""
+    bitmap = struct.pack("<I", 0x6439D3D1) + bytes(pyroaring.BitMap64(positions).serialize())
+    return struct.pack(">I", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
+
+
+def _ids_of(columns: Sequence[Mapping[str, Any]], above: str = "") -> list[tuple[str, int]]:
+    found = []
+    for column in columns:
+        path = f"{above}{column['name']}"
+        found.append((path, column["id"]))
+        kind = column["type"]
+        if isinstance(kind, Mapping) and kind["type"] == "struct":
+            found += _ids_of(kind["fields"], f"{path}.")
+        elif isinstance(kind, Mapping) and kind["type"] == "list":
+            found.append((f"{path}.element", kind["element-id"]))
+    return found

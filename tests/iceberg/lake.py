@@ -1,0 +1,68 @@
+"""The tables of ``tests/tables_iceberg``, which lie in ``s3://lake/<name>/``, read from their folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_sharing_client.iceberg.files import IcebergFiles
+from delta_sharing_client.iceberg.metadata import TableMetadata
+from delta_sharing_client.iceberg.scan import Table, plan_snapshot
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.run.batches import execute
+from delta_sharing_client.storage.place import LocalPlace, StoredBody, StoredFile
+
+FOLDER = Path(__file__).parent.parent / "tables_iceberg"
+NAMES = sorted(path.parent.name for path in FOLDER.glob("*/expected.json"))
+
+
+class Lake(LocalPlace):
+    """The bucket ``lake``: a table's files are in the folder ``table`` of its own."""
+
+    def get(self, path: str, *others: Any) -> StoredBody:
+        return super().get(_inside(path), *others)
+
+    def head(self, path: str) -> StoredFile:
+        return super().head(_inside(path))
+
+
+def _inside(path: str) -> str:
+    name, _, rest = path.partition("/")
+    return f"{name}/table/{rest}"
+
+
+def metadata_of(name: str) -> bytes:
+    location = expected(name)["metadata"].removeprefix("s3://lake/")
+    return (FOLDER / _inside(location)).read_bytes()
+
+
+def load(name: str, options: ReadOptions | None = None) -> Table:
+    metadata = msgspec.json.decode(metadata_of(name), type=TableMetadata)
+    files = IcebergFiles(name, options or ReadOptions(), [metadata.location], lambda root, location: Lake(FOLDER))
+    return Table(name, metadata, files)
+
+
+def read(name: str, request: ScanRequest | None = None, options: ReadOptions | None = None) -> pa.Table:
+    options = options or ReadOptions()
+    plan = plan_snapshot(load(name, options), request or ScanRequest(), options)
+    return pa.Table.from_batches(execute(plan), plan.output_schema)
+
+
+def expected(name: str) -> Any:
+    return json.loads((FOLDER / name / "expected.json").read_text(encoding="utf-8"))
+
+
+def rows(name: str, which: str) -> pa.Table:
+    """Return rows as Spark reads them: ``current``, ``0`` (of the first snapshot), ``branch-audit``, ``tag-first``."""
+    return pq.read_table(FOLDER / name / f"rows-{which}.parquet")
+
+
+def snapshots(name: str) -> Iterator[tuple[int, Any]]:
+    yield from enumerate(expected(name)["snapshots"])

@@ -1,0 +1,170 @@
+"""A sharing server with an Iceberg REST catalog, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+TOKEN = "planted-token"
+SHARE, SCHEMA = "ice", "n"
+
+
+@dataclasses.dataclass
+class SharedTable:
+    """A table of the catalog: its metadata as JSON, and what ``loadTable`` says besides."""
+
+    metadata: dict[str, Any]
+    config: dict[str, str] = dataclasses.field(default_factory=dict)
+    storage_credentials: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+class IcebergServer:
+    """Answers requests; what it shares may change at any time.
+
+    ``formats`` are those of "Get Table", ``None`` if the server has no such endpoint. ``delta_status`` answers requests
+    for Delta tables. ``faults`` are statuses for the next requests to the catalog. ``loads`` is called with the number
+    of times that a table was loaded, and may change it.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, SharedTable] = {}
+        self.formats: str | None = None
+        self.delta_status = 501
+        self.listed: list[str] = []
+        self.faults: list[tuple[int, Any]] = []
+        self.page_size = 1000
+        self.prefix = f"shares/{SHARE}"
+        self.requests: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.before_load: Callable[[str], None] = lambda name: None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        return {
+            "shareCredentialsVersion": 1,
+            "endpoint": f"{self.url}/sharing",
+            "icebergEndpoint": f"{self.url}/iceberg",
+            "bearerToken": TOKEN,
+        }
+
+    def share(self, name: str, metadata: dict[str, Any] | str | Path, **others: Any) -> None:
+        """Share a table; ``metadata`` is its JSON, or the file that has it."""
+        if not isinstance(metadata, dict):
+            metadata = json.loads(Path(str(metadata).removeprefix("file://")).read_text())
+        self.tables[name] = SharedTable(metadata, **others)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
+        steps = [unquote(step) for step in path.strip("/").split("/")]
+        if steps[0] == "iceberg":
+            return self.faults.pop(0) if self.faults else self._catalog(steps[1:], query)
+        return self._sharing(steps[1:])
+
+    def _sharing(self, steps: list[str]) -> tuple[int, Any]:
+        names = [SHARE, SCHEMA]
+        match steps:
+            case ["shares"]:
+                return 200, {"items": [{"name": SHARE}]}
+            case ["shares", share, "schemas"] if share == SHARE:
+                return 200, {"items": [{"name": SCHEMA, "share": SHARE}]}
+            case ["shares", share, "all-tables"] if share == SHARE:
+                return 200, {"items": [_item(name) for name in self.listed]}
+            case ["shares", share, "schemas", schema, "tables"] if [share, schema] == names:
+                return 200, {"items": [_item(name) for name in self.listed]}
+            case ["shares", share, "schemas", schema, "tables", table] if [share, schema] == names:
+                if self.formats is not None and table in self.tables:
+                    return 200, {**_item(table), "format": self.formats}
+                return 404, {"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "no such endpoint"}
+        return self.delta_status, {"errorCode": "NOT_IMPLEMENTED", "message": "read it through the Iceberg catalog"}
+
+    def _catalog(self, steps: list[str], query: dict[str, list[str]]) -> tuple[int, Any]:
+        if steps == ["v1", "config"]:
+            if query.get("warehouse") != [SHARE]:
+                return _error(404, "NoSuchWarehouseException", "Warehouse does not exist")
+            return 200, {"defaults": {}, "overrides": {"prefix": self.prefix}, "endpoints": []}
+        start = ["v1", *self.prefix.split("/"), "namespaces"]
+        if steps[: len(start)] != start:
+            return _error(404, "NoSuchEndpointException", "No such endpoint")
+        match steps[len(start) :]:
+            case []:
+                return self._page("namespaces", [[SCHEMA], ["deep", "er"]], query)
+            case [schema, "tables"] if schema == SCHEMA:
+                found = [{"namespace": [SCHEMA], "name": name} for name in self.tables]
+                return self._page("identifiers", found, query)
+            case [schema, "tables", name] if schema == SCHEMA and name in self.tables:
+                self.before_load(name)
+                table = self.tables[name]
+                return 200, {
+                    "metadata-location": f"{table.metadata['location']}/metadata/v1.metadata.json",
+                    "metadata": table.metadata,
+                    "config": table.config,
+                    "storage-credentials": table.storage_credentials,
+                }
+        return _error(404, "NoSuchTableException", "Table does not exist")
+
+    def _page(self, name: str, items: list[Any], query: dict[str, list[str]]) -> tuple[int, Any]:
+        start = int((query.get("pageToken") or ["0"])[0] or 0)
+        stop = start + self.page_size
+        return 200, {name: items[start:stop], "next-page-token": str(stop) if stop < len(items) else None}
+
+
+def _item(name: str) -> dict[str, str]:
+    return {"name": name, "schema": SCHEMA, "share": SHARE}
+
+
+def _error(status: int, kind: str, message: str) -> tuple[int, Any]:
+    return status, {"error": {"message": message, "type": kind, "code": status}}
+
+
+def _handler(server: IcebergServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            server.requests.append(self.path)
+            server.headers.append(dict(self.headers))
+            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                status, body = _error(401, "NotAuthorizedException", "Not authorized")
+            else:
+                status, body = server.answer(parts.path, parse_qs(parts.query))
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(data)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.do_GET()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    return Handler
+
+
+@contextlib.contextmanager
+def iceberg_server() -> Iterator[IcebergServer]:
+    server = IcebergServer()
+    try:
+        yield server
+    finally:
+        server.close()

@@ -1,0 +1,686 @@
+"""Iceberg tables of a share: what pyiceberg writes is read as pyiceberg reads it."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg import types as theirs
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+
+import delta_sharing_client as ds
+from delta_sharing_client.errors import (
+    DataError,
+    DeltaSharingError,
+    NotFoundError,
+    ProtocolError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from tests.iceberg.hand_made import HandMade
+from tests.iceberg.server import TOKEN, IcebergServer, iceberg_server
+from tests.iceberg.warehouse import Warehouse, rows_of
+
+COLUMNS = [
+    {"id": 1, "name": "a", "required": False, "type": "long"},
+    {"id": 2, "name": "b", "required": False, "type": "string"},
+]
+ROWS = pa.table({"a": pa.array([1, 2, 3, 4], pa.int64()), "b": ["x", "y", None, "z"]})
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[IcebergServer]:
+    with iceberg_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def warehouse(shared_server: IcebergServer, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    return Warehouse(tmp_path_factory.mktemp("warehouse"), shared_server)
+
+
+@pytest.fixture
+def server() -> Iterator[IcebergServer]:
+    with iceberg_server() as server:
+        yield server
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> HandMade:
+    return HandMade(tmp_path / "t", COLUMNS)
+
+
+def _table(server: IcebergServer, name: str = "t", **options: Any) -> ds.SharedTable:
+    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table(f"ice.n.{name}", format="iceberg")
+
+
+def _committed(made: HandMade, *rows: pa.Table) -> list[dict[str, Any]]:
+    files = [made.data_file(one) for one in rows]
+    made.commit([made.manifest(files)])
+    return files
+
+
+# === Tables of pyiceberg ===
+
+_START = datetime.datetime(2023, 12, 30, 22, 15)
+TYPES = Schema(
+    theirs.NestedField(1, "id", theirs.LongType(), required=True),
+    theirs.NestedField(2, "flag", theirs.BooleanType()),
+    theirs.NestedField(3, "i", theirs.IntegerType()),
+    theirs.NestedField(4, "f", theirs.FloatType()),
+    theirs.NestedField(5, "d", theirs.DoubleType()),
+    theirs.NestedField(6, "price", theirs.DecimalType(20, 3)),
+    theirs.NestedField(7, "day", theirs.DateType()),
+    theirs.NestedField(8, "at", theirs.TimestampType()),
+    theirs.NestedField(9, "point", theirs.TimestamptzType()),
+    theirs.NestedField(10, "name", theirs.StringType()),
+    theirs.NestedField(11, "data", theirs.BinaryType()),
+    theirs.NestedField(12, "code", theirs.FixedType(4)),
+    theirs.NestedField(13, "s", theirs.StructType(
+        theirs.NestedField(14, "x", theirs.LongType()), theirs.NestedField(15, "y", theirs.StringType()),
+    )),
+    theirs.NestedField(16, "l", theirs.ListType(17, theirs.IntegerType(), False)),
+    theirs.NestedField(18, "m", theirs.MapType(19, theirs.StringType(), 20, theirs.DoubleType(), False)),
+)  # fmt: skip
+
+
+def _rows(schema: pa.Schema, count: int, seed: int) -> pa.Table:
+    chance = random.Random(seed)
+
+    def some(value: Any) -> Any:
+        return None if chance.random() < 0.15 else value
+
+    listed = []
+    for number in range(count):
+        moment = _START + datetime.timedelta(minutes=37 * number)
+        listed.append(
+            {
+                "id": number,
+                "flag": some(chance.random() < 0.5),
+                "i": some(chance.randrange(-100, 100)),
+                "f": some(chance.choice([0.5, -0.0, 0.0, float("nan"), float("inf"), 1e30])),
+                "d": some(chance.uniform(-5, 5)),
+                "price": some(Decimal(chance.randrange(-(10**9), 10**9)).scaleb(-3)),
+                "day": some(moment.date()),
+                "at": some(moment),
+                "point": some(moment.replace(tzinfo=datetime.timezone.utc)),
+                "name": some(
+                    chance.choice(["", "a", "äöü", "A long text that writers of statistics cut somewhere", "z"])
+                ),
+                "data": some(bytes(chance.randrange(256) for _ in range(chance.randrange(20)))),
+                "code": some(bytes(chance.randrange(256) for _ in range(4))),
+                "s": some({"x": some(number), "y": some("t")}),
+                "l": some([some(number), 5]),
+                "m": some({"k": some(0.25)}),
+            }
+        )
+    return pa.Table.from_pylist(listed, schema=schema)
+
+
+ROWS_OF_A_COMMIT = 60
+SPECS = {
+    "plain": [],
+    "identity": [("day", 7, IdentityTransform()), ("flag", 2, IdentityTransform())],
+    "days": [("at_day", 8, DayTransform()), ("id_bucket", 1, BucketTransform(3))],
+    "times": [("day_month", 7, MonthTransform()), ("point_hour", 9, HourTransform()), ("at_year", 8, YearTransform())],
+    "truncated": [("name_start", 10, TruncateTransform(3)), ("price_start", 6, TruncateTransform(200_000_000))],
+    "named": [("name", 10, IdentityTransform()), ("d_void", 5, VoidTransform())],
+}
+FILTERS = [
+    "id = 7", "id IN (1, 5, 250)", "id > 30 AND i < 0", "i IS NULL", "i IS NOT NULL AND flag", "NOT flag", "f > 1",
+    "f = 0", "d BETWEEN -1 AND 1", "price > 1000", "price = 12.345", "day = '2023-12-31'", "day > '2023-12-31'",
+    "at >= '2024-01-01' AND at < '2024-01-02'", "point < '2023-12-31T12:00:00Z'", "name = ''",
+    "name = 'a' OR name = 'z'",
+    "name LIKE 'A long%'", "name > 'b'", "data IS NULL", "data > X'80'", "code <= X'10000000'", "s.x > 45",
+    "s.y = 't' AND s.x IS NULL", "year(day) = 2024", "month(at) = 12", "i + 1 = 3", "id = 3 AND i = 1000",
+    "f IS NULL OR f < 0",
+    "id % 10 = 3", "NOT (name = 'a')", "i <> 5", "flag AND id < 20", "price IS NULL AND day < '2024-01-01'",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def typed(warehouse: Warehouse) -> Warehouse:
+    for name, fields in SPECS.items():
+        spec = PartitionSpec(
+            *(PartitionField(source, 1000 + at, how, part) for at, (part, source, how) in enumerate(fields))
+        )
+        table = warehouse.create(name, TYPES, partition_spec=spec)
+        for seed in range(3):
+            table.append(_rows(table.schema().as_arrow(), ROWS_OF_A_COMMIT, seed))
+        warehouse.share(name)
+    return warehouse
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_all_rows_of_every_type_are_those_of_pyiceberg(typed: Warehouse, name: str) -> None:
+    found = _table(typed.server, name).scan().to_arrow()
+    expected = typed.catalog.load_table(f"n.{name}").scan().to_arrow()
+
+    assert found.num_rows == 3 * ROWS_OF_A_COMMIT
+    assert rows_of(found) == rows_of(expected.select(found.column_names))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_filters_skip_no_row(typed: Warehouse, name: str) -> None:
+    whole = _table(typed.server, name).scan().to_arrow()
+    table = _table(typed.server, name)
+    skipped = 0
+
+    # The table with hours has a file for each of its rows.
+    for text in FILTERS[:: 4 if name == "times" else 1]:
+        scan = table.scan(filter=text)
+        expected = [row for row, kept in zip(whole.to_pylist(), _mask(whole, text), strict=True) if kept]
+        plan = scan.plan()
+        skipped += plan.skipped.files
+        assert rows_of(scan.to_arrow()) == sorted(map(repr, expected)), text
+
+    assert skipped > (0 if name == "plain" else 20)
+
+
+def _mask(table: pa.Table, text: str) -> list[bool]:
+    """Evaluate a filter on rows, without files."""
+    from delta_sharing_client.predicates.arrow import mask
+    from delta_sharing_client.predicates.binding import bind
+    from delta_sharing_client.predicates.parse import parse_filter
+
+    predicate = parse_filter(text)
+    assert predicate is not None
+    bound = bind(predicate, table.schema)
+    return [found is True for batch in table.to_batches() for found in mask(bound, batch).to_pylist()]
+
+
+def test_partition_columns_need_no_file(typed: Warehouse) -> None:
+    scan = _table(typed.server, "identity").scan(columns=["day", "flag"])
+
+    found = scan.to_arrow()
+
+    assert scan.report is not None
+    assert scan.report.requests == 0
+    assert rows_of(found) == rows_of(typed.catalog.load_table("n.identity").scan().to_arrow().select(["day", "flag"]))
+
+
+def test_counts_come_from_the_manifests(typed: Warehouse) -> None:
+    assert _table(typed.server, "days").scan().count() == 3 * ROWS_OF_A_COMMIT
+    assert _table(typed.server, "days").scan(filter="id = 3").count() == 3
+
+
+def test_limits_end_the_listing(typed: Warehouse) -> None:
+    assert _table(typed.server, "days").scan(limit=5).to_arrow().num_rows == 5
+
+
+def test_every_output_has_the_rows(typed: Warehouse) -> None:
+    table = _table(typed.server, "days")
+
+    assert len(table.scan(columns=["id", "name"]).to_pandas()) == 3 * ROWS_OF_A_COMMIT
+    assert table.scan(columns=["id"]).to_polars(lazy=True).collect().height == 3 * ROWS_OF_A_COMMIT
+    assert pa.table(table.scan(columns=["id"])).num_rows == 3 * ROWS_OF_A_COMMIT
+    parts = pickle.loads(pickle.dumps(table.scan(columns=["id"]).partitions(3)))
+    assert sum(batch.num_rows for part in parts for batch in part.read()) == 3 * ROWS_OF_A_COMMIT
+    assert list(table.head(3, columns=["id"]).columns) == ["id"]
+
+
+def test_duckdb_reads_an_attached_table(typed: Warehouse) -> None:
+    import duckdb
+
+    connection = duckdb.connect()
+    ds.attach(connection, typed.server.profile)
+
+    (count,) = connection.execute("SELECT count(*) FROM ice.n.days WHERE id < 10").fetchone() or (None,)
+
+    assert count == 30
+
+
+def test_schema_evolution_is_by_field_id(warehouse: Warehouse) -> None:
+    schema = Schema(
+        theirs.NestedField(1, "a", theirs.IntegerType()),
+        theirs.NestedField(2, "b", theirs.StringType()),
+        theirs.NestedField(3, "s", theirs.StructType(theirs.NestedField(4, "x", theirs.FloatType()))),
+        theirs.NestedField(5, "gone", theirs.LongType()),
+    )
+    table = warehouse.create("evolved", schema)
+    first = {"a": [1, None], "b": ["x", "y"], "s": [{"x": 0.5}, None], "gone": [7, 8]}
+    table.append(pa.table(first, schema=table.schema().as_arrow()))
+    with table.update_schema() as change:
+        change.update_column("a", theirs.LongType())
+        change.update_column(("s", "x"), theirs.DoubleType())
+        change.rename_column("b", "title")
+        change.rename_column(("s", "x"), "ratio")
+        change.delete_column("gone")
+        change.add_column("new", theirs.StringType())
+        change.add_column(("s", "z"), theirs.LongType())
+        change.move_first("b")
+    table = warehouse.catalog.load_table("n.evolved")
+    with table.update_schema() as change:
+        change.add_column("gone", theirs.DateType())
+    second = {
+        "title": ["t"],
+        "a": [2**40],
+        "s": [{"ratio": 1.5, "z": 9}],
+        "new": ["n"],
+        "gone": [datetime.date(2024, 1, 1)],
+    }
+    table.append(pa.Table.from_pydict(second, schema=table.schema().as_arrow()))
+    warehouse.share("evolved")
+    found = _table(warehouse.server, "evolved")
+
+    assert found.scan().to_arrow().column_names == ["title", "a", "s", "new", "gone"]
+    expected = warehouse.catalog.load_table("n.evolved").scan().to_arrow()
+    assert rows_of(found.scan().to_arrow()) == rows_of(expected)
+    assert found.scan(filter="title = 'x' AND new IS NULL").to_arrow()["a"].to_pylist() == [1]
+    old, new = found.history()
+    assert found.scan(version=old.version).to_arrow().column_names == ["a", "b", "s", "gone"]
+    assert found.scan(version=new.version).to_arrow().num_rows == 3
+
+
+def test_partition_evolution_reads_every_file(warehouse: Warehouse) -> None:
+    schema = Schema(theirs.NestedField(1, "a", theirs.LongType()), theirs.NestedField(2, "b", theirs.StringType()))
+    table = warehouse.create("respecced", schema)
+    rows = pa.table({"a": pa.array(range(20), pa.int64()), "b": ["x", "y"] * 10})
+    table.append(rows)
+    with table.update_spec() as change:
+        change.add_identity("b")
+    table.append(rows)
+    with table.update_spec() as change:
+        change.remove_field("b")
+        change.add_field("a", BucketTransform(4), "a_bucket")
+    table.append(rows)
+    warehouse.share("respecced")
+    found = _table(warehouse.server, "respecced")
+
+    assert rows_of(found.scan().to_arrow()) == rows_of(pa.concat_tables([rows] * 3))
+    assert found.scan(filter="b = 'x' AND a = 4").to_arrow().num_rows == 3
+    assert found.scan(filter="a = 4").plan().skipped.by_partition == 3
+
+
+def test_time_travel_by_id_tag_branch_and_time(warehouse: Warehouse) -> None:
+    schema = Schema(theirs.NestedField(1, "a", theirs.LongType()))
+    table = warehouse.create("traveled", schema)
+    table.append(pa.table({"a": pa.array([1], pa.int64())}))
+    first = table.current_snapshot().snapshot_id
+    table.manage_snapshots().create_tag(first, "start").create_branch(first, "side").commit()
+    table.append(pa.table({"a": pa.array([2], pa.int64())}))
+    warehouse.share("traveled")
+    found = _table(warehouse.server, "traveled")
+
+    history = found.history()
+    assert [one.operation for one in history] == ["append", "append"]
+    assert found.version() == history[1].version
+    assert found.scan().at_version("start").to_arrow()["a"].to_pylist() == [1]
+    assert found.scan(version="side").count() == 1
+    assert found.scan(version=first).count() == 1
+    assert found.scan(timestamp=history[0].timestamp).count() == 1
+    assert found.scan(timestamp=history[1].timestamp).count() == 2
+    assert found.metadata(version="start").version == first
+    assert found.version(starting_timestamp=history[0].timestamp) == first
+    with pytest.raises(UsageError, match="must be the id of a snapshot"):
+        found.scan(version="nowhere").to_arrow()
+
+
+def test_rows_that_pyiceberg_deletes_are_gone(warehouse: Warehouse) -> None:
+    schema = Schema(theirs.NestedField(1, "a", theirs.LongType()))
+    table = warehouse.create("deleted", schema)
+    table.append(pa.table({"a": pa.array(range(100), pa.int64())}))
+    table.delete("a >= 40 and a < 60")
+    warehouse.share("deleted")
+
+    assert sorted(_table(warehouse.server, "deleted").scan().to_arrow()["a"].to_pylist()) == [
+        *range(40),
+        *range(60, 100),
+    ]
+
+
+def test_an_empty_table_has_its_schema(warehouse: Warehouse) -> None:
+    warehouse.create("nothing", Schema(theirs.NestedField(1, "a", theirs.LongType())))
+    warehouse.share("nothing")
+    found = _table(warehouse.server, "nothing")
+
+    assert found.scan().to_arrow().schema.names == ["a"]
+    assert found.scan().count() == 0
+    assert (found.version(), found.history()) == (-1, [])
+
+
+def test_the_description_of_a_table(typed: Warehouse) -> None:
+    details = _table(typed.server, "named").metadata()
+    theirs_ = typed.catalog.load_table("n.named")
+
+    assert details.id == str(theirs_.metadata.table_uuid)
+    assert details.partition_columns == ("name",)
+    assert details.configuration["format-version"] == "2"
+    assert details.schema.names == [field.name for field in TYPES.fields]
+    assert not details.schema.field("id").nullable
+    assert details.num_files == len(list(theirs_.scan().plan_files()))
+    assert details.size == sum(task.file.file_size_in_bytes for task in theirs_.scan().plan_files())
+    assert details.location == theirs_.location()
+    assert _table(typed.server, "named").schema.names == details.schema.names
+
+
+# === Deletes ===
+
+
+def test_position_deletes_and_vectors_remove_rows(made: HandMade, server: IcebergServer) -> None:
+    one, two = made.data_file(ROWS), made.data_file(ROWS)
+    data = made.manifest([one, two])
+    made.commit([data])
+    positions = made.position_deletes([(one["file_path"], 1), (one["file_path"], 3), ("file:///elsewhere", 0)])
+    vectors = made.puffin({two["file_path"]: [0]})
+    made.commit([data, made.manifest([positions, *vectors], content=1)])
+    server.share("t", made.metadata)
+    table = _table(server)
+
+    assert table.scan().to_arrow()["a"].to_pylist() == [1, 3, 2, 3, 4]
+    assert table.scan(filter="a <= 2").to_arrow()["a"].to_pylist() == [1, 2]
+    assert table.scan().count() == 5
+    assert table.scan(limit=3).to_arrow()["a"].to_pylist() == [1, 3, 2]
+    assert table.scan(version=1001).count() == 8
+
+
+def test_vectors_in_one_puffin_file_are_one_request(made: HandMade, server: IcebergServer) -> None:
+    files = [made.data_file(ROWS) for _ in range(5)]
+    vectors = made.puffin({file["file_path"]: [at % 4] for at, file in enumerate(files)})
+    made.commit([made.manifest(files), made.manifest(vectors, content=1)])
+    server.share("t", made.metadata)
+    scan = _table(server).scan()
+
+    # A frame is planned completely before it is read.
+    assert scan.to_pandas()["a"].tolist() == [2, 3, 4, 1, 3, 4, 1, 2, 4, 1, 2, 3, 2, 3, 4]
+    assert scan.report is not None
+    assert scan.report.requests == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"record_count": 3}, "must hold 3 row positions"),
+        ({"content_offset": 5}, "size prefix|CRC-32"),
+        ({"content_size_in_bytes": 20}, "size prefix"),
+    ],
+)
+def test_vectors_that_lie_are_refused(
+    made: HandMade, server: IcebergServer, change: dict[str, int], reason: str
+) -> None:
+    (file,) = (made.data_file(ROWS),)
+    (vector,) = made.puffin({file["file_path"]: [0]})
+    made.commit([made.manifest([file]), made.manifest([{**vector, **change}], content=1)])
+    server.share("t", made.metadata)
+
+    with pytest.raises(DataError, match=reason):
+        _table(server).scan().to_arrow()
+
+
+def test_a_vector_of_another_file_is_refused(made: HandMade, server: IcebergServer) -> None:
+    file = made.data_file(ROWS)
+    (vector,) = made.puffin({file["file_path"]: [17]})
+    made.commit([made.manifest([file]), made.manifest([vector], content=1)])
+    server.share("t", made.metadata)
+
+    with pytest.raises(DataError, match="names the row 17, but the file has 4 rows"):
+        _table(server).scan().to_arrow()
+
+
+# === What is found, and what is refused ===
+
+
+@pytest.mark.parametrize(("formats", "status"), [("iceberg", 500), (None, 501), (None, 404), ("ICEBERG", 404)])
+def test_the_format_is_found(made: HandMade, server: IcebergServer, formats: str | None, status: int) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    server.formats, server.delta_status = formats, status
+    client = ds.SharingClient(server.profile, ds.ReadOptions(max_attempts=1))
+
+    assert client.table("ice.n.t").scan().count() == 4
+    assert client.table("ice.n.t").version() == 1001
+    assert client.table("ice.n.t").metadata().num_files is None
+    assert ds.load_as_arrow(f"{_profile_file(server, made.root)}#ice.n.t").num_rows == 4
+
+
+def _profile_file(server: IcebergServer, folder: Path) -> Path:
+    import json
+
+    path = folder / "p.share"
+    path.write_text(json.dumps(server.profile))
+    return path
+
+
+def test_a_table_of_both_formats_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    server.formats, server.delta_status = "delta, iceberg", 404
+    client = ds.SharingClient(server.profile)
+
+    with pytest.raises(NotFoundError):
+        client.table("ice.n.t").scan().to_arrow()
+    assert client.table("ice.n.t", "iceberg").scan().count() == 4
+    assert client.table("ice.n.t").scan(version="main").count() == 4
+
+
+def test_delta_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    client = ds.SharingClient(server.profile)
+
+    with pytest.raises(DeltaSharingError, match="read it through the Iceberg catalog"):
+        client.table("ice.n.t", format="delta").scan().to_arrow()
+    with pytest.raises(UsageError, match="only Iceberg tables have branches and tags"):
+        client.table("ice.n.t", format="delta").scan(version="main").to_arrow()
+
+
+def test_a_table_in_neither_place_is_not_found(server: IcebergServer) -> None:
+    server.delta_status = 404
+    client = ds.SharingClient(server.profile)
+
+    with pytest.raises(NotFoundError):
+        client.table("ice.n.t").scan().to_arrow()
+    with pytest.raises(NotFoundError, match="NoSuchTableException"):
+        client.table("ice.n.t", format="iceberg").scan().to_arrow()
+
+
+def test_without_an_endpoint_there_are_no_iceberg_tables(server: IcebergServer) -> None:
+    profile = {name: value for name, value in server.profile.items() if name != "icebergEndpoint"}
+
+    with pytest.raises(UsageError, match="the profile has no 'icebergEndpoint'"):
+        ds.SharingClient(profile).table("ice.n.t", format="iceberg").scan().to_arrow()
+
+
+def test_the_options_of_a_read_keep_the_format(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+
+    assert _table(server).scan(options=ds.ReadOptions(batch_rows=1)).to_arrow().num_rows == 4
+    with pytest.raises(UsageError, match="'table_format' must be one of 'auto', 'delta', 'iceberg', found 'hudi'"):
+        ds.SharingClient(server.profile).table("ice.n.t", format="hudi")
+
+
+def test_listings_have_the_tables_of_the_catalog(made: HandMade, server: IcebergServer) -> None:
+    for name in ("both", "t1", "t2", "t3"):
+        server.share(name, made.metadata)
+    server.listed, server.page_size = ["delta", "both"], 2
+    client = ds.SharingClient(server.profile)
+
+    assert [str(table) for table in client.list_tables("ice.n")] == [
+        "ice.n.delta", "ice.n.both", "ice.n.t1", "ice.n.t2", "ice.n.t3",
+    ]  # fmt: skip
+    assert len(client.list_all_tables()) == 5
+    assert client.list_tables("ice.n")[2].formats == ("iceberg",)
+
+
+def test_what_iceberg_tables_do_not_have_is_refused(made: HandMade, server: IcebergServer, tmp_path: Path) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    table = _table(server)
+
+    with pytest.raises(UnsupportedFeatureError, match="has no change data feed"):
+        table.changes(0).to_arrow()
+    with pytest.raises(UnsupportedFeatureError, match="has no change data feed"):
+        table.changes(0).schema  # noqa: B018 - it asks the server
+    with pytest.raises(UnsupportedFeatureError, match="has no local copy"):
+        table.replicate(tmp_path / "copy")
+    with pytest.raises(UnsupportedFeatureError, match="has no change data feed"):
+        next(iter(table.follow(tmp_path / "cursor")))
+    with pytest.raises(UsageError, match="ids of snapshots have no order"):
+        table.history(1)
+
+
+def test_the_catalog_is_retried_and_its_errors_are_told(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    server.faults = [(503, {"error": {"message": "busy", "type": "ServiceUnavailableException", "code": 503}})]
+    assert _table(server).scan().count() == 4
+
+    server.faults = [(400, {"error": {"message": "no good", "type": "BadRequestException", "code": 400}})]
+    with pytest.raises(DeltaSharingError, match=r"\(400, BadRequestException\): no good"):
+        _table(server).scan().count()
+    server.faults = [(200, {"overrides": {"prefix": "../../sharing"}})]
+    with pytest.raises(ProtocolError, match=r"found '\.\.' in it"):
+        _table(server).scan().count()
+    for broken in (b"<html>", b'{"overrides": 5}'):
+        server.faults = [(200, broken)]
+        with pytest.raises(ProtocolError, match="is not the JSON of an Iceberg REST catalog"):
+            _table(server).scan().count()
+
+
+def test_the_prefix_is_asked_for_once(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    table = _table(server)
+
+    for _ in range(3):
+        table.scan().count()
+
+    assert sum("/v1/config" in request for request in server.requests) == 1
+    loads = [
+        headers for request, headers in zip(server.requests, server.headers, strict=True) if "/tables/t" in request
+    ]
+    assert len(loads) == 3
+    assert all(one["X-Iceberg-Access-Delegation"] == "vended-credentials" for one in loads)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["file:///etc/passwd", "file://{root}/../outside.parquet", "/etc/passwd", "s3://other/x.parquet", "{root}2/x"],
+)
+def test_files_outside_of_the_location_are_not_read(made: HandMade, server: IcebergServer, path: str) -> None:
+    file = made.data_file(ROWS)
+    path = path.replace("{root}", str(made.root))
+    made.commit([made.manifest([{**file, "file_path": path}])])
+    server.share("t", made.metadata)
+
+    with pytest.raises(UnsupportedFeatureError, match="outside of the locations"):
+        _table(server).scan().to_arrow()
+
+
+def test_metadata_outside_of_the_location_is_not_read(made: HandMade, server: IcebergServer) -> None:
+    manifest = made.manifest([made.data_file(ROWS)])
+    made.commit([{**manifest, "manifest_path": "file:///etc/passwd"}])
+    server.share("t", made.metadata)
+    with pytest.raises(UnsupportedFeatureError, match="outside of the locations"):
+        _table(server).scan().to_arrow()
+
+    made.metadata["snapshots"][0]["manifest-list"] = "file:///etc/hostname"
+    with pytest.raises(UnsupportedFeatureError, match="outside of the locations"):
+        _table(server).scan().to_arrow()
+
+
+def test_local_files_of_another_machine_are_not_read(
+    made: HandMade, server: IcebergServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from delta_sharing_client.protocol.transport import Transport
+
+    _committed(made, ROWS)
+    server.share("t", made.metadata)
+    monkeypatch.setattr(Transport, "is_here", property(lambda self: False))
+
+    with pytest.raises(ProtocolError, match="which only a server on this machine may do"):
+        _table(server).scan().to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [
+        ({"file_format": "AVRO"}, UnsupportedFeatureError, "data files in the format 'avro'"),
+        ({"file_format": "ORC"}, UnsupportedFeatureError, "data files in the format 'orc'"),
+        ({"record_count": 5}, DataError, "The log says the file has 5 rows|5 rows"),
+        ({"file_size_in_bytes": 10}, DataError, "expected a file of 10 bytes"),
+        ({"file_path": "file://{root}/data/none.parquet"}, DataError, "none.parquet"),
+    ],
+)
+def test_data_files_that_are_wrong_are_refused(
+    made: HandMade, server: IcebergServer, change: dict[str, Any], kind: type[DeltaSharingError], reason: str
+) -> None:
+    file = {**made.data_file(ROWS), **change}
+    file["file_path"] = file["file_path"].replace("{root}", str(made.root))
+    made.commit([made.manifest([file])])
+    server.share("t", made.metadata)
+
+    with pytest.raises(kind, match=reason) as caught:
+        _table(server, max_attempts=1).scan().to_arrow()
+    assert caught.value.table == "ice.n.t"
+    assert caught.value.file_id == file["file_path"]
+
+
+def test_an_empty_manifest_list_is_not_an_empty_table(made: HandMade, server: IcebergServer) -> None:
+    made.commit([], summary={"operation": "append", "total-data-files": "2"})
+    server.share("t", made.metadata)
+
+    with pytest.raises(DataError, match="seems to be cut off"):
+        _table(server).scan().to_arrow()
+    made.metadata["snapshots"][0]["summary"] = {"operation": "delete", "total-data-files": "0"}
+    assert _table(server).scan().count() == 0
+
+
+def test_old_snapshots_without_a_manifest_list_are_refused(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    del made.metadata["snapshots"][0]["manifest-list"]
+    made.metadata["snapshots"][0]["manifests"] = ["file:///x"]
+    server.share("t", made.metadata)
+
+    with pytest.raises(UnsupportedFeatureError, match="has no manifest list"):
+        _table(server).scan().to_arrow()
+
+
+def test_catalogs_that_plan_themselves_are_refused(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    server.share("t", made.metadata, config={"scan-planning-mode": "server"})
+
+    with pytest.raises(UnsupportedFeatureError, match="plans the reads of this table itself"):
+        _table(server).scan().to_arrow()
+
+
+def test_secrets_are_in_no_text(made: HandMade, server: IcebergServer) -> None:
+    _committed(made, ROWS)
+    secret = "planted-secret-key"
+    credentials = [
+        {"prefix": made.location, "config": {"s3.secret-access-key": secret, "s3.access-key-id": "planted-id"}}
+    ]
+    server.share("t", made.metadata, config={"s3.session-token": secret}, storage_credentials=credentials)
+    from delta_sharing_client.iceberg.catalog import Catalog
+
+    table = _table(server)
+    loaded = Catalog(table.rest).load(table.name)
+    plan = table.scan().plan()
+
+    texts = [
+        repr(loaded),
+        repr(loaded.storage_credentials),
+        repr(plan),
+        repr(plan.context.files),
+        table.scan().explain(),
+    ]
+    assert not [text for text in texts if secret in text or TOKEN in text]

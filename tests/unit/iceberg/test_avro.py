@@ -1,0 +1,264 @@
+"""Avro files: what is written by the specification is read, and what is damaged is an error."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.iceberg import avro
+from delta_sharing_client.iceberg.avro import read_avro
+from tests.iceberg.hand_made import (
+    MANIFEST_LIST_SCHEMA,
+    SYNC,
+    avro_block,
+    avro_file,
+    encode,
+    manifest_schema,
+)
+from tests.quota import meets, met
+
+CODECS = ["null", "deflate", "zstandard", "snappy"]
+_LONGS = st.integers(-(2**63), 2**63 - 1)
+
+
+def _record(*fields: tuple[int, Any]) -> dict[str, Any]:
+    listed = [{"name": f"f{field_id}", "type": kind, "field-id": field_id} for field_id, kind in fields]
+    return {"type": "record", "name": "r", "fields": listed}
+
+
+ENTRY = {
+    "status": 1,
+    "sequence_number": None,
+    "data_file": {
+        "content": 0,
+        "file_path": "s3://bucket/ä.parquet",
+        "file_format": "PARQUET",
+        "partition": {},
+        "record_count": 7,
+        "file_size_in_bytes": 100,
+        "column_sizes": {1: 10, 2: 2**40},
+        "lower_bounds": {1: b"\0\1", 300: b""},
+        "split_offsets": [4, 2**33],
+    },
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_are_read_by_field_id(codec: str) -> None:
+    data = avro_file(manifest_schema(), [ENTRY] * 250, {"content": "data"}, codec=codec)
+
+    opened = read_avro(data, "m.avro")
+    records = list(opened.records)
+
+    assert opened.properties["content"] == b"data"
+    assert len(records) == 250
+    assert records[0]["0"] == 1
+    assert records[0]["3"] is None
+    file = records[249]["2"]
+    assert file["100"] == "s3://bucket/ä.parquet"
+    assert file["108"] == {1: 10, 2: 2**40}
+    assert file["125"] == {1: b"\0\1", 300: b""}
+    assert file["132"] == [4, 2**33]
+    assert file["142"] is None
+
+
+def test_fields_without_are_skipped() -> None:
+    data = avro_file(manifest_schema(), [ENTRY] * 3)
+
+    records = list(read_avro(data, "m.avro", (108, 125, 132, 3)).records)
+
+    assert all({"108", "125", "132"}.isdisjoint(record["2"]) and "3" not in record for record in records)
+    assert records[2]["2"]["104"] == 100
+
+
+@meets(several=20)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "f1": _LONGS,
+                "f2": st.none() | st.text(),
+                "f3": st.floats(allow_nan=False),
+                "f4": st.booleans(),
+                "f5": st.lists(st.binary(max_size=9), max_size=5),
+                "f6": st.dictionaries(st.integers(-(2**31), 2**31 - 1), _LONGS, max_size=5),
+            }
+        ),
+        max_size=8,
+    )
+)
+def test_values_of_every_type_are_equal(rows: list[dict[str, Any]]) -> None:
+    pair = {"type": "record", "name": "kv", "fields": [
+        {"name": "key", "type": "int", "field-id": 7}, {"name": "value", "type": "long", "field-id": 8},
+    ]}  # fmt: skip
+    schema = _record(
+        (1, "long"), (2, ["null", "string"]), (3, "double"), (4, "boolean"),
+        (5, {"type": "array", "items": "bytes"}), (6, {"type": "array", "logicalType": "map", "items": pair}),
+    )  # fmt: skip
+
+    found = list(read_avro(avro_file(schema, rows), "x").records)
+
+    met("several", len(rows) > 1)
+    assert found == [{name[1:]: value for name, value in row.items()} for row in rows]
+
+
+def _outcome(data: bytes) -> list[Any] | DataError:
+    try:
+        return list(read_avro(data, "m.avro").records)
+    except DataError as error:
+        return error
+
+
+@meets(refused=80)
+@given(st.data())
+def test_a_file_that_ends_early_is_refused(data: st.DataObject) -> None:
+    whole = avro_file(manifest_schema(), [ENTRY] * 5, codec=data.draw(st.sampled_from(CODECS)), rows_in_block=2)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+
+    found = _outcome(whole[:cut])
+
+    if isinstance(found, DataError):
+        met("refused")
+        assert "m.avro" in str(found)
+    else:
+        # Only at the end of a block nothing is missing in the file itself: the manifest list has the counts.
+        assert len(found) in (0, 2, 4)
+        assert whole[cut - 16 : cut] == SYNC
+
+
+@meets(refused=50)
+@given(st.data())
+def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
+    whole = bytearray(avro_file(manifest_schema(), [ENTRY] * 5, codec=data.draw(st.sampled_from(CODECS))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+
+    found = _outcome(bytes(whole))
+
+    if isinstance(found, DataError):
+        met("refused")
+        assert "m.avro" in str(found)
+    else:
+        assert len(found) <= len(whole)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_expands_too_much_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "MOST_BYTES", 1000)
+    schema = _record((1, "string"))
+    fits = avro_file(schema, [{"f1": "x" * 300}] * 3, codec=codec)
+    bomb = avro_file(schema, [{"f1": "x" * 300}] * 4, codec=codec)
+
+    assert len(list(read_avro(fits, "x").records)) == 3
+    with pytest.raises(DataError, match="more than 1000 bytes"):
+        list(read_avro(bomb, "x").records)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ({"type": "array", "items": "null"}, "items without bytes"),
+        ({"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}, "items without bytes"),
+        ({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}, "items without bytes"),
+        ({"type": "map", "values": "null"}, "items without bytes"),
+        ("r", "names the type 'r'"),
+        (["null", "r"], "names the type 'r'"),
+        (["int", "string", "null"], "a union"),
+        ({"type": "fixed", "name": "f"}, "without a size"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "names the type 'enum'"),
+        (7, "neither a name nor an object"),
+    ],
+)
+def test_schemas_that_iceberg_does_not_have_are_refused(kind: Any, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        read_avro(avro_file(_record((1, kind)), []), "x")
+
+
+def test_deep_schemas_are_refused() -> None:
+    kind: Any = "int"
+    for depth in range(200):
+        kind = _record((depth, kind))
+
+    with pytest.raises(DataError, match="nests too deep"):
+        read_avro(avro_file(kind, []), "x")
+
+
+def test_fields_need_unique_ids() -> None:
+    schema = _record((1, "int"), (1, "int"))
+    with pytest.raises(DataError, match="two fields of one 'field-id'"):
+        read_avro(avro_file(schema, []), "x")
+    del schema["fields"][0]["field-id"]
+    with pytest.raises(DataError, match="without 'field-id'"):
+        read_avro(avro_file(schema, []), "x")
+
+
+def test_a_count_that_lies_is_refused() -> None:
+    schema = _record((1, "long"))
+    start = avro_file(schema, [], codec="null")
+    row = encode(schema, {"f1": 5})
+
+    with pytest.raises(DataError, match="a record ends early"):
+        list(read_avro(start + avro_block(2, row, "null"), "x").records)
+    with pytest.raises(DataError, match="has records up to byte 1"):
+        list(read_avro(start + avro_block(1, row * 2, "null"), "x").records)
+    with pytest.raises(DataError, match="does not end with the file's marker"):
+        list(read_avro(start + avro_block(1, row, "null")[:-1] + b"?", "x").records)
+
+
+def test_an_array_of_a_huge_count_is_refused() -> None:
+    schema = _record((1, {"type": "array", "items": "int"}))
+    start = avro_file(schema, [], codec="null")
+    body = avro_block(1, encode("long", 2**40), "null")
+
+    with pytest.raises(DataError, match="a record ends early"):
+        list(read_avro(start + body, "x").records)
+
+
+def test_blocks_of_arrays_with_their_sizes_are_read() -> None:
+    schema = _record((1, {"type": "array", "items": "int"}))
+    items = encode("int", 5) + encode("int", 6)
+    body = encode("long", -2) + encode("long", len(items)) + items + encode("long", 0)
+
+    found = list(read_avro(avro_file(schema, [], codec="null") + avro_block(1, body, "null"), "x").records)
+
+    assert found == [{"1": [5, 6]}]
+
+
+def test_an_empty_block_does_not_end_the_file() -> None:
+    schema = _record((1, "int"))
+    data = avro_file(schema, [], codec="null") + avro_block(0, b"", "null")
+    data += avro_block(1, encode(schema, {"f1": 3}), "null")
+
+    assert list(read_avro(data, "x").records) == [{"1": 3}]
+
+
+def test_unknown_codecs_are_refused() -> None:
+    with pytest.raises(DataError, match="its codec 'xz' is not one of"):
+        read_avro(avro_file(_record((1, "int")), [], codec="xz"), "x")
+
+
+def test_a_wrong_checksum_of_snappy_is_refused() -> None:
+    schema = _record((1, "string"))
+    data = avro_file(schema, [{"f1": "abc"}], codec="snappy")
+    stored = struct.pack(">I", zlib.crc32(encode(schema, {"f1": "abc"})))
+    assert stored in data
+
+    with pytest.raises(DataError, match="does not decompress"):
+        list(read_avro(data.replace(stored, b"\0\0\0\0"), "x").records)
+
+
+def test_a_manifest_list_is_read() -> None:
+    summaries = [{"contains_null": True, "contains_nan": None, "lower_bound": b"a", "upper_bound": b"z"}]
+    entry = {"manifest_path": "p", "manifest_length": 3, "partition_spec_id": 0, "content": 1, "sequence_number": 5,
+             "min_sequence_number": 0, "added_snapshot_id": 9, "partitions": summaries}  # fmt: skip
+
+    (found,) = read_avro(avro_file(MANIFEST_LIST_SCHEMA, [entry]), "x").records
+
+    assert found["507"] == [{"509": True, "518": None, "510": b"a", "511": b"z"}]
+    assert (found["500"], found["517"], found["515"], found["520"]) == ("p", 1, 5, None)

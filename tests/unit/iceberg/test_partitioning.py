@@ -1,0 +1,453 @@
+"""Partition values: what they say about rows must be true for every row that pyiceberg puts into the partition."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+import hypothesis.strategies as st
+import mmh3
+import pytest
+from hypothesis import given
+from pyiceberg import conversions, transforms
+from pyiceberg import types as theirs
+from pyiceberg.utils.decimal import decimal_to_bytes
+
+from delta_sharing_client.delta.data_types import DecimalType, PrimitiveType, StructField, StructType
+from delta_sharing_client.delta.partition_values import parse_partition_value
+from delta_sharing_client.iceberg.metadata import PartitionField, PartitionSpec
+from delta_sharing_client.iceberg.partitioning import (
+    BoundField,
+    FieldSummary,
+    Source,
+    Transform,
+    bind_spec,
+    bucket_of,
+    equal_values,
+    identity_columns,
+    possible_buckets,
+    sources,
+)
+from delta_sharing_client.iceberg.values import bound_decoder, partition_text
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.values import Day, Moment, Zone
+from tests.quota import meets, met
+
+_DECIMAL = DecimalType(38, 2)
+_OLDEST, _NEWEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999, in microseconds
+
+
+def _field(transform: str, data_type: Any) -> BoundField:
+    return BoundField(0, 1000, Transform.parse(transform), Source(("c",), StructField("c", data_type)))
+
+
+# === Hashes (Iceberg, Appendix B) ===
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type", "expected"),
+    [
+        (34, PrimitiveType("integer"), 2017239379),
+        (34, PrimitiveType("long"), 2017239379),
+        (Decimal("14.20"), DecimalType(9, 2), -500754589),
+        (Day(17486), PrimitiveType("date"), -653330422),
+        (Moment(1_510_871_468_000_000_000, Zone.LOCAL), PrimitiveType("timestamp_ntz"), -2047944441),
+        (Moment(1_510_871_468_000_001_000, Zone.LOCAL), PrimitiveType("timestamp_ntz"), -1207196810),
+        (Moment(1_510_871_468_000_001_001, Zone.UTC), PrimitiveType("timestamp_nanos"), -1207196810),
+        ("iceberg", PrimitiveType("string"), 1210000089),
+        (b"\0\1\2\3", PrimitiveType("binary"), -188683207),
+    ],
+)
+def test_hashes_are_those_of_the_specification(value: Any, data_type: Any, expected: int) -> None:
+    assert bucket_of(value, data_type, 1 << 31) == expected & 0x7FFFFFFF
+
+
+def _bucket(data: bytes, count: int) -> int:
+    """The bucket of bytes, by the specification."""
+    return (mmh3.hash(data) & 0x7FFFFFFF) % count
+
+
+@meets(negative=20)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 1000))
+def test_buckets_of_numbers_are_those_of_the_specification(value: int, count: int) -> None:
+    met("negative", value < 0)
+    expected = _bucket(struct.pack("<q", value), count)
+
+    assert bucket_of(value, PrimitiveType("long"), count) == expected
+
+
+@meets(negative=20)
+@given(st.decimals(-(10**30), 10**30, places=2), st.integers(1, 100))
+def test_buckets_of_decimals_are_those_of_the_specification(value: Decimal, count: int) -> None:
+    met("negative", value < 0)
+    unscaled = int(value.scaleb(2, decimal.Context(prec=60)))
+    length = next(size for size in range(1, 20) if -(1 << (8 * size - 1)) <= unscaled < 1 << (8 * size - 1))
+    expected = _bucket(unscaled.to_bytes(length, "big", signed=True), count)
+
+    assert bucket_of(value, _DECIMAL, count) == expected
+
+
+@meets(long_characters=20)
+@given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 100))
+def test_buckets_of_text_are_those_of_the_specification(value: str, count: int) -> None:
+    met("long_characters", not value.isascii())
+    expected = _bucket(value.encode(), count)
+
+    assert bucket_of(value, PrimitiveType("string"), count) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type"),
+    [
+        (1.5, PrimitiveType("long")),
+        (True, PrimitiveType("long")),
+        (2**70, PrimitiveType("long")),
+        (Decimal("1.234"), DecimalType(9, 2)),
+        ("a", PrimitiveType("binary")),
+        (1.0, PrimitiveType("double")),
+        (Day(1), PrimitiveType("timestamp")),
+    ],
+)
+def test_constants_of_other_types_have_no_bucket(value: Any, data_type: Any) -> None:
+    assert bucket_of(value, data_type, 16) is None
+
+
+# === Bounds of the source column ===
+
+
+def _check_inside(field: BoundField, raw: Any, value: Any) -> None:
+    bounds = field.bounds(raw, 3)
+    if bounds is None:
+        return
+    met("bounded")
+    assert bounds.null_count == 0
+    assert bounds.lower <= value
+    assert bounds.upper is None or bounds.upper >= value
+
+
+@meets(bounded=50)
+@given(st.integers(_OLDEST, _NEWEST), st.sampled_from(["year", "month", "day", "hour", "identity"]))
+def test_a_timestamp_is_inside_the_bounds_of_its_partition(micros: int, name: str) -> None:
+    raw = _transformed(name, theirs.TimestampType(), micros)
+
+    _check_inside(_field(name, PrimitiveType("timestamp_ntz")), raw, micros * 1000)
+    _check_inside(_field(name, PrimitiveType("timestamp")), raw, micros * 1000)
+
+
+@meets(bounded=50)
+@given(st.integers(_OLDEST // 86_400_000_000, _NEWEST // 86_400_000_000), st.sampled_from(["year", "month", "day"]))
+def test_a_date_is_inside_the_bounds_of_its_partition(days: int, name: str) -> None:
+    raw = _transformed(name, theirs.DateType(), days)
+
+    _check_inside(_field(name, PrimitiveType("date")), raw, days)
+
+
+@meets(bounded=50)
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(1, 10_000))
+def test_a_number_is_inside_the_bounds_of_its_partition(value: int, width: int) -> None:
+    raw = transforms.TruncateTransform(width).transform(theirs.IntegerType())(value)
+
+    _check_inside(_field(f"truncate[{width}]", PrimitiveType("integer")), raw, value)
+
+
+@meets(bounded=50)
+@given(st.decimals(-(10**20), 10**20, places=2), st.integers(1, 10_000))
+def test_a_decimal_is_inside_the_bounds_of_its_partition(value: Decimal, width: int) -> None:
+    raw = transforms.TruncateTransform(width).transform(theirs.DecimalType(38, 2))(value)
+
+    _check_inside(_field(f"truncate[{width}]", _DECIMAL), decimal_to_bytes(raw), value)
+
+
+@meets(bounded=50)
+@given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 6))
+def test_a_text_is_inside_the_bounds_of_its_partition(value: str, width: int) -> None:
+    raw = transforms.TruncateTransform(width).transform(theirs.StringType())(value)
+
+    _check_inside(_field(f"truncate[{width}]", PrimitiveType("string")), raw, value)
+
+
+@meets(bounded=50)
+@given(st.binary(), st.integers(1, 6))
+def test_bytes_are_inside_the_bounds_of_their_partition(value: bytes, width: int) -> None:
+    raw = transforms.TruncateTransform(width).transform(theirs.BinaryType())(value)
+
+    _check_inside(_field(f"truncate[{width}]", PrimitiveType("binary")), raw, value)
+
+
+def _transformed(name: str, source: Any, value: int) -> Any:
+    found = transforms.parse_transform(name).transform(source)(value)
+    return found if isinstance(found, int) or found is None else (found - datetime.date(1970, 1, 1)).days
+
+
+def test_days_are_exact_after_1970() -> None:
+    bounds = _field("day", PrimitiveType("date")).bounds(19_000, 1)
+
+    assert bounds is not None
+    assert (bounds.lower, bounds.upper) == (19_000, 19_000)
+
+
+@pytest.mark.parametrize("name", ["year", "month", "day", "hour"])
+def test_values_before_1970_may_be_one_too_high(name: str) -> None:
+    # Java writers before Iceberg 0.12 rounded towards zero.
+    exact = _field(name, PrimitiveType("timestamp")).bounds(-3, 1)
+    wide = _field(name, PrimitiveType("timestamp")).bounds(-2, 1)
+
+    assert exact is not None
+    assert wide is not None
+    assert wide.lower < exact.upper
+
+
+@pytest.mark.parametrize("raw", [2**62, -(2**62)])
+def test_impossible_units_say_nothing(raw: int) -> None:
+    assert _field("year", PrimitiveType("date")).bounds(raw, 1) is None
+
+
+@pytest.mark.parametrize("name", ["bucket[4]", "void", "zorder", "truncate[0]", "truncate[x]", "bucket"])
+def test_other_transforms_bound_nothing(name: str) -> None:
+    assert _field(name, PrimitiveType("long")).bounds(3, 1) is None
+    assert _field(name, PrimitiveType("long")).bounds(None, 1) is None
+
+
+def test_a_null_means_nulls() -> None:
+    bounds = _field("day", PrimitiveType("date")).bounds(None, 5)
+
+    assert bounds is not None
+    assert (bounds.null_count, bounds.row_count) == (5, 5)
+
+
+def test_nan_is_no_bound() -> None:
+    assert _field("identity", PrimitiveType("double")).bounds(math.nan, 5) is None
+
+
+@pytest.mark.parametrize("raw", ["text", b"bytes", 1.5, True])
+def test_values_of_another_type_say_nothing(raw: Any) -> None:
+    assert _field("identity", PrimitiveType("long")).bounds(raw, 1) is None
+    assert _field("day", PrimitiveType("date")).bounds(raw, 1) is None
+
+
+# === Manifests ===
+
+
+@meets(bounded=50)
+@given(st.lists(st.integers(-5000, 25_000), min_size=1), st.sampled_from(["year", "month", "day", "identity"]))
+def test_dates_are_inside_the_summary_of_their_manifest(days: list[int], name: str) -> None:
+    raws = [_transformed(name, theirs.DateType(), one) for one in days]
+    lower, upper = struct.pack("<i", min(raws)), struct.pack("<i", max(raws))
+
+    bounds = _field(name, PrimitiveType("date")).summary_bounds(FieldSummary(False, lower, upper))
+
+    assert bounds is not None
+    met("bounded")
+    assert bounds.null_count == 0
+    assert bounds.lower <= min(days)
+    assert bounds.upper >= max(days)
+
+
+def test_summaries_without_bounds_say_nothing() -> None:
+    field = _field("identity", PrimitiveType("long"))
+
+    assert field.summary_bounds(FieldSummary(True, None, None)) is None
+    assert field.summary_bounds(FieldSummary(False, b"123", b"456")) is None
+
+
+# === Filters ===
+
+_SCHEMA = StructType(
+    (
+        StructField("a", PrimitiveType("long"), metadata={"delta.columnMapping.id": 1}),
+        StructField("b", PrimitiveType("string"), metadata={"delta.columnMapping.id": 2}),
+        StructField("s", StructType((StructField("c", PrimitiveType("long"), True, {"delta.columnMapping.id": 4}),)),
+                    metadata={"delta.columnMapping.id": 3}),
+    )
+)  # fmt: skip
+
+
+def _bound(text: str) -> Any:
+    from delta_sharing_client.delta.schema import to_arrow_schema
+
+    predicate = parse_filter(text)
+    assert predicate is not None
+    return bind(predicate, to_arrow_schema(_SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = 1", {1}),
+        ("a IN (1, 2, NULL)", {1, 2}),
+        ("a = 1 OR a = 2", {1, 2}),
+        ("a = 1 AND b = 'x'", {1}),
+        ("a IN (1, 2) AND a IN (2, 3)", {2}),
+        ("a = 1 OR b = 'x'", None),
+        ("a > 1", None),
+        ("NOT a = 1", None),
+        ("a <> 1", None),
+        ("a IS NULL", None),
+        ("a <=> 1", {1}),
+        ("a <=> NULL", None),
+        ("s.c = 3", None),
+        ("a = 1 OR (a = 2 AND b > 'x')", {1, 2}),
+        ("a + 1 = 2", None),
+    ],
+)
+def test_the_values_that_a_filter_allows(text: str, expected: set[int] | None) -> None:
+    found = equal_values(_bound(text), ("a",))
+
+    assert found == (None if expected is None else frozenset(expected))
+
+
+def test_buckets_of_a_filter() -> None:
+    spec = PartitionSpec(0, [PartitionField("p", "bucket[8]", 1, field_id=1000), PartitionField("q", "day", 1)])
+    fields = bind_spec(spec, sources(_SCHEMA))
+
+    assert possible_buckets(_bound("a IN (34, 35)"), fields) == {
+        1000: {bucket_of(34, PrimitiveType("long"), 8), bucket_of(35, PrimitiveType("long"), 8)}
+    }
+    assert possible_buckets(_bound("a > 34"), fields) == {}
+
+
+def test_specs_are_bound_by_field_id() -> None:
+    spec = PartitionSpec(
+        3,
+        [
+            PartitionField("gone", "identity", 99),
+            PartitionField("n", "identity", 4),
+            PartitionField("b", "identity", 2),
+        ],
+    )
+
+    nested, own = bind_spec(spec, sources(_SCHEMA))
+
+    assert (nested.source.path, nested.field_id, nested.place) == (("s", "c"), 1001, 1)
+    assert (own.source.path, own.field_id) == (("b",), 1002)
+    assert [field.name for field in identity_columns([[nested, own]])] == ["b"]
+
+
+# === Texts of partition values ===
+
+_TEXTS = st.one_of(
+    st.tuples(st.integers(-(2**63), 2**63 - 1), st.just(PrimitiveType("long"))),
+    st.tuples(st.booleans(), st.just(PrimitiveType("boolean"))),
+    st.tuples(st.floats(width=32), st.just(PrimitiveType("float"))),
+    st.tuples(st.floats(), st.just(PrimitiveType("double"))),
+    st.tuples(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), st.just(PrimitiveType("string"))),
+    st.tuples(st.binary(min_size=1), st.just(PrimitiveType("binary"))),
+    st.tuples(st.integers(-719_528, 2_932_896), st.just(PrimitiveType("date"))),
+    st.tuples(
+        st.integers(_OLDEST, _NEWEST), st.sampled_from([PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz")])
+    ),
+    st.tuples(st.integers(-(2**62), 2**62), st.just(PrimitiveType("timestamp_nanos"))),
+)
+
+
+@meets(floating=10)
+@given(_TEXTS)
+def test_the_text_of_a_partition_value_is_that_value(pair: tuple[Any, Any]) -> None:
+    met("floating", isinstance(pair[0], float))
+    raw, data_type = pair
+
+    text = partition_text(raw, data_type)
+    found = parse_partition_value(text, data_type)
+
+    assert text
+    if isinstance(raw, float):
+        assert struct.pack("<d", found) == struct.pack("<d", raw) or (math.isnan(raw) and math.isnan(found))
+    else:
+        assert found == raw
+
+
+@meets(negative=20)
+@given(st.decimals(-(10**30), 10**30, places=2))
+def test_the_text_of_a_decimal_is_that_value(value: Decimal) -> None:
+    met("negative", value < 0)
+    text = partition_text(decimal_to_bytes(value), _DECIMAL)
+
+    assert parse_partition_value(text, _DECIMAL) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [("", "string"), (b"", "binary"), (-800_000, "date"), (2**62, "timestamp"), ("x", "long"), (None, "long")],
+)
+def test_values_without_a_text_have_none(raw: Any, kind: str) -> None:
+    assert partition_text(raw, PrimitiveType(kind)) is None
+
+
+# === Bounds of columns, as bytes (Iceberg, Appendix D) ===
+
+_BOUNDS = st.one_of(
+    st.tuples(st.just("integer"), st.just(theirs.IntegerType()), st.integers(-(2**31), 2**31 - 1)),
+    st.tuples(st.just("long"), st.just(theirs.LongType()), st.integers(-(2**63), 2**63 - 1)),
+    st.tuples(st.just("long"), st.just(theirs.IntegerType()), st.integers(-(2**31), 2**31 - 1)),
+    st.tuples(st.just("float"), st.just(theirs.FloatType()), st.floats(width=32, allow_nan=False)),
+    st.tuples(st.just("double"), st.just(theirs.DoubleType()), st.floats(allow_nan=False)),
+    st.tuples(st.just("double"), st.just(theirs.FloatType()), st.floats(width=32, allow_nan=False)),
+    st.tuples(st.just("boolean"), st.just(theirs.BooleanType()), st.booleans()),
+    st.tuples(st.just("date"), st.just(theirs.DateType()), st.integers(-(2**31), 2**31 - 1)),
+    st.tuples(st.just("string"), st.just(theirs.StringType()), st.text(st.characters(exclude_categories=("Cs",)))),
+    st.tuples(st.just("binary"), st.just(theirs.BinaryType()), st.binary()),
+)
+
+
+@meets(widened=5)
+@given(_BOUNDS)
+def test_bounds_that_pyiceberg_writes_are_read(drawn: tuple[str, Any, Any]) -> None:
+    met("widened", drawn[0] in ("long", "double") and drawn[1] in (theirs.IntegerType(), theirs.FloatType()))
+    kind, written_as, value = drawn
+    decode = bound_decoder(PrimitiveType(kind))
+
+    assert decode is not None
+    assert decode(conversions.to_bytes(written_as, value)) == value
+
+
+@meets(negative=20)
+@given(st.integers(-(2**55), 2**55))
+def test_bounds_of_timestamps_are_nanoseconds(count: int) -> None:
+    met("negative", count < 0)
+    micros, nanos = bound_decoder(PrimitiveType("timestamp")), bound_decoder(PrimitiveType("timestamp_nanos_ntz"))
+    data = conversions.to_bytes(theirs.TimestamptzType(), count)
+
+    assert micros is not None
+    assert nanos is not None
+    assert micros(data) == count * 1000
+    assert nanos(data) == count
+    assert micros(struct.pack("<i", 2)) == 2 * 86_400 * 10**9
+
+
+@meets(negative=20)
+@given(st.decimals(-(10**30), 10**30, places=2))
+def test_bounds_of_decimals_are_exact(value: Decimal) -> None:
+    met("negative", value < 0)
+    decode = bound_decoder(_DECIMAL)
+
+    assert decode is not None
+    with decimal.localcontext(prec=40):
+        assert decode(conversions.to_bytes(theirs.DecimalType(38, 2), value)) == value
+
+
+@pytest.mark.parametrize("kind", ["integer", "long", "float", "double", "date", "timestamp", "boolean"])
+def test_malformed_bounds_are_unknown(kind: str) -> None:
+    decode = bound_decoder(PrimitiveType(kind))
+
+    assert decode is not None
+    assert decode(b"") is None
+    assert decode(b"12345") is None
+
+
+def test_nan_and_broken_text_are_unknown() -> None:
+    double, text = bound_decoder(PrimitiveType("double")), bound_decoder(PrimitiveType("string"))
+
+    assert double is not None
+    assert text is not None
+    assert double(struct.pack("<d", math.nan)) is None
+    assert text(b"\xff\xfe") is None
+
+
+@pytest.mark.parametrize("kind", ["variant", "geometry", "void"])
+def test_types_without_an_order_have_no_bounds(kind: str) -> None:
+    assert bound_decoder(PrimitiveType(kind)) is None
