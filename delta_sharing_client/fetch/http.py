@@ -51,6 +51,8 @@ _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds to keep an idle connection for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
+# Enough for one read; very many at once have more connections until they end.
+_MOST_IDLE = 128
 _REASON_SECONDS = 1.0
 _REASON_BYTES = 4096
 _REASON_SHOWN = 300
@@ -331,6 +333,31 @@ _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 _current: contextvars.ContextVar[tuple[_RequestTimer, float]] = contextvars.ContextVar("current")
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Keeps only so many idle connections, the last ones that were used; aiohttp limits those in use."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._spare: dict[asyncio.Transport, None] = {}
+
+    async def connect(self, *args: Any, **kwargs: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*args, **kwargs)
+        transport = connection.transport
+        if transport is not None:
+            self._spare.pop(transport, None)
+            connection.add_callback(functools.partial(self._unused, transport))
+        return connection
+
+    def _unused(self, transport: asyncio.Transport) -> None:
+        self._spare[transport] = None
+        if len(self._spare) > _MOST_IDLE:
+            self._spare = {found: None for found in self._spare if not found.is_closing()}
+        while len(self._spare) > _MOST_IDLE:
+            oldest = next(iter(self._spare))
+            del self._spare[oldest]
+            oldest.close()
+
+
 class _Response(aiohttp.ClientResponse):
     """A response to its own request: bytes that were there before the request end the connection."""
 
@@ -352,7 +379,7 @@ def _session(reach: Reach) -> aiohttp.ClientSession:
         factory = functools.partial(_socket, reach)
         found = sessions[reach] = aiohttp.ClientSession(
             # ``source.RequestLimiter`` limits the number of requests.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=factory),
+            connector=_Connector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=factory),
             response_class=_Response,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -356,8 +356,12 @@ def _first_connected(addresses: list[Any], seconds: float | None) -> socket.sock
     except RuntimeError:
         return run()
     # A loop runs in this thread, such as a notebook's.
-    with Threads(1, "delta-sharing-connect") as threads:
+    threads = Threads(1, "delta-sharing-connect")
+    try:
         return threads.submit(run).result()
+    finally:
+        # A Ctrl-C does not wait for it.
+        threads.shutdown(wait=False)
 
 
 # === A file, from anywhere ===

@@ -318,6 +318,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         return (await self._planned()).context.output_schema
 
     async def _planned(self) -> _Read:
+        loop.check_caller()
         if self._read is None:
             planning = loop.in_thread(self._plan)
             try:
@@ -417,6 +418,7 @@ _note: contextvars.ContextVar[Callable[[Batches], None] | None] = contextvars.Co
 
 async def asynchronously(call: Callable[[], T]) -> T:
     """Return ``call()``, run on a thread; cancelling this ends the reads that it has started."""
+    loop.check_caller()
     started: list[Batches] = []
     is_cancelled = False
 

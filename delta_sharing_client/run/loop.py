@@ -10,6 +10,7 @@ import _thread
 import asyncio
 import atexit
 import contextlib
+import contextvars
 import functools
 import os
 import threading
@@ -20,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.threads import Threads, check_running, start
 
 T = TypeVar("T")
@@ -248,7 +250,9 @@ class Running(Generic[T]):
 
     def start(self) -> None:
         """Start it; a coroutine that was cancelled before never starts."""
-        self._loop.call_soon_threadsafe(self._start)
+        # A connection keeps the context in which it was made while it is used again, and with it what the caller has
+        # put there.
+        self._loop.call_soon_threadsafe(self._start, context=contextvars.Context())
 
     def cancel(self) -> None:
         """End it soon. Takes no lock, so that finalizers may call it."""
@@ -304,6 +308,20 @@ class Running(Generic[T]):
 
 def _cancelled() -> Any:
     raise CancelledError
+
+
+def check_caller() -> None:
+    """Raise ``UsageError`` unless this is called by a coroutine on an event loop of asyncio."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        raise UsageError(
+            "Methods for coroutines need an event loop of asyncio, and this coroutine runs on another one, such as "
+            "trio's: call the method without '_async' on a thread, as 'await trio.to_thread.run_sync(scan.to_arrow)' "
+            "does."
+        )
 
 
 def in_thread(call: Callable[[], T]) -> Future[T]:

@@ -178,3 +178,33 @@ def test_an_empty_read_ends_at_once(client: ds.SharingClient) -> None:
             return [batch async for batch in batches]
 
     assert asyncio.run(read()) == []
+
+
+def test_another_kind_of_event_loop_is_told_so(client: ds.SharingClient) -> None:
+    """As trio does it: its tasks are coroutines that no loop of asyncio runs."""
+    scan = client.table(ORDERS).scan()
+    for coroutine in (
+        scan.to_arrow_async(),
+        scan.count_async(),
+        client.list_shares_async(),
+        scan.to_batches_async().schema(),
+        anext(scan.to_batches_async()),
+    ):
+        with pytest.raises(ds.UsageError, match=r"need an event loop of asyncio.*trio\.to_thread\.run_sync"):
+            coroutine.send(None)  # type: ignore[attr-defined]
+
+    async def on_a_loop_that_runs_it_otherwise() -> None:
+        # The loop runs here, and yet this coroutine is no task of it.
+        coroutine, loop = scan.to_arrow_async(), asyncio.get_running_loop()
+        told = loop.create_future()
+
+        def step() -> None:
+            try:
+                coroutine.send(None)
+            except BaseException as error:
+                told.set_result(error)
+
+        loop.call_soon(step)
+        assert isinstance(await told, ds.UsageError)
+
+    asyncio.run(on_a_loop_that_runs_it_otherwise())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 import threading
 import time
@@ -16,7 +17,7 @@ import trustme
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import LongListing
-from tests.unit.raw_server import Raw
+from tests.unit.raw_server import Deaf, Raw
 from tests.unit.storages import Storage, Table, fast_options, metadata, running_storage
 
 
@@ -70,10 +71,28 @@ def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
     context = None
     if request.param == "tls":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.issue_cert("127.0.0.1", "many.test").configure_cert(context)
     server = Raw(context)
     yield server
     server.close()
+
+
+@pytest.fixture
+def many_addresses(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of ``raw`` under a name with three addresses, of which the first two never respond."""
+    host, _, port = raw.url.rpartition("/")[2].partition(":")
+    deaf = [Deaf(f"127.0.0.{number}", int(port)) for number in (2, 3)]
+    asked = socket.getaddrinfo
+
+    def look_up(name: Any, *args: Any, **kwargs: Any) -> Any:
+        if name not in ("many.test", b"many.test"):
+            return asked(name, *args, **kwargs)
+        return [each for address in ("127.0.0.2", "127.0.0.3", host) for each in asked(address, *args, **kwargs)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    yield raw.url.replace(host, "many.test")
+    for each in deaf:
+        each.close()
 
 
 @pytest.fixture

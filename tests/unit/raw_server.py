@@ -9,6 +9,8 @@ import threading
 
 # How long a request may take here that waits for nothing; the machine may be busy.
 SOON = 15.0
+# Far longer than a test may take: whoever waits for one dead address after the other does not get to the last one.
+FOR_EVER = 900.0
 # Of a clock that no fixture stops.
 pause = threading.Event().wait
 
@@ -65,3 +67,30 @@ class Raw:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+class Deaf:
+    """An address that takes no connection and refuses none: its queue is full."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind((host, port))
+        self._listener.listen(0)
+        self._queued: list[socket.socket] = []
+        while not self._is_full():
+            pass
+
+    def _is_full(self) -> bool:
+        sock = socket.socket()
+        self._queued.append(sock)
+        sock.settimeout(0.2)
+        try:
+            sock.connect(self._listener.getsockname())
+        except TimeoutError:
+            return True
+        return False
+
+    def close(self) -> None:
+        for sock in (*self._queued, self._listener):
+            sock.close()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextvars
+import gc
 import pickle
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.fetch import http
 from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
@@ -22,7 +27,8 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run import loop
 from tests.effort import sample
-from tests.unit.raw_server import SOON, Raw, pause
+from tests.unit.raw_server import FOR_EVER, SOON, Raw, pause
+from tests.unit.storages import wait_for
 
 
 def test_what_may_be_fetched_depends_on_the_endpoint():
@@ -251,6 +257,73 @@ def test_a_proxy_of_plain_http_is_given_the_login_decoded_once(bundle: str) -> N
         proxy.close()
 
 
+def reader_of(**options: Any) -> Reader:
+    return Reader(Http(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+
+
+def test_dead_addresses_of_a_storage_are_not_waited_for(raw: Raw, many_addresses: str, bundle: str) -> None:
+    raw.answers = [HEAD + BODY]
+    reader = reader_of(connect_timeout=FOR_EVER, ca_bundle=bundle)
+    file = RemoteFile(reader, key="f", url=f"{many_addresses}/f", size=SIZE, file_id="f")
+    assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
+
+
+def connections() -> int:
+    """How many connections for data this process has."""
+    return sum(sock.fileno() != -1 for sock in list(http._sockets))
+
+
+def test_idle_connections_are_few_and_the_last_that_were_used(
+    raw: Raw, bundle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_MOST_IDLE", 3)
+    raw.close_after, raw.answers = False, [HEAD + BODY]
+    reader = reader_of(ca_bundle=bundle)
+
+    async def read(count: int) -> None:
+        files = [RemoteFile(reader, key="f", url=f"{raw.url}/{n}", size=SIZE, file_id="f") for n in range(count)]
+        found = await asyncio.gather(*(file.read(ByteRange(0, SIZE)) for file in files))
+        assert [bytes(each) for each in found] == [BODY] * count
+        await asyncio.sleep(0)  # connections are closed in the next step of the loop
+
+    async def close() -> None:
+        await http.close_all()
+
+    loop.call(close())  # those of other tests
+    before = connections()
+    loop.call(read(10))
+    assert raw.connections == 10
+    for _ in range(5):
+        loop.call(read(3))
+        loop.call(read(1))
+    # The remaining ones are used again, and no more than these are left.
+    assert raw.connections == 10
+    wait_for(lambda: connections() - before <= 3)
+
+
+def test_a_connection_keeps_nothing_of_who_made_it(raw: Raw, bundle: str) -> None:
+    """It stays for other reads, and with it would stay the rows of this one, or the request of a web service."""
+    raw.close_after, raw.answers = False, [HEAD + BODY]
+    reader = reader_of(ca_bundle=bundle)
+    variable: contextvars.ContextVar[object] = contextvars.ContextVar("of a user")
+
+    class Large:
+        pass
+
+    def read() -> weakref.ref[Large]:
+        large = Large()
+        variable.set(large)
+        file = RemoteFile(reader, key="f", url=f"{raw.url}/f", size=SIZE, file_id="f")
+        loop.call(file.read(ByteRange(0, SIZE)))
+        return weakref.ref(large)
+
+    kept = contextvars.Context().run(read)
+    gc.collect()
+    assert kept() is None
+    contextvars.Context().run(read)
+    assert raw.connections == 1
+
+
 def test_a_reader_of_files_goes_to_another_process() -> None:
-    http = Http(ReadOptions(), Allowed(http=True, loopback=True), "s.d.t")
-    assert pickle.loads(pickle.dumps(http)) == http
+    files = Http(ReadOptions(), Allowed(http=True, loopback=True), "s.d.t")
+    assert pickle.loads(pickle.dumps(files)) == files

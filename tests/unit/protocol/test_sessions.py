@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
@@ -16,6 +17,7 @@ import requests
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
+from delta_sharing_client.network import Reach
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.names import TableName
@@ -23,7 +25,7 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
-from tests.unit.raw_server import SOON, Raw, pause
+from tests.unit.raw_server import FOR_EVER, SOON, Raw, pause
 
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
 VERSION = b"HTTP/1.1 200 OK\r\nDelta-Table-Version: 123\r\nContent-Length: 0\r\n\r\n"
@@ -311,3 +313,37 @@ def test_a_head_ends_with_its_blank_line(data: bytes, head: bytes) -> None:
 def test_a_head_that_is_cut_is_no_head(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         sessions._Lines(source(data)).head()
+
+
+# === Addresses ===
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_dead_addresses_of_a_server_are_not_waited_for(
+    raw: Raw, many_addresses: str, bundle: str, in_loop: bool
+) -> None:
+    profile = {"shareCredentialsVersion": 1, "endpoint": many_addresses, "bearerToken": "planted"}
+    client = ds.SharingClient(profile, options=ReadOptions(connect_timeout=FOR_EVER, ca_bundle=bundle))
+    raw.answers = [HEAD + BODY]
+
+    async def list_shares() -> list[str]:
+        return shares(client)  # as in a cell of a notebook
+
+    assert (asyncio.run(list_shares()) if in_loop else shares(client)) == ["whole"]
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_an_address_is_tried_while_others_are_and_all_together_end(
+    many_addresses: str, monkeypatch: pytest.MonkeyPatch, in_loop: bool
+) -> None:
+    port = int(many_addresses.rpartition(":")[2])
+    first = [
+        each for each in socket.getaddrinfo("many.test", port, type=socket.SOCK_STREAM) if each[4][0] != "127.0.0.1"
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: first)
+
+    async def connect() -> socket.socket:
+        return sessions.connected("many.test", port, 0.6, Reach.ANY)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(connect()) if in_loop else sessions.connected("many.test", port, 0.6, Reach.ANY)
