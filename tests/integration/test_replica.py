@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import datetime
 import errno
 import hashlib
@@ -10,19 +12,26 @@ import os
 import pathlib
 import shutil
 import tracemalloc
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client import replica
 from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.writer import UNFINISHED
 from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.fetch.source import RemoteFile
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.replica import APPLICATION, CHECKSUM
 from tests.integration import spark_rows
+from tests.regressions.hand_made import HandMadeTable
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -438,3 +447,158 @@ def test_the_directory_of_a_copy_may_be_a_symbolic_link(shared: Shared, tmp_path
     (tmp_path / "link").symlink_to(tmp_path / "real")
     shared.table.replicate(tmp_path / "link")
     assert ids(tmp_path / "real") == [1]
+
+
+# === What a copy has ===
+
+
+def log_of(directory: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the actions of the last commit of a copy."""
+    *_, last = sorted((directory / "_delta_log").glob("*.json"))
+    return [json.loads(line) for line in last.read_text().splitlines()]
+
+
+def test_a_copy_of_some_columns_has_those_and_the_partition_columns(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    table = HandMadeTable(tmp_path / "t").create(
+        pa.schema(
+            [
+                ("a", pa.int64()),
+                ("b", pa.int64()),
+                ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])),
+                ("p", pa.string()),
+            ]
+        ),
+        partition_by=["p"],
+    )
+    table.commit(table.file(pa.table({"a": [1], "b": [2], "s": [{"x": 3, "y": 4}]}), {"p": "v"}))
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        client.table("s.d.t").replicate(copy, columns=["s.y", "a"])
+    found = deltalake.DeltaTable(str(copy))
+    assert [field.name for field in found.schema().fields] == ["a", "s", "p"]
+    assert found.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
+
+
+def test_a_table_with_an_unknown_type_is_refused_without_a_warning(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("a", "long"), ("h", "hologram"))
+    ]
+    table = HandMadeTable(tmp_path / "t").create(json.dumps({"type": "struct", "fields": fields}))
+    table.commit(table.file(pa.table({"a": [1]})))
+    with (
+        mock_server.running(tables={"s.d.t": table.root}) as server,
+        ds.SharingClient(server.profile) as client,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("error")
+        with pytest.raises(ds.UnsupportedFeatureError, match="'h'"):
+            client.table("s.d.t").replicate(copy)
+
+
+def test_a_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]))
+    described = table.metadata(pa.schema([("a", pa.int64())]))
+    described["metaData"]["id"] = ""
+    table.commit(described)
+    with (
+        mock_server.running(tables={"s.d.t": table.root}) as server,
+        ds.SharingClient(server.profile) as client,
+        pytest.raises(ds.ProtocolError, match=r"Expected an id of 's\.d\.t'"),
+    ):
+        client.table("s.d.t").replicate(copy)
+
+
+def test_a_removal_says_all_of_the_file_that_is_removed(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    table = HandMadeTable(tmp_path / "t").create(
+        pa.schema([("a", pa.int64()), ("p", pa.string())]),
+        partition_by=["p"],
+        properties={"delta.enableRowTracking": "true"},
+        features=["deletionVectors"],
+    )
+    added = table.file(pa.table({"a": [1, 2]}), {"p": "v"}, removed=[0])
+    added["add"] |= {"baseRowId": 5, "defaultRowCommitVersion": 1}
+    table.commit(added)
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        shared = client.table("s.d.t")
+        shared.replicate(copy)
+        (before,) = (action["add"] for action in log_of(copy) if "add" in action)
+        table.commit(table.removal(added))
+        shared.replicate(copy)
+    (gone,) = (action["remove"] for action in log_of(copy) if "remove" in action)
+    kept = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    assert {name: gone.get(name) for name in kept} == {name: before[name] for name in kept}
+    assert (gone["extendedFileMetadata"], gone["dataChange"]) == (True, True)
+    assert gone["deletionTimestamp"] > 0
+
+
+# === Parts of a file ===
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many parts were being read when each began, where a part is 100 bytes."""
+    begun: list[int] = []
+    read, running = RemoteFile.read, 0
+
+    async def counted(file: RemoteFile, part: Any) -> pa.Buffer:
+        nonlocal running
+        running += 1
+        begun.append(running)
+        try:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return await read(file, part)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(replica, "_PART", 100)
+    monkeypatch.setattr(RemoteFile, "read", counted)
+    return begun
+
+
+def test_the_parts_of_a_file_are_in_their_places_and_few_at_once(
+    shared: Shared, copy: pathlib.Path, at_once: list[int]
+) -> None:
+    shared.writer.insert(rows_of(range(300)))
+    options = dataclasses.replace(QUICK, max_concurrent_requests=2)
+    shared.table.replicate(copy, options=options)
+    (stored,) = (copy / "data").iterdir()
+    (original,) = shared.writer.path.glob("*.parquet")
+    assert stored.read_bytes() == original.read_bytes()
+    assert len(at_once) == -(-original.stat().st_size // 100) > 10
+    assert max(at_once) == 2
+    assert ids(copy) == list(range(300))
+
+
+def test_the_error_of_a_part_is_that_of_the_update(
+    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.writer.insert(rows_of([1]))
+
+    async def broken(file: RemoteFile, part: Any) -> pa.Buffer:
+        raise file.error(ds.DataError, "it is broken")
+
+    monkeypatch.setattr(RemoteFile, "read", broken)
+    with pytest.raises(ds.DataError, match="it is broken"):
+        shared.table.replicate(copy)
+    assert not (copy / "_delta_log").exists()
+    assert not list((copy / "data").iterdir())
+
+
+def test_files_that_another_program_deletes_meanwhile_are_gone(
+    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+    listdir = os.listdir
+    ghosts = {"_delta_log": f".{0:020d}.json.{'0' * 32}.tmp", "data": "0" * 40 + ".parquet"}
+
+    def listed(path: Any) -> list[str]:
+        names = listdir(path)
+        return [*names, ghosts.get(pathlib.Path(path).name, ".x.part"), ".x.part"]
+
+    monkeypatch.setattr(replica.os, "listdir", listed)
+    assert UNFINISHED.fullmatch(ghosts["_delta_log"])
+    shared.writer.insert(rows_of([2]))
+    shared.table.replicate(copy, retention=AT_ONCE)
+    assert ids(copy) == [1, 2]
