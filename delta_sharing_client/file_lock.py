@@ -4,6 +4,7 @@ ends.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -29,17 +30,28 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+# What the system says if another process holds the lock: flock, its emulation on network file systems, and Windows.
+_HELD = frozenset((errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK))
+
+
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed. Return whether it was free."""
+    """Lock an open file until it is closed. Return whether it was free; ``OSError`` if it cannot be locked at all."""
     try:
         _lock(descriptor)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _HELD:
+            raise
         return False
     return True
 
 
+class CannotLock(UsageError):
+    """A lock cannot be taken, and not because another process holds it."""
+
+
 class FileLock:
-    """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked.
+    """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked, and
+    ``CannotLock`` if the file system has no locks.
 
     The file is not removed; otherwise two processes could lock two files with the same name.
     """
@@ -52,9 +64,16 @@ class FileLock:
     def __enter__(self) -> FileLock:
         # A symbolic link could lead to someone else's file.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        if not try_lock(descriptor):
+        try:
+            problem = None if try_lock(descriptor) else UsageError(self._taken)
+        except OSError as error:
+            problem = CannotLock(
+                f"The file '{self._path}' cannot be locked: {error.strerror}. Choose a directory on a file system that "
+                "has locks, such as a local disk, or mount the network share with them."
+            )
+        if problem is not None:
             os.close(descriptor)
-            raise UsageError(self._taken)
+            raise problem
         self._descriptor, self._process = descriptor, os.getpid()
         return self
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.source import Version
-from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.file_lock import CannotLock, FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 
@@ -165,14 +165,14 @@ class FileCache:
         return time.monotonic() >= _rests.get(self._root, 0.0)
 
     def _lock_out(self, stack: contextlib.ExitStack) -> bool:
-        """Exclude other processes until ``stack`` ends; false if one does not release the lock."""
+        """Exclude other processes until ``stack`` ends; false if one does not release the lock, or there is none."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 stack.enter_context(FileLock(self._root / ".lock", "The cache is in use."))
                 return True
-            except UsageError:
-                if time.monotonic() >= deadline:
+            except UsageError as error:
+                if isinstance(error, CannotLock) or time.monotonic() >= deadline:
                     _rests[self._root] = time.monotonic() + _LOCK_REST
                     return False
                 time.sleep(_LOCK_PAUSE)

@@ -51,7 +51,9 @@ def write_file(
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=_TEMPORARY_SUFFIX, dir=target.parent)
         try:
             with _ended_by_signals(), os.fdopen(handle, "wb") as sink:
-                try_lock(handle)
+                # Without locks nobody removes it.
+                with contextlib.suppress(OSError):
+                    try_lock(handle)
                 rows = write_stream(batches, schema, sink, file_format)
                 sink.flush()
                 os.chmod(name, 0o666 & ~_umask())

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from delta_sharing_client import file_lock
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.fetch.cache import Block, FileCache
+from delta_sharing_client.fetch.source import Version
+from delta_sharing_client.file_lock import CannotLock, FileLock
+from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.outputs.files import write_file
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -63,3 +70,53 @@ def test_a_process_forked_off_that_leaves_the_block_does_not_end_it(tmp_path: Pa
         os.waitpid(child, 0)
         with pytest.raises(UsageError, match=r"Taken\."), FileLock(path, "Taken."):
             pass
+
+
+@pytest.fixture(params=["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EIO", "EINVAL"])
+def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the system says on a file system without locks."""
+    number = getattr(errno, request.param)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(file_lock, "_lock", fail)
+    return os.strerror(number)
+
+
+def test_a_file_system_without_locks_is_told_so(tmp_path: Path, no_locks: str) -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    with pytest.raises(CannotLock, match=r"lock' cannot be locked: (.*)\. Choose a directory") as caught:
+        FileLock(tmp_path / "lock", "Taken.").__enter__()
+    assert no_locks in str(caught.value)
+    assert "Taken" not in str(caught.value)
+    assert before is None or len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("name", ["EWOULDBLOCK", "EAGAIN", "EACCES", "EDEADLK"])
+def test_a_lock_that_is_held_is_told_so(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As flock, its emulation on a network share, and Windows say it."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(getattr(errno, name), "held")
+
+    monkeypatch.setattr(file_lock, "_lock", fail)
+    with pytest.raises(UsageError, match=r"^Taken\.$"):
+        FileLock(tmp_path / "lock", "Taken.").__enter__()
+
+
+def test_files_are_written_and_the_cache_is_left_out_without_locks(
+    tmp_path: Path, no_locks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"a": [1, 2]})
+    target = tmp_path / "rows.csv"
+    assert write_file(table.to_batches(), table.schema, target, FileFormat.CSV) == 2
+    assert target.read_text().split() == ['"a"', "1", "2"]
+
+    def sleep(seconds: float) -> None:
+        pytest.fail("a lock that cannot be had is not waited for")
+
+    monkeypatch.setattr("delta_sharing_client.fetch.cache.time.sleep", sleep)
+    cache = FileCache(tmp_path / "cache", 1000, "table")
+    cache.put("f", Block(0, pa.py_buffer(b"12345")), 5, Version())
+    assert not list((tmp_path / "cache").rglob("0-5*"))
