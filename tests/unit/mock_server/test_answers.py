@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from mock_server.catalog import TableEntry, build
-from mock_server.table_writer import TableWriter
+from mock_server.table_writer import TableWriter, with_vector
+from mock_server.wire import _public_schema
 from tests.unit.mock_server.helpers import (
     DELTA,
     Api,
@@ -461,3 +463,46 @@ def test_json_hints_are_read_as_a_text_and_as_an_object(api: Api) -> None:
     hint = {"op": "equal", "children": [column, {"op": "literal", "value": "a", "valueType": "string"}]}
     for form in (hint, json.dumps(hint)):
         assert len(api.query("plain", jsonPredicateHints=form).files) == 1
+
+
+def test_pages_of_a_range_end_where_the_first_page_said(start: Callable[..., Api], tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "t")
+    writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
+    for hour in (1, 2):
+        writer.commit([writer.add(rows(hour), time=at(hour))], "WRITE", at(hour))
+    own = start(tmp_path)
+    page = own.query("t", startingVersion=0, maxFiles=1)
+    found = kinds(page)
+    writer.commit([writer.add(rows(3), time=at(3))], "WRITE", at(3))
+    while page.end is not None and (token := page.end.get("nextPageToken")):
+        page = own.query("t", startingVersion=0, maxFiles=1, pageToken=token)
+        found += kinds(page)
+    assert found == [(0, "add"), (1, "add"), (2, "add")]
+    assert len(kinds(own.query("t", startingVersion=0))) == 4
+
+
+def test_a_vector_makes_statistics_wide() -> None:
+    vector = DeletionVectorDescriptor("i", "x", 4, 1)
+    for stats in ('{"numRecords":2}', None):
+        found = with_vector(AddFile("f", stats=stats), vector)
+        assert json.loads(found.stats or "") == {**json.loads(stats or "{}"), "tightBounds": False}
+        assert (found.deletion_vector, found.data_change) == (vector, True)
+
+
+def test_in_parquet_columns_have_their_comments_and_no_other_metadata() -> None:
+    """As from the reference server, at every level."""
+
+    def column(name: str, kind: object, **metadata: object) -> dict[str, object]:
+        return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+    inner = {"type": "struct", "fields": [column("x", "long", comment="c", other=1)]}
+    items = {"type": "array", "elementType": inner, "containsNull": True}
+    schema = {
+        "type": "struct",
+        "fields": [column("a", "long", other={"metadata": {}}), column("l", items, comment="d")],
+    }
+    cut = {"type": "struct", "fields": [column("x", "long", comment="c")]}
+    assert json.loads(_public_schema(json.dumps(schema))) == {
+        "type": "struct",
+        "fields": [column("a", "long"), column("l", {**items, "elementType": cut}, comment="d")],
+    }

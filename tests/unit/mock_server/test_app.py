@@ -201,3 +201,10 @@ def test_a_failure_of_the_server_itself_has_the_shape_of_the_protocol(
     assert error_of(response) == (500, "INTERNAL_ERROR")
     assert "planted-detail" not in response.text
     assert "planted-detail" in caplog.text
+
+
+def test_a_token_that_is_given_is_in_no_repr_either(tmp_path: Path) -> None:
+    write_plain(tmp_path / "t")
+    with mock_server.running(tables={"s.d.t": tmp_path / "t"}, token="given-by-hand") as server:
+        assert server.profile["bearerToken"] == "given-by-hand"
+        assert "given-by-hand" not in repr(server) + repr(server.app.config)

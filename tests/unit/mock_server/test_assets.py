@@ -17,7 +17,7 @@ from mock_server import asset_files, catalog, demo
 from mock_server.catalog import AssetKind
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
-from mock_server.s3 import S3Settings, policy_of
+from mock_server.s3 import S3Settings, _split, policy_of
 from tests.unit.mock_server.helpers import Api, error_of
 
 SHOP = "shares/s/schemas/shop"
@@ -200,6 +200,10 @@ def test_credentials_of_s3_are_for_reading_below_the_location_alone() -> None:
     actions = {statement["Action"]: statement for statement in policy["Statement"]}
     assert actions.keys() == {"s3:GetObject", "s3:ListBucket"}
     assert actions["s3:GetObject"]["Resource"] == "arn:aws:s3:::files/some where/docs/*"
+    assert actions["s3:ListBucket"]["Resource"] == "arn:aws:s3:::files"
+    assert {statement["Effect"] for statement in policy["Statement"]} == {"Allow"}
+    whole = json.loads(policy_of("s3://files"))["Statement"]
+    assert [statement["Resource"] for statement in whole] == ["arn:aws:s3:::files/*", "arn:aws:s3:::files"]
     assert actions["s3:ListBucket"]["Condition"] == {"StringLike": {"s3:prefix": "some where/docs/*"}}
 
 
@@ -372,3 +376,18 @@ def test_demo_shares_every_kind(start: Callable[..., Api], tmp_path: Path) -> No
     assert (folder / "documents" / "pictures" / "sign.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "sales-report" / "SKILL.md").exists()
     assert (folder / "churn" / "2" / "MLmodel").exists()
+
+
+@pytest.mark.parametrize(
+    ("location", "folder", "file"),
+    [
+        ("s3://b/a/c", "a/c/", "a/c"),
+        ("s3a://b/a/c/", "a/c/", "a/c/"),
+        ("s3://b/a", "a/", "a"),
+        ("s3://b/", "", ""),
+        ("s3://b", "", ""),
+    ],
+)
+def test_an_address_in_s3_is_a_bucket_and_a_key(location: str, folder: str, file: str) -> None:
+    assert _split(location) == ("b", folder)
+    assert _split(location, folder=False) == ("b", file)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mock_server.catalog import from_directory, from_mapping
+from mock_server.catalog import AssetEntry, AssetKind, from_directory, from_mapping, unique_assets
 from mock_server.errors import ApiError, ConfigError
 
 
@@ -78,3 +78,14 @@ def test_unknown_names_are_404(names: tuple[str, str, str]) -> None:
     with pytest.raises(ApiError) as caught:
         from_mapping({"s.d.t": "x"}).table(*names)
     assert caught.value.status == 404
+
+
+def asset(kind: AssetKind, name: str) -> AssetEntry:
+    return AssetEntry(kind, "s", "d", name, None, f"id of {name}")
+
+
+def test_two_assets_of_one_kind_and_name_are_refused() -> None:
+    volume, model = AssetKind.VOLUME, AssetKind.MODEL
+    assert len(unique_assets([asset(volume, "a"), asset(volume, "b"), asset(model, "a")])) == 3
+    with pytest.raises(ConfigError, match=r"Two .* are called 's\.d\.A'"):
+        unique_assets([asset(volume, "a"), asset(model, "a"), asset(volume, "A")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mock_server.app import create_app
-from mock_server.catalog import from_directory
+from mock_server.catalog import TableFormat, from_directory
 from mock_server.config import ServerConfig, from_yaml
 from mock_server.errors import ConfigError
 from tests.unit.mock_server.helpers import Api
@@ -177,3 +177,16 @@ shares:
     assert api.get("shares/s/all-tables").json()["items"][0]["displayName"] == "T"
     with pytest.raises(ConfigError, match="owner must be text"):
         from_yaml(write(tmp_path, "shares: [{name: s, properties: {owner: 5}}]"))
+
+
+def test_a_table_has_the_formats_of_its_directory(tmp_path: Path) -> None:
+    for name, folders in (("delta", ["_delta_log"]), ("iceberg", ["metadata"]), ("both", ["_delta_log", "metadata"])):
+        for folder in folders:
+            (tmp_path / name / folder).mkdir(parents=True)
+        if "metadata" in folders:
+            (tmp_path / name / "metadata" / "v1.metadata.json").write_text("{}")
+    tables = "".join(f"\n    - name: {name}\n      location: {name}" for name in ("delta", "iceberg", "both"))
+    text = f"version: 1\nshares:\n- name: s\n  schemas:\n  - name: d\n    tables:{tables}\n"
+    formats = {table.name: table.formats for table in from_yaml(write(tmp_path, text)).catalog.tables}
+    delta, iceberg = TableFormat.DELTA, TableFormat.ICEBERG
+    assert formats == {"delta": (delta,), "iceberg": (iceberg,), "both": (delta, iceberg)}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 import requests
 
+from mock_server.connection import Connection
 from mock_server.table_writer import TableWriter
 from mock_server.throttle import Throttle
 from tests.unit.mock_server.helpers import Api, Protocol, at, table
@@ -93,3 +96,18 @@ def test_header_and_body_of_an_answer_do_not_wait_for_each_other(start: Callable
         # The first packets of a connection are acknowledged at once; the ones after them show what is waited for.
         times = [seconds(lambda: session.get(url, headers={"Range": "bytes=1000-65535"})) for _ in range(80)]
     assert sorted(times[40:])[20] < 0.03  # Nagle's algorithm would make it 40 ms or more
+
+
+@pytest.mark.parametrize(("disconnected", "closing"), [(True, False), (False, True), (True, True)])
+def test_no_file_is_sent_to_a_client_that_is_gone(tmp_path: Path, disconnected: bool, closing: bool) -> None:
+    protocol = types.SimpleNamespace(
+        cycle=types.SimpleNamespace(disconnected=disconnected),
+        transport=types.SimpleNamespace(is_closing=lambda: closing),
+    )
+
+    async def send() -> None:
+        with (tmp_path / "file").open("wb+") as file:
+            await Connection(protocol).send_file(file.fileno(), 0, 1)  # type: ignore[arg-type]
+
+    with pytest.raises(ConnectionResetError, match="the client has closed the connection"):
+        asyncio.run(send())

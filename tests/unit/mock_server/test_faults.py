@@ -14,6 +14,7 @@ import requests
 
 from mock_server.errors import ConfigError
 from mock_server.faults import FAULTS, KINDS, Fault, FaultKind, FaultSet, Target, parse_fault
+from mock_server.wire import query_status_line
 from tests.unit.mock_server.helpers import DELTA, Api, Lines, error_of
 from tests.unit.mock_server.hostile_checks import HOSTILE
 
@@ -308,6 +309,9 @@ def check_async_pending(api: Api) -> None:
 def check_async_failed(api: Api) -> None:
     api.server.set_fault("async-failed")
     assert asynchronous(api, 1) == ["failed"]
+    told = json.loads(query_status_line("q", "failed", "fault async-failed"))
+    assert told == {"queryStatus": {"queryId": "q", "status": "failed", "message": "fault async-failed"}}
+    assert json.loads(query_status_line("q", "pending")) == {"queryStatus": {"queryId": "q", "status": "pending"}}
 
 
 def check_expired_credentials(api: Api) -> None:
