@@ -19,6 +19,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.kinds import DATES, NANOS, NUMBERS, Kind, kind_of, to_arrow
+from delta_sharing_client.predicates.lists import Listed, listed
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -91,8 +92,9 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> _Truth:
             return pc.fill_null(found, False)
         case NullSafeEqual(left=left, right=right):
             return _null_safe(_decoded(left, batch), _decoded(right, batch))
-        case In(child=child, values=values):
-            return _on_values(child, batch, lambda array: _in(array, values))
+        case In(child=child):
+            found = listed(expression)
+            return _on_values(child, batch, lambda array: _in(array, found))
         case IsNull(child=child):
             return _is_null(_column(child, batch) if isinstance(child, Column) else _decoded(child, batch))
         case Like(child=child):
@@ -212,19 +214,15 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
     return pc.or_(found, nan) if op in (Op.GT, Op.GE) else found
 
 
-def _in(array: _Array, values: tuple[Literal, ...]) -> _Truth:
-    wanted = [item.value for item in values if item.value is not None]
-    floats = [value for value in wanted if isinstance(value, float)]
-    nan = any(map(math.isnan, floats))
+def _in(array: _Array, wanted: Listed) -> _Truth:
     if kind_of(array.type) is Kind.FLOATING:
-        wanted = [value + 0.0 for value in floats if not math.isnan(value)]
         # Hashing distinguishes -0.0 from 0.0; adding zero makes both 0.0.
-        found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), pa.array(wanted, array.type))
+        found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), wanted.array(array.type))
     else:
-        found = pc.is_in(array, to_arrow(wanted, array.type))
-    if nan:
+        found = pc.is_in(array, wanted.array(array.type))
+    if wanted.known.has_nan:
         found = pc.or_(found, pc.is_nan(array))
-    if len(wanted) + nan < len(values):
+    if wanted.known.has_null:
         # With a null in the list, a miss is unknown.
         return pc.if_else(pc.and_(found, array.is_valid()), True, pa.scalar(None, pa.bool_()))
     return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.bool_()))

@@ -7,7 +7,6 @@ whether it can be *true* for some row.
 
 from __future__ import annotations
 
-import bisect
 import decimal
 import math
 import re
@@ -21,6 +20,7 @@ from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates.functions import CASTS, ROWS, Range, apply
 from delta_sharing_client.predicates.kinds import KINDS, Kind, comparable, kind_of, type_of_values
+from delta_sharing_client.predicates.lists import Listed, SortedValues, listed, narrowed
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -100,6 +100,31 @@ def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
     return decide
 
 
+def within(expression: Expression, statistics: Statistics) -> Expression:
+    """Return what is the same as the prepared ``expression`` for the rows that ``statistics`` describe, and looks for
+    fewer of the values of long lists."""
+
+    def places(found: Listed) -> range:
+        column = found.child
+        if not isinstance(column, Column) or len(found.known.keys) < _LONG_LIST:
+            return found.places
+        bounds = statistics.bounds(column.path)
+        if bounds is None:
+            return found.places
+        try:
+            if kind_of(column.type) is not Kind.FLOATING:
+                return found.known.span(bounds.lower, bounds.upper)
+            lower, upper = _ends_of(column)
+            return found.known.span(lower(bounds), upper(bounds))
+        except TypeError:
+            return found.places  # bounds of another type than the column's
+
+    return narrowed(expression, places)
+
+
+# Arrow hashes fewer values faster than statistics are compared.
+_LONG_LIST = 64
+
 _Test = Callable[[Statistics], bool]
 _Leaf = Callable[[Any], bool]
 
@@ -160,8 +185,8 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
             differs = _on_values(column, _comparison(Op.NE, column, value))
             null = _on_bounds(column, _may_be_null)
             return _any([differs, null])
-        case In(child=Column() as column, values=values):
-            return _on_values(column, _not_in(column, values) if negated else _in(column, values))
+        case In(child=Column() as column):
+            return _on_values(column, (_not_in if negated else _in)(column, listed(expression)))
         case IsNull(child=Column() as column):
             return _on_values(column, _possible) if negated else _on_bounds(column, _may_be_null)
         case Like(child=Column() as column):
@@ -205,16 +230,13 @@ def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
             Comparison(left=Call() as left, right=Literal(value=value))
             | NullSafeEqual(left=Call() as left, right=Literal(value=value))
         ) if not negated:
-            op, constants = expression.op if isinstance(expression, Comparison) else Op.EQ, [value]
-        case In(child=Call() as left, values=values) if not negated:
-            op, constants = Op.EQ, [item.value for item in values if item.value is not None]
+            leaf = _ordered(expression.op if isinstance(expression, Comparison) else Op.EQ, value)
+        case In(child=Call() as left) if not negated:
+            leaf = _among(listed(expression).known)
         case _:
             return None
     found = _range_of(left)
-    if found is None:
-        return None
-    leaf = _among(constants) if isinstance(expression, In) else _ordered(op, constants[0])
-    return lambda statistics: leaf(found(statistics))
+    return None if found is None else lambda statistics: leaf(found(statistics))
 
 
 def _range_of(operand: Operand) -> Callable[[Statistics], Range] | None:
@@ -333,41 +355,33 @@ def _floating(op: Op, column: Column, value: Value) -> _Leaf:
     # NaN is greater than every number, and bounds do not exclude it.
     if op in (Op.GT, Op.GE, Op.NE):
         return _possible
-    lower, upper = (_lower32, _upper32) if pa.types.is_float32(type_of_values(column.type)) else (_lower64, _upper64)
+    lower, upper = _ends_of(column)
     if op is Op.EQ:
         return lambda b: not (lower(b) > limit or upper(b) < limit)
     return (lambda b: not lower(b) >= limit) if op is Op.LT else (lambda b: not lower(b) > limit)
 
 
-def _in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
-    kind = kind_of(column.type)
-    wanted: list[Any] = [comparable(item.value) for item in values if item.value is not None]
-    if kind is Kind.FLOATING:
-        if any(math.isnan(value) for value in wanted):
-            return _possible
-        leaves = [_floating(Op.EQ, column, value) for value in wanted]
-        return lambda b: any(leaf(b) for leaf in leaves)
-    return _among(wanted)
+def _in(column: Column, wanted: Listed) -> _Leaf:
+    if wanted.known.has_nan:
+        return _possible
+    if kind_of(column.type) is not Kind.FLOATING:
+        return _among(wanted.known)
+    lower, upper = _ends_of(column)
+    span = wanted.known.span
+    return lambda b: bool(span(lower(b), upper(b)))
 
 
-def _among(wanted: list[Any]) -> _Leaf:
-    wanted = sorted(wanted)
-
-    def test(bounds: Any) -> bool:
-        lower, upper = bounds.lower, bounds.upper
-        first = 0 if lower is None else bisect.bisect_left(wanted, lower)
-        return first < len(wanted) and (upper is None or wanted[first] <= upper)
-
-    return test
+def _among(wanted: SortedValues) -> _Leaf:
+    return lambda b: bool(wanted.span(b.lower, b.upper))
 
 
-def _not_in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
-    if any(item.value is None for item in values):
+def _not_in(column: Column, unwanted: Listed) -> _Leaf:
+    known = unwanted.known
+    if known.has_null:
         return lambda bounds: False  # false for a hit, unknown for a miss
     if kind_of(column.type) is Kind.FLOATING:
         return _possible
-    unwanted = frozenset(comparable(item.value) for item in values)
-    return lambda b: b.lower != b.upper or b.lower not in unwanted
+    return lambda b: b.lower != b.upper or b.lower is None or not known.span(b.lower, b.lower)
 
 
 def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Leaf:
@@ -431,6 +445,10 @@ def _lower64(bounds: Any) -> float:
 def _upper64(bounds: Any) -> float:
     upper = bounds.upper if bounds.upper_without_nan is None else bounds.upper_without_nan
     return math.inf if upper is None else upper
+
+
+def _ends_of(column: Column) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return (_lower32, _upper32) if pa.types.is_float32(type_of_values(column.type)) else (_lower64, _upper64)
 
 
 # A bound may have been the shortest text of a float, which reads back as a slightly different double.

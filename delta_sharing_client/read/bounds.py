@@ -6,9 +6,8 @@ signed decimals. Floating-point bounds never cover NaN, so they bound only the o
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from delta_sharing_client.delta.data_types import StructField, StructType, row_o
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.delta.value_bounds import UNKNOWN, Footer
 from delta_sharing_client.parquet.chunks import Chunks, Plain
-from delta_sharing_client.predicates.skipping import compile_skipping
+from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.read.align import Aligner
 
@@ -46,11 +45,11 @@ class RowGroupBounds:
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
         """Return those of the row groups ``ordinals`` that may have a row for which ``predicate`` is true."""
         may_match = compile_skipping(predicate)
-        return [
-            ordinal
-            for ordinal in ordinals
-            if may_match(SimpleNamespace(bounds=functools.partial(self.bounds_in, ordinal)))
-        ]
+        return [ordinal for ordinal in ordinals if may_match(self.of_group(ordinal))]
+
+    def of_group(self, group: int) -> Statistics:
+        """Return the statistics of a row group, for ``predicates.skipping``."""
+        return _GroupStatistics(self, group)
 
     @property
     def leaves(self) -> dict[ColumnPath, tuple[StructField, int, pa.DataType]]:
@@ -73,6 +72,14 @@ class RowGroupBounds:
         chunk = self._chunks.get(group, leaf[0])
         lower, upper, without_nan = typed_bounds(chunk.bounds, field, leaf[1])
         return ColumnBounds(lower, upper, chunk.null_count, rows, without_nan)
+
+
+class _GroupStatistics(NamedTuple):
+    whole: RowGroupBounds
+    group: int
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        return self.whole.bounds_in(self.group, path)
 
 
 def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType) -> Footer:

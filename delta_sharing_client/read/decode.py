@@ -30,7 +30,8 @@ from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.plan.columns import Origin, ReadColumn
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
-from delta_sharing_client.predicates.tree import Literal
+from delta_sharing_client.predicates.skipping import within
+from delta_sharing_client.predicates.tree import Expression, Literal
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.layout import Layout, Shape
 from delta_sharing_client.redact import scrub
@@ -127,7 +128,7 @@ class FileDecoder:
         self._report = report
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
-        self._predicate = shape.context.predicate
+        self._predicate = self._predicate_of_group = shape.predicate
         # The predicate has the same result for every row of the file; it is not evaluated before the first row.
         self._is_evaluated = not all(column.name in self._constants for column in shape.context.filters)
         most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
@@ -163,6 +164,7 @@ class FileDecoder:
         file = self._located(data.open) if self.layout.leaves else None
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
+            self._predicate_of_group = self._within(group)
             position = self.layout.row_starts[group]
             stop = self.layout.end(group)
             batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
@@ -196,15 +198,21 @@ class FileDecoder:
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match."""
-        assert self._predicate is not None
-        found = predicate_mask(self._predicate, _Columns(self, part).filter_batch())
+        assert self._predicate_of_group is not None
+        found = predicate_mask(self._predicate_of_group, _Columns(self, part).filter_batch())
         return found if part.visible is None else pc.replace_with_mask(part.visible, part.visible, found)
 
     def _evaluate_constant(self) -> None:
         if not self._is_evaluated:
             [matches] = _which_match(self.shape, [self._constants])
-            self._predicate = None if matches else Literal(False)
+            self._predicate = self._predicate_of_group = None if matches else Literal(False)
             self._is_evaluated = True
+
+    def _within(self, group: int) -> Expression | None:
+        """Return the predicate for the rows of a row group."""
+        if self._predicate is None or self.layout.bounds is None:
+            return self._predicate
+        return within(self._predicate, self.layout.bounds.of_group(group))
 
     def _raw(
         self, file: pq.ParquetReader | None, group: int, batch_rows: int, threads: bool
@@ -222,8 +230,8 @@ class FileDecoder:
     def _batch(self, part: _Part) -> pa.RecordBatch | None:
         self._evaluate_constant()
         columns = _Columns(self, part)
-        if self._predicate is not None:
-            mask = predicate_mask(self._predicate, columns.filter_batch())
+        if self._predicate_of_group is not None:
+            mask = predicate_mask(self._predicate_of_group, columns.filter_batch())
             kept = count_true(mask)
             if not kept:
                 return None
@@ -515,10 +523,10 @@ def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Re
 
 def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
     """Return whether the predicate is true for each; all at once is much faster than one by one."""
-    if shape.context.predicate is None or not each:
+    if shape.predicate is None or not each:
         return [True] * len(each)
     once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])
-    return [found is True for found in predicate_mask(shape.context.predicate, once).to_pylist()]
+    return [found is True for found in predicate_mask(shape.predicate, once).to_pylist()]
 
 
 def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) -> pa.RecordBatch:

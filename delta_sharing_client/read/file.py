@@ -365,7 +365,7 @@ class _FileRead:
 
     async def _skip_pages(self, layout: Layout) -> Layout:
         """Return ``layout`` without the pages that the file's page index excludes."""
-        predicate, groups = self._context.predicate, index_ranges(layout, self._held, self._s.gains)
+        predicate, groups = self._s.shape.predicate, index_ranges(layout, self._held, self._s.gains)
         if not groups or predicate is None:
             return layout
         ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)

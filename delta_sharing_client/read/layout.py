@@ -21,6 +21,7 @@ from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.plan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share
 from delta_sharing_client.plan.tasks import ChangeKind, FileTask, ScanContext
+from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.read.align import Aligner, FileColumn
 from delta_sharing_client.read.bounds import RowGroupBounds
@@ -42,6 +43,7 @@ class Shape:
     def __init__(self, context: ScanContext) -> None:
         self.context = context
         self.columns = (*context.output, *context.filters)
+        self.predicate = None if context.predicate is None else prepared(context.predicate)
         self.filter_paths = () if context.predicate is None else tuple(columns_of(context.predicate))
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
@@ -302,11 +304,11 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
     kept = [group for group in wanted if starts[group + 1] > starts[group]]
     chunks = Chunks(footer.data, found.leaves, footer.start)
     bounds = None
-    if context.predicate is not None and kept:
+    if shape.predicate is not None and kept:
         rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
         constants = shape.constant_bounds(task)
         bounds = RowGroupBounds(chunks, rows, found.filter_aligner, context.schema, shape.filter_paths, constants)
-        kept = bounds.matching(context.predicate, kept)
+        kept = bounds.matching(shape.predicate, kept)
     return Layout(
         footer=footer,
         chunks=chunks,

@@ -14,6 +14,7 @@ from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.engines import Unsaid, whole
 from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -92,10 +93,11 @@ def test_mask_is_true_exactly_where_the_reference_is(expression, found):
     expected = [evaluate(expression, row) is True for row in found]
     met("matching", any(expected))
     met("unmatched", not all(expected))
-    result = mask(bound, batch)
-    assert result.type == pa.bool_()
-    assert result.null_count == 0
-    assert result.to_pylist() == expected
+    for ready in (bound, prepared(bound)):
+        result = mask(ready, batch)
+        assert result.type == pa.bool_()
+        assert result.null_count == 0
+        assert result.to_pylist() == expected
 
 
 @meets(true=6, false=6, unknown=4)

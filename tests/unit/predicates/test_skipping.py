@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.kinds import KINDS, kind_of
+from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -108,6 +109,7 @@ def test_file_with_a_matching_row_is_never_skipped(data):
         met("matching", matches)
         met("skipped", not kept)
         assert kept or not matches
+        assert _may_match(prepared(compiled), statistics) is kept
 
 
 @meets(matching=12, skipped=2)

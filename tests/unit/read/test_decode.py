@@ -18,6 +18,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import Block
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.partial_chunk import GroupPages
+from delta_sharing_client.predicates import lists
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.read.bounds import typed_bounds
@@ -755,3 +756,20 @@ def test_a_null_that_may_not_be_is_refused_in_batches_as_the_file_stores_them() 
     file = File(pa.table({"a": pa.array([1], pa.int64())}, schema))
     assert file.layout.alignment.is_as_stored
     assert [batch.to_pylist() for batch in file.batches()] == [[{"a": 1}]]
+
+
+def test_a_long_list_becomes_an_array_once_and_each_row_group_looks_for_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    looked_for: list[int] = []
+    to_arrow, array = lists.to_arrow, lists.Listed.array
+    monkeypatch.setattr(lists, "to_arrow", lambda keys, kind: made.append(len(keys)) or to_arrow(keys, kind))
+    monkeypatch.setattr(
+        lists.Listed, "array", lambda self, kind: looked_for.append(len(self.places)) or array(self, kind)
+    )
+    wanted = range(0, ROWS, 5)
+    file = File(numbers(ROWS), wanted=col("n").is_in(wanted), batch_rows=50, row_group_size=100)
+    assert [value for batch in file.batches() for value in batch["n"].to_pylist()] == [*wanted]
+    assert made == [len(wanted)]
+    assert looked_for == [20] * (ROWS // 50)

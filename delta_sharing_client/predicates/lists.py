@@ -1,0 +1,91 @@
+"""The constants of ``IN`` lists, prepared once for many statistics and many batches."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from delta_sharing_client.predicates.kinds import comparable, to_arrow
+from delta_sharing_client.predicates.tree import Expression, In, Joined, Literal, Not
+
+
+class SortedValues:
+    """The constants of a bound list in the order of their values, as statistics have them, without null and NaN."""
+
+    def __init__(self, values: tuple[Literal, ...]) -> None:
+        found = [comparable(item.value) for item in values if item.value is not None]
+        self.has_null = len(found) < len(values)
+        numbers = [value for value in found if not (isinstance(value, float) and math.isnan(value))]
+        self.has_nan = len(numbers) < len(found)
+        # -0.0 becomes 0.0: hashing distinguishes them.
+        self.keys = sorted(value + 0.0 if isinstance(value, float) else value for value in numbers)
+        self._arrays: dict[pa.DataType, pa.Array] = {}
+
+    def span(self, lower: Any, upper: Any) -> range:
+        """Return the positions of the values from ``lower`` to ``upper``, which are ``None`` where unknown."""
+        # A NaN says nothing of the other numbers.
+        first = 0 if lower is None or lower != lower else bisect.bisect_left(self.keys, lower)
+        last = len(self.keys) if upper is None or upper != upper else bisect.bisect_right(self.keys, upper)
+        return range(first, max(first, last))
+
+    def array(self, data_type: pa.DataType) -> pa.Array:
+        """Return all values as an array, which is made once for each type."""
+        found = self._arrays.get(data_type)
+        if found is None:
+            found = self._arrays[data_type] = to_arrow(self.keys, data_type)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(In):
+    """An ``IN`` that is prepared; of its sorted values only those at ``places`` are looked for."""
+
+    known: SortedValues = field(compare=False, repr=False)
+    places: range
+
+    def __post_init__(self) -> None:
+        pass  # its values are those of another list already
+
+    def array(self, data_type: pa.DataType) -> pa.Array:
+        """Return the values to look for."""
+        return self.known.array(data_type).slice(self.places.start, len(self.places))
+
+
+def listed(expression: In) -> Listed:
+    """Return a bound ``IN`` with its values prepared."""
+    if isinstance(expression, Listed):
+        return expression
+    known = SortedValues(expression.values)
+    return Listed(expression.child, expression.values, known, range(len(known.keys)))
+
+
+def prepared(expression: Expression) -> Expression:
+    """Return the bound ``expression`` with every list prepared."""
+    return _mapped(expression, listed)
+
+
+def narrowed(expression: Expression, places: Callable[[Listed], range]) -> Expression:
+    """Return a prepared ``expression`` whose lists have only the values at ``places``, a part of those before."""
+
+    def narrow(found: In) -> In:
+        assert isinstance(found, Listed)
+        kept = places(found)
+        return found if kept == found.places else Listed(found.child, found.values, found.known, kept)
+
+    return _mapped(expression, narrow)
+
+
+def _mapped(expression: Expression, change: Callable[[In], In]) -> Expression:
+    match expression:
+        case Not(child=inner):
+            return Not(_mapped(inner, change))
+        case Joined(children=children):
+            return type(expression)(tuple(_mapped(child, change) for child in children))
+        case In():
+            return change(expression)
+    return expression
