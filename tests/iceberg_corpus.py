@@ -1,0 +1,56 @@
+"""The tables of ``tests/tables_iceberg``, which Iceberg's Spark runtime wrote, and what Spark reads from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.s3 import Bucket
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "tables_iceberg"
+BUCKET = "lake"
+"""The bucket of the addresses in the tables' metadata."""
+
+
+@dataclasses.dataclass(frozen=True)
+class IcebergTable:
+    """One table: its files below ``folder``, and what ``make_tables.py`` wrote down."""
+
+    name: str
+
+    @property
+    def folder(self) -> pathlib.Path:
+        return FOLDER / self.name / "table"
+
+    @property
+    def location(self) -> str:
+        return f"s3://{BUCKET}/{self.name}"
+
+    @functools.cached_property
+    def expected(self) -> Mapping[str, Any]:
+        content: Mapping[str, Any] = json.loads((FOLDER / self.name / "expected.json").read_text(encoding="utf-8"))
+        return content
+
+    def rows(self, which: int | str = "current") -> pa.Table:
+        """Return the rows of a snapshot by its place in ``expected``, of "current", or of "branch-x" or "tag-x"."""
+        return pq.read_table(FOLDER / self.name / f"rows-{which}.parquet")
+
+
+def tables() -> list[IcebergTable]:
+    """Return every table of the folder in order of name."""
+    return [IcebergTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
+
+
+def upload(tables: Iterable[IcebergTable], bucket: Bucket) -> None:
+    """Put the files of tables into a bucket of the name ``BUCKET``, where their metadata says that they are."""
+    for table in tables:
+        for path in table.folder.rglob("*"):
+            if path.is_file():
+                bucket.put(f"{table.name}/{path.relative_to(table.folder).as_posix()}", path.read_bytes())

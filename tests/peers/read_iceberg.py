@@ -1,0 +1,54 @@
+"""Read every table of a catalog with Iceberg's Spark runtime.
+
+    python read_iceberg.py URI TOKEN WAREHOUSE NAMESPACE DIRECTORY
+
+runs in the environment of ``.ci/iceberg``, whose PySpark is 4.0. The rows of each table become
+``DIRECTORY/<table>.parquet``. ``ICEBERG_SPARK_JARS`` names the jars.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+
+from pyspark.sql import SparkSession
+
+CATALOG = "spark.sql.catalog.shared"
+
+
+def main(uri: str, token: str, warehouse: str, namespace: str, directory: str) -> None:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    settings = {
+        "spark.jars": os.environ["ICEBERG_SPARK_JARS"],
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        CATALOG: "org.apache.iceberg.spark.SparkCatalog",
+        f"{CATALOG}.type": "rest",
+        f"{CATALOG}.uri": uri,
+        f"{CATALOG}.token": token,
+        f"{CATALOG}.warehouse": warehouse,
+        f"{CATALOG}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for row in spark.sql(f"SHOW TABLES IN shared.`{namespace}`").collect():
+        frame = spark.table(f"shared.`{namespace}`.`{row.tableName}`")
+        columns = [
+            f"to_json(`{field.name}`) AS `{field.name}`"
+            if field.dataType.typeName() == "variant"
+            else f"`{field.name}`"
+            for field in frame.schema.fields
+        ]
+        folder = pathlib.Path(directory) / row.tableName
+        frame.selectExpr(*columns).coalesce(1).write.parquet(str(folder))
+        (part,) = folder.glob("part-*.parquet")
+        shutil.copy(part, f"{folder}.parquet")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,150 @@
+"""Iceberg's own client reads from our server, and our client from Iceberg's own server: ``bash .ci/iceberg``.
+
+The tables are those that its Spark runtime wrote (``tests/tables_iceberg``), in a store that speaks S3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import requests
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.redact import Secret
+from mock_server.s3 import S3Settings
+from tests.iceberg_corpus import BUCKET, IcebergTable, tables, upload
+from tests.s3 import KEYS, REGION, Bucket, s3_bucket
+
+SERVER = os.environ.get("ICEBERG_SERVER_CLASSPATH")
+SPARK_PYTHON = os.environ.get("ICEBERG_SPARK_PYTHON")
+READER = pathlib.Path(__file__).parent / "read_iceberg.py"
+TABLES = tables()
+by_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+
+pytestmark = pytest.mark.skipif(
+    not (SERVER and SPARK_PYTHON),
+    reason="ICEBERG_SERVER_CLASSPATH and ICEBERG_SPARK_PYTHON are not set; see .ci/iceberg",
+)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_bucket(BUCKET) as bucket:
+        upload(TABLES, bucket)
+        yield bucket
+
+
+@pytest.fixture(scope="module")
+def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The rows that Spark reads through our server's catalog."""
+    settings = S3Settings(
+        endpoint=bucket.endpoint,
+        region=REGION,
+        access_key_id=KEYS["aws_access_key_id"],
+        secret_access_key=Secret(KEYS["aws_secret_access_key"]),
+    )
+    folder = tmp_path_factory.mktemp("spark")
+    shared = {f"s.made.{table.name}": table.location for table in TABLES}
+    with mock_server.running(shared, s3=settings) as server:
+        profile = server.profile
+        command = [
+            SPARK_PYTHON,
+            str(READER),
+            profile["icebergEndpoint"],
+            profile["bearerToken"],
+            "s",
+            "made",
+            str(folder),
+        ]
+        subprocess.run(command, check=True, timeout=280, env={**os.environ, "PYSPARK_PYTHON": SPARK_PYTHON})
+    return folder
+
+
+@by_table
+def test_spark_reads_through_our_catalog(rows_of_spark: pathlib.Path, table: IcebergTable) -> None:
+    if table.expected["current_snapshot"] is None:
+        assert pq.read_table(rows_of_spark / f"{table.name}.parquet").num_rows == 0
+        return
+    assert_same_rows(pq.read_table(rows_of_spark / f"{table.name}.parquet"), table.rows())
+
+
+@pytest.fixture(scope="module")
+def client(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharingClient]:
+    """A client of Iceberg's REST test server, where the tables are registered."""
+    folder = tmp_path_factory.mktemp("catalog")
+    with (
+        iceberg_server(bucket, folder) as uri,
+        mock_server.running({}, demo=False, volumes={"s.made.x": folder}) as server,
+    ):
+        session = requests.Session()
+        session.trust_env = False
+        session.post(f"{uri}v1/namespaces", json={"namespace": ["made"]}).raise_for_status()
+        for table in TABLES:
+            body = {"name": table.name, "metadata-location": table.expected["metadata"]}
+            session.post(f"{uri}v1/namespaces/made/register", json=body).raise_for_status()
+        with ds.SharingClient({**server.profile, "icebergEndpoint": uri}) as client:
+            yield client
+
+
+@by_table
+def test_our_client_reads_from_icebergs_server(client: ds.SharingClient, table: IcebergTable) -> None:
+    rows = client.table(f"s.made.{table.name}").scan().to_arrow()
+    if table.expected["current_snapshot"] is None:
+        assert rows.num_rows == 0
+    else:
+        assert_same_rows(rows, table.rows())
+
+
+@contextlib.contextmanager
+def iceberg_server(bucket: Bucket, folder: pathlib.Path) -> Iterator[str]:
+    """Run Iceberg's REST test server on a free port, with the keys of the store in "load table"."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    properties = {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:file:{folder}/catalog.db",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"s3://{bucket.name}",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.endpoint": bucket.endpoint,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": KEYS["aws_access_key_id"],
+        "s3.secret-access-key": KEYS["aws_secret_access_key"],
+        "client.region": REGION,
+        "include-credentials": "true",
+        "rest.port": str(port),
+    }
+    # A property is a variable with two underscores for a hyphen and one for a dot.
+    settings = {
+        f"CATALOG_{name.replace('-', '__').replace('.', '_').upper()}": value for name, value in properties.items()
+    }
+    command = ["java", "-cp", str(SERVER), "org.apache.iceberg.rest.RESTCatalogServer"]
+    log = folder / "server.log"
+    with log.open("wb") as output, subprocess.Popen(command, env={**os.environ, **settings}, stderr=output) as process:
+        try:
+            uri = f"http://127.0.0.1:{port}/"
+            for _ in range(600):
+                with contextlib.suppress(requests.ConnectionError):
+                    requests.get(f"{uri}v1/config", timeout=5)
+                    break
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.1)
+            yield uri
+        finally:
+            process.kill()
+
+
+def assert_same_rows(rows: pa.Table, expected: pa.Table) -> None:
+    columns = [name for name in expected.column_names if not name.startswith("_")]
+    assert rows.column_names == columns
+    assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, expected.select(columns).to_pylist()))
