@@ -24,13 +24,13 @@ from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest
 from delta_sharing_client.iceberg.metadata import Choice, TableMetadata, check_metadata, choose
 from delta_sharing_client.iceberg.partitioning import BoundField, bind_spec, identity_columns, sources
 from delta_sharing_client.iceberg.positions import PositionDeletes, read_positions, union
-from delta_sharing_client.iceberg.schema import schema_string
+from delta_sharing_client.iceberg.schema import comparable_columns, schema_string
 from delta_sharing_client.iceberg.statistics import FileFilter, Skipped
 from delta_sharing_client.iceberg.values import partition_text
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
-from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream, SkippedFiles
+from delta_sharing_client.plan.tasks import EqualityDeletesRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 
 # Metadata files that are downloaded ahead.
 _AHEAD = 16
@@ -94,7 +94,11 @@ def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) ->
     stream = snapshot.planner.stream(snapshot.tasks())
     return dataclasses.replace(
         stream,
-        context=dataclasses.replace(stream.context, files=table.files),
+        context=dataclasses.replace(
+            stream.context,
+            files=table.files,
+            equality_columns=comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())]),
+        ),
         skipped=lambda: snapshot.skipped(stream.skipped()),
         break_off=snapshot.broken_off.set,
         access=f"the Iceberg table's own files, in {table.metadata.location}",
@@ -149,8 +153,10 @@ class _Snapshot:
             for file in self._files([one for one in manifests if not one.is_of_deletes], pool):
                 if self._skips(file):
                     continue
-                shared = self._shared(file, deletes.of(file), pool)
-                task = self.planner.consider(shared, without=vector_ref(shared))
+                found = deletes.of(file)
+                shared = self._shared(file, found, pool)
+                equality = tuple(map(self._equality_ref, found.equality))
+                task = self.planner.consider(shared, without=vector_ref(shared), equality=equality)
                 if task is not None:
                     yield task
                 elif self.planner.has_enough:
@@ -259,12 +265,6 @@ class _Snapshot:
         return values
 
     def _vector(self, file: File, deletes: Deletes, pool: ThreadPoolExecutor) -> DeletionVectorDescriptor | None:
-        if deletes.equality:
-            raise UnsupportedFeatureError(
-                "The table has equality deletes, which this client does not read yet. Ask the provider to compact it.",
-                feature="equality deletes",
-                file_id=deletes.equality[0].path,
-            )
         if deletes.vector is not None:
             return DeletionVectorDescriptor(
                 "p",
@@ -279,6 +279,10 @@ class _Snapshot:
         found = [self._result(self._positions[one.path]).of(file.path) for one in deletes.positions]
         vectors = [vector for vector in found if vector is not None]
         return encode_inline(union(vectors)) if vectors else None
+
+    def _equality_ref(self, file: File) -> EqualityDeletesRef:
+        address = self._table.files.checked(file.path)
+        return EqualityDeletesRef(address, file.path, file.size, file.records, file.equality_ids)
 
     def _read_positions(self, file: File) -> PositionDeletes:
         return read_positions(self._table.files.read(file.path), file.records, file.path)

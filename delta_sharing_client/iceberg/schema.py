@@ -6,13 +6,23 @@ read leaves such columns out, and says so.
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from delta_sharing_client.delta.data_types import FIELD_ID_KEY, INITIAL_DEFAULT_KEY, PHYSICAL_NAME_KEY
-from delta_sharing_client.delta.schema import MAX_NESTING, simple_type
+from delta_sharing_client.delta.data_types import (
+    FIELD_ID_KEY,
+    INITIAL_DEFAULT_KEY,
+    PHYSICAL_NAME_KEY,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.schema import MAX_NESTING, parse_schema, simple_type
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 
 MAX_FIELD_ID = 2147483447
@@ -40,6 +50,28 @@ def schema_string(schema: dict[str, Any]) -> str:
     nested type.
     """
     return msgspec.json.encode(_struct(schema, (), 0)).decode()
+
+
+def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructField]:
+    """Return the columns of ``schemas`` that equality deletes can compare, by field id, as the first schema has them.
+
+    Each is pruned to one column of a simple type, below structs, that may be null.
+    """
+    found: dict[int, StructField] = {}
+    for schema in schemas:
+        _collect(parse_schema(schema_string(schema)), (), found)
+    return found
+
+
+def _collect(struct: StructType, above: tuple[StructField, ...], found: dict[int, StructField]) -> None:
+    for item in struct.fields:
+        if isinstance(item.type, StructType):
+            _collect(item.type, (*above, item), found)
+        elif isinstance(item.type, (PrimitiveType, DecimalType)) and item.field_id is not None:
+            pruned = dataclasses.replace(item, nullable=True)
+            for parent in reversed(above):
+                pruned = dataclasses.replace(parent, type=StructType((pruned,)), nullable=True)
+            found.setdefault(item.field_id, pruned)
 
 
 def _struct(node: dict[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _FILES = 1000
 _AT_ONCE = 4 * _FILES
 _CODEC = "zstd"
 _without_of, _only_of = operator.attrgetter("without"), operator.attrgetter("only")
+_equality_of = operator.attrgetter("equality")
 _records_of, _size_of = operator.attrgetter("num_records"), operator.attrgetter("size")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[FileTask]).decode
@@ -156,8 +157,8 @@ def packed_if_many(
 
 def _chunk(tasks: list[FileTask], cost: int, spool: _Spool) -> Chunk:
     plain = _encode(tasks)
-    has_vectors = any(map(_without_of, tasks)) or any(map(_only_of, tasks))
-    rows = [task.live_records for task in tasks] if has_vectors else list(map(_records_of, tasks))
+    has_deletes = any(map(_without_of, tasks)) or any(map(_only_of, tasks)) or any(map(_equality_of, tasks))
+    rows = [task.live_records for task in tasks] if has_deletes else list(map(_records_of, tasks))
     return Chunk(
         packed=spool.store(pa.compress(plain, _CODEC)),
         length=len(plain),

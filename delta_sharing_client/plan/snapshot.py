@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import cast
 
+from msgspec.structs import replace as structs_replace
+
 from delta_sharing_client.delta.actions import AddFile, FileAction, SharedFile
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
@@ -24,6 +26,7 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, Table
 from delta_sharing_client.plan.tasks import (
     Change,
     DeletionVectorRef,
+    EqualityDeletesRef,
     FileTask,
     RowLineage,
     ScanContext,
@@ -97,11 +100,12 @@ class FilePlanner:
         change: Change | None = None,
         without: DeletionVectorRef | None = None,
         only: DeletionVectorRef | None = None,
+        equality: tuple[EqualityDeletesRef, ...] = (),
     ) -> FileTask | None:
         """Return the task of a file, ``None`` if none of its rows is wanted.
 
-        ``described_by`` is the action whose statistics cover the rows, if it is another one. ``change``, ``without``
-        and ``only`` are as in ``FileTask``.
+        ``described_by`` is the action whose statistics cover the rows, if it is another one. ``change``, ``without``,
+        ``only`` and ``equality`` are as in ``FileTask``.
         """
         action = file.action
         if self.is_full:
@@ -117,6 +121,8 @@ class FilePlanner:
         if self._filter is None or described_by is not None:
             records = num_records(action.stats)
         task = self._task(file, records, change, without, only)
+        if equality:
+            task = structs_replace(task, equality=equality)
         if self._left is not None:
             # A file of unknown length may have none of the remaining rows.
             self._left -= task.live_records or 0

@@ -28,7 +28,7 @@ from delta_sharing_client.redact import printable, scrub
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-    from delta_sharing_client.delta.data_types import StructType
+    from delta_sharing_client.delta.data_types import StructField, StructType
     from delta_sharing_client.fetch.report import ScanReport
     from delta_sharing_client.predicates.tree import Expression
 
@@ -75,6 +75,16 @@ class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
         return f"DeletionVectorRef({d.storage_type!r}, offset={d.offset}, size={d.size_in_bytes}, rows={d.cardinality})"
 
 
+class EqualityDeletesRef(msgspec.Struct, frozen=True, gc=False):
+    """An equality delete file of an Iceberg table: its address, file id, bytes and rows, and the ids of its columns."""
+
+    url: str
+    file_id: str
+    size: int
+    records: int
+    ids: tuple[int, ...]
+
+
 class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One file to read, complete together with its ``ScanContext``; picklable; its repr is masked.
 
@@ -101,6 +111,8 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
         Ordinals of the row groups to read, ``None`` for all (a large file split over several tasks).
     version:
         The version of the file with these ``row_groups``, so that all its tasks read the same one.
+    equality:
+        Delete files whose values delete rows, wherever they are.
     """
 
     key: str
@@ -117,6 +129,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     change: Union[Change, None] = None
     row_groups: Union[tuple[int, ...], None] = None
     version: Union[Version, None] = None
+    equality: tuple[EqualityDeletesRef, ...] = ()
 
     @property
     def has_vector(self) -> bool:
@@ -124,7 +137,9 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
     @property
     def live_records(self) -> int | None:
-        """The number of rows after deletion vectors, if known without reading the file."""
+        """The number of rows after deletes, if known without reading the file."""
+        if self.equality:
+            return None
         if self.only is not None:
             return None if self.without is not None else self.only.descriptor.cardinality
         if self.num_records is None:
@@ -149,8 +164,8 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
         shown = [f"file_id={self.file_id!r}", f"size={self.size}"]
         shown += [
             f"{name}={value!r}"
-            for name in ("num_records", "without", "only", "change", "row_groups")
-            if (value := getattr(self, name)) is not None
+            for name in ("num_records", "without", "only", "change", "row_groups", "equality")
+            if (value := getattr(self, name)) not in (None, ())
         ]
         return scrub(f"FileTask({', '.join(shown)})")
 
@@ -179,6 +194,8 @@ class ScanContext:
         Bound to the schema (and to the columns that the read adds), or ``None``.
     row_lineage:
         Set if ``_row_id`` and ``_row_commit_version`` are requested.
+    equality_columns:
+        The columns by which equality deletes may delete, by field id, each pruned to one column of a simple type.
     is_change_feed:
         The three columns of the change feed exist (selected or not).
     urls, files:
@@ -204,6 +221,7 @@ class ScanContext:
     predicate: Expression | None
     options: ReadOptions
     row_lineage: RowLineage | None = None
+    equality_columns: Mapping[int, StructField] = dataclasses.field(default_factory=dict)
     is_change_feed: bool = False
     left_out: Mapping[str, str] | None = None
     urls: UrlSource | None = None
@@ -424,6 +442,8 @@ def explain(plan: ScanPlan) -> str:
         lines.append(f"  bytes skipped with them: {_bytes(skipped.bytes)}")
     if vectors:
         lines.append(f"  files with deletion vectors: {vectors}")
+    if equality := sum(1 for task in plan.tasks if task.equality):
+        lines.append(f"  files with equality deletes: {equality}")
     if plan.tasks and all(count is not None for count in known):
         total = sum(count for count in known if count is not None)
         lines.append(

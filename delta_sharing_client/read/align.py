@@ -7,6 +7,7 @@ refused. Nested arrays are rebuilt around their children without copying offsets
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,7 @@ from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.plan.columns import output_type
+from delta_sharing_client.read.absent import absent, has_default, nulls
 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
@@ -84,17 +86,18 @@ class FileColumn:
         return array
 
     def missing(self, length: int, others: Sequence[str]) -> pa.Array:
-        """Return nulls, for a file that does not have the column; ``others`` are the names to read without it.
+        """Return the values of a file that does not have the column: nulls, or its initial default.
 
-        Raises ``DataError`` if the table forbids nulls.
+        ``others`` are the names to read without it. Raises ``DataError`` if the table forbids nulls.
         """
-        if not self.field.nullable and length:
+        array = absent(self.field, self.type, length)
+        if not self.field.nullable and array.null_count:
             shown = ", ".join(map(repr, others[:_MOST_SHOWN])) + (", ..." if len(others) > _MOST_SHOWN else "")
             raise DataError(
                 f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it. To read the "
                 f"other columns, name them, as in columns=[{shown}], and leave it out of the filter, too."
             )
-        return _nulls(length, self.type)
+        return array
 
 
 class Node(NamedTuple):
@@ -173,8 +176,10 @@ class Aligner:
         """Return the location of ``item`` (pruned to the needed parts) in the file."""
         arrow = output_type(item.type, self._variant_as)
         top = self._find(item, self._top, (item.name,))
-        if top is None or is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
+        if top is None:
             return FileColumn(item, arrow, -1, (), None)
+        if is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
+            return FileColumn(_without_default(item), arrow, -1, (), None)
         convert, leaves = self._align(item.type, self._top.nodes[top], self._top.starts[top], (item.name,), arrow)
         return FileColumn(item, arrow, top, tuple(leaves), convert)
 
@@ -256,7 +261,10 @@ class Aligner:
         for item, arrow_field in zip(target.fields, arrow_fields, strict=True):
             child_path = (*path, item.name)
             index = self._find(item, fields, child_path)
-            if index is None or is_void(item.type) or pa.types.is_null(fields.fields[index].type):
+            if index is None:
+                sources.append((None, _absent(item, arrow_field.type)))
+                continue
+            if is_void(item.type) or pa.types.is_null(fields.fields[index].type):
                 sources.append((None, None))
                 continue
             field = fields.fields[index]
@@ -388,6 +396,14 @@ def _in_iso_calendar(
     return then(convert, calendar.instants) if target == PrimitiveType("timestamp") else convert
 
 
+def _without_default(item: StructField) -> StructField:
+    return dataclasses.replace(item, metadata={}) if has_default(item) else item
+
+
+def _absent(item: StructField, arrow: pa.DataType) -> MaybeConvert:
+    return (lambda array: absent(item, arrow, len(array))) if has_default(item) else None
+
+
 def _struct_converter(
     sources: list[tuple[str | None, MaybeConvert]], fields: list[pa.Field], path: ColumnPath
 ) -> Convert:
@@ -396,7 +412,7 @@ def _struct_converter(
         children: list[pa.Array] = []
         for (name, inner), field in zip(sources, fields, strict=True):
             if name is None:
-                child = _nulls(len(array), field.type)
+                child = nulls(len(array), field.type) if inner is None else inner(array)
             else:
                 child = array.field(name)
                 child = child if inner is None else inner(child)
@@ -410,17 +426,6 @@ def _struct_converter(
         return pa.Array.from_buffers(pa.struct([]), len(array), [pc.invert(mask).buffers()[1]], array.null_count)
 
     return convert
-
-
-def _nulls(length: int, arrow: pa.DataType) -> pa.Array:
-    if not _requires_values(arrow):
-        return pa.nulls(length, arrow)
-    # pa.nulls would put nulls into NOT NULL fields below, and Arrow's writers refuse such an array.
-    return pa.array([None], arrow).take(pa.repeat(pa.scalar(0, pa.int8()), length))
-
-
-def _requires_values(arrow: pa.DataType) -> bool:
-    return pa.types.is_struct(arrow) and any(not field.nullable or _requires_values(field.type) for field in arrow)
 
 
 def _is_list(found: pa.DataType) -> bool:

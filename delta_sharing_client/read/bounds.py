@@ -18,6 +18,7 @@ from delta_sharing_client.delta.value_bounds import UNKNOWN, Footer
 from delta_sharing_client.parquet.chunks import Chunks, Plain
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.read.absent import has_default
 from delta_sharing_client.read.align import Aligner
 
 
@@ -40,7 +41,10 @@ class RowGroupBounds:
         known = Names(schema)
         for path in paths:
             if path not in constants and (fields := known.find(path)) is not None:
-                self._leaves[path] = (fields[-1], aligner.leaf(fields))
+                leaf = aligner.leaf(fields)
+                # In a file without the column, it has its default, or that of a struct above, in every row.
+                if leaf is not None or not any(map(has_default, fields)):
+                    self._leaves[path] = (fields[-1], leaf)
 
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
         """Return those of the row groups ``ordinals`` that may have a row for which ``predicate`` is true."""

@@ -33,6 +33,7 @@ from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.skipping import within
 from delta_sharing_client.predicates.tree import Expression, Literal
 from delta_sharing_client.read.align import FileColumn
+from delta_sharing_client.read.equality import DeletedValues, leaf_of
 from delta_sharing_client.read.layout import Layout, Shape
 from delta_sharing_client.redact import scrub
 
@@ -120,11 +121,20 @@ class _Part(NamedTuple):
 class FileDecoder:
     """Creates the batches of one task. Every error names table and file."""
 
-    def __init__(self, shape: Shape, task: FileTask, layout: Layout, selection: Selection, report: ScanReport) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        task: FileTask,
+        layout: Layout,
+        selection: Selection,
+        report: ScanReport,
+        deleted: Sequence[DeletedValues] = (),
+    ) -> None:
         self.shape = shape
         self.task = task
         self.layout = layout
         self._selection = selection
+        self._deleted = deleted
         self._report = report
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
@@ -192,9 +202,35 @@ class FileDecoder:
 
     def _visible(self, group: int, raw: pa.RecordBatch | None, first: int, rows: int) -> _Part:
         mask = self._selection.mask(first, rows)
-        if mask is None:
-            return _Part(group, raw, first, rows, None)
-        return _Part(group, None if raw is None else raw.filter(mask), first, count_true(mask), mask)
+        part = _Part(group, raw, first, rows, None)
+        if mask is not None:
+            part = _Part(group, None if raw is None else raw.filter(mask), first, count_true(mask), mask)
+        for deleted in self._deleted:
+            part = self._without(deleted, part)
+        return part
+
+    def _without(self, deleted: DeletedValues, part: _Part) -> _Part:
+        """Return the part without the rows that equality deletes remove."""
+        if not part.rows:
+            return part
+        alignment = self.layout.alignment
+        columns = []
+        for field_id in deleted.ids:
+            file = alignment.equality[field_id]
+            if file.leaves:
+                assert part.raw is not None
+                column = file.apply(part.raw.column(alignment.tops[file.top]))
+            elif (value := self.shape.partition_value(self.task, file.field, file.type)) is not None:
+                column = pa.repeat(value, part.rows)
+            else:
+                column = file.missing(part.rows, ())
+            columns.append(leaf_of(column))
+        kept = deleted.kept(columns)
+        count = count_true(kept)
+        if count == part.rows:
+            return part
+        visible = kept if part.visible is None else pc.replace_with_mask(part.visible, part.visible, kept)
+        return part._replace(raw=None if part.raw is None else part.raw.filter(kept), rows=count, visible=visible)
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match."""

@@ -27,6 +27,7 @@ from delta_sharing_client.parquet.pages import PageMismatch
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.budget import Budget, Grant
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, constant_batches
+from delta_sharing_client.read.equality import DeletedValues, EqualityDeletes
 from delta_sharing_client.read.layout import Layout, Shape, lay_out
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import (
@@ -122,6 +123,7 @@ class Shared:
     gains: Ratio
     late_gains: Ratio
     vectors: Vectors
+    equality: EqualityDeletes
     pace: Pace
     part: int
     threads_inside: bool
@@ -205,6 +207,7 @@ class _FileRead:
         self._file = task.remote_file(shared.reader, again=again)
         # Known soon: the visible rows, and the bytes at the file's end that came with its footer.
         self._selection = _ALL_ROWS
+        self._deleted: Sequence[DeletedValues] = ()
         self._held = _NO_BYTES
         self.from_cache = False
         if again and shared.cache is not None:
@@ -236,7 +239,9 @@ class _FileRead:
         await self._hand_out(_Unit(decoded, grant, 0), rows)
 
     async def _select(self) -> None:
-        """Find out which rows the deletion vectors leave."""
+        """Find out which rows the deletes leave."""
+        if self._task.equality:
+            self._deleted = await self._s.equality.of(self._task, self._number)
         refs = (self._task.without, self._task.only)
         if refs == (None, None):
             return
@@ -260,7 +265,7 @@ class _FileRead:
         size = self._file.size
         grant = await self._s.budget.acquire((self._number, 0), size)
         try:
-            if self._task.has_vector:
+            if self._task.has_vector or self._task.equality:
                 _, blocks = await gather([self._select(), self._fetch([ByteRange(0, size)])])
             else:
                 blocks = await self._fetch([ByteRange(0, size)])
@@ -558,7 +563,7 @@ class _FileRead:
         return await self._s.decode(functools.partial(call, *values))
 
     def _decoder(self, layout: Layout) -> FileDecoder:
-        return FileDecoder(self._s.shape, self._task, layout, self._selection, self._s.report)
+        return FileDecoder(self._s.shape, self._task, layout, self._selection, self._s.report, self._deleted)
 
     def _decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> _Decoded:
         """Decode ``groups``, except large ones; on a thread."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
 from delta_sharing_client.delta.partition_values import parse_partition_value, partition_bound
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunks
@@ -59,21 +59,21 @@ class Shape:
         constant = _CONSTANT | {Origin.CHANGE_TYPE}
         self._constant = [column for column in self.columns if column.origin in constant]
         self._in_files = not self.origins.isdisjoint({Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
-        self._last: tuple[tuple[bool, frozenset[str]], pa.Schema, Alignment] | None = None
+        self._last: tuple[tuple[bool, frozenset[str], frozenset[int]], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
         """Return the scan's columns in a file with the schema ``arrow``; ``DataError`` if they do not fit.
 
         Files of a table usually have one schema, so the last result is cached.
         """
-        key, last = (self._reads_type(task), self.untold(task)), self._last
+        key, last = (self._reads_type(task), self.untold(task), equality_ids(task)), self._last
         if last is None or last[0] != key or not (last[1] is arrow or last[1].equals(arrow, check_metadata=True)):
             last = self._last = (key, arrow, _align(self, arrow, task))
         return last[2]
 
     def needs_file(self, task: FileTask) -> bool:
         """Return whether any value is read from the data file itself (otherwise row counts are enough)."""
-        return self._in_files or bool(self.untold(task)) or self._reads_type(task)
+        return self._in_files or bool(self.untold(task)) or self._reads_type(task) or bool(task.equality)
 
     def _reads_type(self, task: FileTask) -> bool:
         return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
@@ -85,14 +85,12 @@ class Shape:
         they are null: Delta Lake for Spark omits nulls in tombstones, other writers also in added files.
         """
         values = task.partition_values
-        return frozenset(
-            name
-            for name, field in self._partitions
-            if self._stored_name(field) not in values and not self._spelled(field, values)
-        )
+        return frozenset(name for name, field in self._partitions if not self._has_value(field, values))
 
     def filters_rows(self, task: FileTask) -> bool:
-        """Return whether the predicate can differ between rows of the file."""
+        """Return whether rows of the file are left out by their values: by the predicate, or by equality deletes."""
+        if task.equality:
+            return True
         if not self.context.filters:
             return False
         is_constant = Origin.CHANGE_TYPE in self.origins and _has_constant_type(task)
@@ -154,6 +152,13 @@ class Shape:
                     "which the table has no partition column for: it may be the value of that column."
                 )
 
+    def partition_value(self, task: FileTask, field: StructField, arrow: pa.DataType) -> pa.Scalar | None:
+        """Return the value that a file's action has for a column that the file lacks, ``None`` if it says none."""
+        if not self._has_value(field, task.partition_values):
+            return None
+        value = parse_partition_value(self._partition_text(task, field), field.type, column=field.name)
+        return pa.scalar(value, arrow)
+
     def _partition_text(self, task: FileTask, field: StructField) -> Union[str, None]:
         """Return the serialized partition value of a file; ``DataError`` if its action has several."""
         name, values = self._stored_name(field), task.partition_values
@@ -166,6 +171,9 @@ class Shape:
             )
         return values[found[0]]
 
+    def _has_value(self, field: StructField, values: Mapping[str, object]) -> bool:
+        return self._stored_name(field) in values or bool(self._spelled(field, values))
+
     def _spelled(self, field: StructField, values: Mapping[str, object]) -> list[str]:
         name = self._stored_name(field).lower()
         return [key for key in values if key.lower() == name]
@@ -176,8 +184,9 @@ class Alignment:
     """A file's schema compared with the scan; the same for all files with that schema.
 
     ``columns`` is the number of Parquet columns; ``leaves`` are the needed ones, and ``tops`` the places of their
-    top-level columns in what is read. ``has_lists``: a row may have any number of values in one of them;
-    ``is_as_stored``: they are the output, with its names and types.
+    top-level columns in what is read. ``equality`` has the columns of equality deletes, by field id. ``has_lists``: a
+    row may have any number of values in one of the needed columns; ``is_as_stored``: they are the output, with its
+    names and types.
     """
 
     columns: int
@@ -186,6 +195,7 @@ class Alignment:
     filter: tuple[FileColumn | None, ...]
     row_id: FileColumn | None
     row_commit_version: FileColumn | None
+    equality: Mapping[int, FileColumn]
     leaves: tuple[int, ...]
     tops: dict[int, int]
     has_lists: bool
@@ -321,6 +331,24 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
     )
 
 
+def equality_ids(task: FileTask) -> frozenset[int]:
+    """Return the field ids of the columns by which equality deletes delete rows of the file."""
+    return frozenset(field_id for ref in task.equality for field_id in ref.ids)
+
+
+def delete_column(context: ScanContext, field_id: int) -> StructField:
+    """Return the column with ``field_id``, pruned to it; ``UnsupportedFeatureError`` if it cannot be compared."""
+    found = context.equality_columns.get(field_id)
+    if found is None:
+        raise UnsupportedFeatureError(
+            f"The table has equality deletes by the column with the field id {field_id}, which is no column of a "
+            "simple type in its schemas.",
+            feature="equality deletes",
+            table=context.table,
+        )
+    return found
+
+
 def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
     context = shape.context
     aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
@@ -335,7 +363,10 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
             row_id = aligner.column(StructField(lineage.row_id_column, _LONG))
         if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
             row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
-    used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
+    # A delete may be older than what forbids nulls in the column.
+    equality = {field_id: aligner.column(delete_column(context, field_id)) for field_id in sorted(equality_ids(task))}
+    columns = (*output, *filters, row_id, row_version, *equality.values())
+    used = [column for column in columns if column is not None and column.leaves]
     tops = {top: position for position, top in enumerate(sorted({column.top for column in used}))}
     return Alignment(
         columns=aligner.leaves,
@@ -344,6 +375,7 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         filter=filters,
         row_id=row_id,
         row_commit_version=row_version,
+        equality=equality,
         leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
         tops=tops,
         has_lists=aligner.has_lists(tops),

@@ -321,6 +321,9 @@ def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: 
     lineage = (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION)
     if not SHORTCUTS.late_columns or any(column.origin in lineage for column in shape.context.filters):
         return ()
+    # Which rows are deleted is known by columns that may not be the filter's.
+    if layout.alignment.equality:
+        return ()
     first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}
     others = sum(item.length for item in reading(layout, first, others=True).ranges(groups) if item.start < held)
     return tuple(sorted(first)) if gains.expected(others) >= _LEAST else ()

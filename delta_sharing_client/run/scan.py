@@ -20,6 +20,7 @@ from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.read.budget import Budget
+from delta_sharing_client.read.equality import EqualityDeletes
 from delta_sharing_client.read.file import Shared, is_constant, read_file
 from delta_sharing_client.read.layout import Shape
 from delta_sharing_client.read.pace import Pace
@@ -236,6 +237,7 @@ class ScanRun:
             gains=Ratio(),
             late_gains=Ratio(),
             vectors=vectors,
+            equality=EqualityDeletes(context, reader),
             pace=self.pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
             # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.

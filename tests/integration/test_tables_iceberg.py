@@ -17,7 +17,6 @@ from tests.iceberg import lake
 from tests.iceberg.warehouse import rows_of
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
-READABLE = [name for name in lake.NAMES if not name.startswith("equality")]
 # Those whose filters name the columns of their partitions.
 BY_PARTITION = [
     *("bucket-partitions", "evolved-partitions", "time-partitions", "truncate-decimal-partitions"),
@@ -36,7 +35,7 @@ def _check(found: pa.Table, rows: pa.Table) -> None:
     assert rows_of(found) == rows_of(rows)
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", lake.NAMES)
 def test_every_snapshot_has_the_rows_that_spark_reads(name: str) -> None:
     for number, snapshot in lake.snapshots(name):
         _check(lake.read(name, ScanRequest(version=snapshot["id"])), _plain(lake.rows(name, str(number))))
@@ -44,7 +43,7 @@ def test_every_snapshot_has_the_rows_that_spark_reads(name: str) -> None:
         _check(lake.read(name, ScanRequest(version=ref["name"])), lake.rows(name, f"{ref['type']}-{ref['name']}"))
 
 
-@pytest.mark.parametrize("name", [name for name in READABLE if lake.expected(name)["snapshots"]])
+@pytest.mark.parametrize("name", [name for name in lake.NAMES if lake.expected(name)["snapshots"]])
 def test_the_current_rows_are_those_that_spark_reads(name: str) -> None:
     _check(lake.read(name), _plain(lake.rows(name, "current")))
 

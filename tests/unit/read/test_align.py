@@ -21,7 +21,7 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField, St
 from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
-from delta_sharing_client.read import align
+from delta_sharing_client.read import absent, align
 from delta_sharing_client.read.align import Aligner, FileColumn, checker
 from tests.quota import meets, met
 from tests.unit.storages import Table
@@ -341,8 +341,8 @@ def test_a_null_in_a_field_that_may_not_be_null_is_refused_and_a_null_struct_is_
     ids=str,
 )
 def test_only_a_struct_with_fields_that_may_not_be_null_needs_values(kind: pa.DataType, is_required: bool) -> None:
-    assert align._requires_values(kind) is is_required
-    assert align._nulls(2, kind).null_count == 2
+    assert absent._requires_values(kind) is is_required
+    assert absent.nulls(2, kind).null_count == 2
 
 
 def test_a_null_in_a_column_that_may_not_be_null_is_refused() -> None:

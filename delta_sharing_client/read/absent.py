@@ -1,0 +1,85 @@
+"""The values of a column in a file that does not have it: nulls, or its initial default.
+
+An initial default is a value in the JSON form of Iceberg's table specification (Appendix D, "JSON single-value
+serialization"), which the column's metadata keeps.
+"""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY, DataType, StructField, StructType
+from delta_sharing_client.errors import DataError
+
+
+def has_default(item: StructField) -> bool:
+    """Return whether rows of files without the column have a value in it."""
+    return item.metadata.get(INITIAL_DEFAULT_KEY) is not None
+
+
+def absent(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
+    """Return ``length`` values, of the type ``arrow``, for a column that a file does not have.
+
+    Raises ``DataError`` if the default is no value of the type, or a field that forbids nulls has none.
+    """
+    if not has_default(item):
+        return nulls(length, arrow)
+    default = item.metadata[INITIAL_DEFAULT_KEY]
+    if not isinstance(item.type, StructType):
+        return pa.repeat(_scalar(item, arrow, default), length)
+    # The default of a struct is an empty one: its fields have their own.
+    children = [absent(field, arrow.field(place).type, length) for place, field in enumerate(item.type.fields)]
+    for field, child in zip(item.type.fields, children, strict=True):
+        if child.null_count and not field.nullable:
+            raise DataError(f"Column {item.name!r} has a field {field.name!r} that is NOT NULL and has no default.")
+    return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
+
+
+def nulls(length: int, arrow: pa.DataType) -> pa.Array:
+    """Return ``length`` nulls of the type ``arrow``."""
+    if not _requires_values(arrow):
+        return pa.nulls(length, arrow)
+    # pa.nulls would put nulls into NOT NULL fields below, and Arrow's writers refuse such an array.
+    return pa.array([None], arrow).take(pa.repeat(pa.scalar(0, pa.int8()), length))
+
+
+def _requires_values(arrow: pa.DataType) -> bool:
+    return pa.types.is_struct(arrow) and any(not field.nullable or _requires_values(field.type) for field in arrow)
+
+
+def _scalar(item: StructField, arrow: pa.DataType, default: object) -> pa.Scalar:
+    try:
+        return _parsed(arrow, default)
+    except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
+        raise DataError(
+            f"Column {item.name!r} must have a value of its type {_named(item.type)} as its initial default, found "
+            f"{str(default)[:60]!r}."
+        ) from None
+
+
+def _named(data_type: DataType) -> str:
+    return str(data_type)[:60]
+
+
+def _parsed(arrow: pa.DataType, default: Any) -> pa.Scalar:
+    """Return a value of Iceberg's JSON form; raise ``ValueError`` or ``ArrowException`` if it is no ``arrow``."""
+    types = pa.types
+    if types.is_boolean(arrow) or types.is_integer(arrow) or types.is_floating(arrow):
+        expected: Any = bool if types.is_boolean(arrow) else int if types.is_integer(arrow) else (int, float)
+        if not isinstance(default, expected) or (isinstance(default, bool) and expected is not bool):
+            raise ValueError(default)
+        return pa.scalar(default, arrow)
+    if not isinstance(default, str):
+        raise ValueError(default)
+    if types.is_string(arrow):
+        return pa.scalar(default, arrow)
+    if types.is_binary(arrow):
+        return pa.scalar(bytes.fromhex(default), arrow)
+    if types.is_decimal(arrow):
+        return pa.scalar(decimal.Decimal(default), arrow)
+    if types.is_timestamp(arrow) or types.is_date(arrow):
+        return pa.scalar(default).cast(arrow)
+    raise ValueError(default)

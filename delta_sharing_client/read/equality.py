@@ -1,0 +1,162 @@
+"""Rows that are deleted by their values (Iceberg, "Equality Delete Files").
+
+A row is deleted if its values in the delete columns are those of a row of a delete file; null is equal to null, NaN to
+NaN, and zeros of both signs differ. Values become numbers column by column, so a file's rows are compared at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.footer import open_file
+from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
+from delta_sharing_client.plan.tasks import EqualityDeletesRef, FileTask, ScanContext
+from delta_sharing_client.read.align import Aligner
+from delta_sharing_client.read.layout import delete_column
+
+
+class DeletedValues:
+    """The rows of delete files with the same columns, and which rows of a data file are equal to one of them."""
+
+    def __init__(self, ids: tuple[int, ...], columns: Sequence[pa.Array]) -> None:
+        self.ids = ids
+        # The values of each column; and those of each column but the first together with the columns before it.
+        self._values: list[pa.Array] = []
+        self._pairs: list[pa.Array] = []
+        codes: pa.Array | None = None
+        for column in map(comparable, columns):
+            self._values.append(values := pc.unique(column))
+            own = _codes(column, values)
+            if codes is not None:
+                pair = _pair(codes, own, len(values))
+                self._pairs.append(pc.unique(pair))
+                own = _codes(pair, self._pairs[-1])
+            codes = own
+
+    def kept(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
+        """Return which rows with these values in the delete columns stay."""
+        first, *others = (
+            _codes(comparable(column), values) for column, values in zip(columns, self._values, strict=True)
+        )
+        codes = first
+        for own, values, pairs in zip(others, self._values[1:], self._pairs, strict=True):
+            codes = pc.index_in(_pair(codes, own, len(values)), value_set=pairs, skip_nulls=True)
+        return pc.is_null(codes)
+
+
+def _codes(column: pa.Array, values: pa.Array) -> pa.Array:
+    """Return the place of each row in ``values``, null if it is none of them."""
+    return pc.index_in(column, value_set=values, skip_nulls=False)
+
+
+def _pair(before: pa.Array, own: pa.Array, count: int) -> pa.Array:
+    """Return a number for each pair of places, of which the second are below ``count``."""
+    return pc.add(pc.multiply(before.cast(pa.int64()), pa.scalar(count, pa.int64())), own.cast(pa.int64()))
+
+
+def comparable(array: pa.Array) -> pa.Array:
+    """Return an array in a form in which equal values, and no others, are equal to Arrow."""
+    if not pa.types.is_floating(array.type):
+        return array
+    # By their bits: Arrow finds zeros of both signs equal, or not, by chance of hashing.
+    bits = pa.int32() if array.type == pa.float32() else pa.int64()
+    one = pa.scalar(np.nan, array.type)
+    return pc.if_else(pc.is_nan(array), one, array).view(bits)
+
+
+class EqualityDeletes:
+    """Downloads and decodes the delete files of a read, each once. For one event loop."""
+
+    def __init__(self, context: ScanContext, reader: Reader) -> None:
+        self._context = context
+        self._reader = reader
+        self._files: dict[str, asyncio.Future[pa.Table]] = {}
+        self._values: dict[tuple[object, ...], asyncio.Future[DeletedValues]] = {}
+
+    async def of(self, task: FileTask, number: int) -> list[DeletedValues]:
+        """Return the deleted values for ``task``, whose place in the read is ``number``: by each set of columns.
+
+        Raises ``DataError`` for a damaged delete file, and the errors of the storage.
+        """
+        by_ids: dict[tuple[int, ...], list[EqualityDeletesRef]] = {}
+        for ref in task.equality:
+            by_ids.setdefault(ref.ids, []).append(ref)
+        found = []
+        for ids, refs in by_ids.items():
+            key = (ids, *(ref.url for ref in refs))
+            if key not in self._values:
+                self._values[key] = asyncio.ensure_future(self._combined(ids, refs, number))
+            found.append(await self._values[key])
+        return found
+
+    async def _combined(self, ids: tuple[int, ...], refs: Sequence[EqualityDeletesRef], number: int) -> DeletedValues:
+        for ref in refs:
+            if ref.url not in self._files:
+                self._files[ref.url] = asyncio.ensure_future(self._fetch(ref, number))
+        tables = [await self._files[ref.url] for ref in refs]
+
+        def combine() -> DeletedValues:
+            columns = [
+                pa.concat_arrays([table.column(place).chunk(0) for table in tables]) for place in range(len(ids))
+            ]
+            return DeletedValues(ids, columns)
+
+        return await asyncio.to_thread(combine)
+
+    async def _fetch(self, ref: EqualityDeletesRef, number: int) -> pa.Table:
+        file = RemoteFile(self._reader, key=ref.url, url=ref.url, size=ref.size, file_id=ref.file_id, order=(number,))
+        with self._reader.report.stage("fetch"):
+            data = await file.read(ByteRange(0, ref.size))
+        return await asyncio.to_thread(self._decoded, data, ref)
+
+    def _decoded(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:
+        try:
+            return self._columns(data, ref)
+        except DataError as error:
+            error.table, error.file_id = error.table or self._context.table, error.file_id or ref.file_id
+            raise
+        except ARROW_ERRORS:
+            raise DataError(
+                "The equality delete file does not decode.", table=self._context.table, file_id=ref.file_id
+            ) from None
+
+    def _columns(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:
+        footer, _ = open_file(data)
+        if footer.metadata.num_rows != ref.records:
+            raise DataError(
+                f"The manifest says that the equality delete file has {ref.records} rows, its footer says "
+                f"{footer.metadata.num_rows}."
+            )
+        aligner = Aligner(footer.arrow, ColumnMappingMode.ID, VariantAs.STRUCT)
+        files = [aligner.column(delete_column(self._context, field_id)) for field_id in ref.ids]
+        for field_id, file in zip(ref.ids, files, strict=True):
+            if not file.leaves:
+                raise DataError(f"The equality delete file has no column with the field id {field_id}.")
+        leaves = sorted({leaf for file in files for leaf in file.leaves})
+        tops = {top: place for place, top in enumerate(sorted({file.top for file in files}))}
+        reader = open_reader(pa.BufferReader(data), footer.metadata)
+        groups = list(range(footer.metadata.num_row_groups))
+        table = reader.read_row_groups(groups, column_indices=leaves)
+        columns = [leaf_of(file.apply(_whole(table.column(tops[file.top])))) for file in files]
+        return pa.table(columns, names=[str(field_id) for field_id in ref.ids])
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def leaf_of(array: pa.Array) -> pa.Array:
+    """Return the values of the only column below the structs of ``array``; null where a struct is null."""
+    while pa.types.is_struct(array.type):
+        array = pc.struct_field(array, [0])
+    return array

@@ -1,0 +1,360 @@
+"""Rows of Iceberg tables that are deleted by their values, and columns with initial defaults.
+
+Expected rows are computed here, row by row in Python, from the words of the specification.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import delta_sharing_client as ds
+from tests.iceberg.hand_made import HandMade
+from tests.iceberg.server import IcebergServer, iceberg_server
+
+COLUMNS = [
+    {"id": 1, "name": "k", "required": False, "type": "long"},
+    {"id": 2, "name": "d", "required": False, "type": "double"},
+    {"id": 3, "name": "t", "required": False, "type": "string"},
+    {
+        "id": 4,
+        "name": "s",
+        "required": False,
+        "type": {"type": "struct", "fields": [{"id": 5, "name": "x", "required": False, "type": "int"}]},
+    },
+]
+ARROW = pa.schema({"k": pa.int64(), "d": pa.float64(), "t": pa.string(), "s": pa.struct([pa.field("x", pa.int32())])})
+NAN, ZERO, MINUS_ZERO = float("nan"), 0.0, -0.0
+CHOICES: dict[str, list[Any]] = {
+    "k": [None, 0, 1, 2, 2**53 + 1, 2**53],
+    "d": [None, NAN, ZERO, MINUS_ZERO, 1.5],
+    "t": [None, "", "a", "ä"],
+    "s": [None, {"x": None}, *({"x": at} for at in range(1, 6))],
+}
+
+
+@pytest.fixture
+def server() -> Iterator[IcebergServer]:
+    with iceberg_server() as server:
+        yield server
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> HandMade:
+    return HandMade(tmp_path / "t", COLUMNS)
+
+
+def _table(server: IcebergServer, **options: Any) -> ds.SharedTable:
+    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table("ice.n.t", format="iceberg")
+
+
+def _some(chance: random.Random, count: int) -> pa.Table:
+    rows = [{name: chance.choice(values) for name, values in CHOICES.items()} for _ in range(count)]
+    return pa.Table.from_pylist(rows, schema=ARROW)
+
+
+def _key(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return what makes rows equal: nulls are, NaN is, and zeros of both signs differ."""
+    found: list[Any] = []
+    for name in names:
+        value: Any = row
+        for step in name.split("."):
+            value = None if value is None else value[step]
+        if isinstance(value, float):
+            value = "nan" if value != value else struct.pack("<d", value)
+        found.append(value)
+    return tuple(found)
+
+
+def _shown(rows: list[dict[str, Any]]) -> list[str]:
+    return [repr(row) for row in rows]
+
+
+@pytest.mark.parametrize("names", [("k",), ("d",), ("t",), ("s.x",), ("k", "d"), ("t", "k", "s.x", "d")])
+def test_rows_go_whose_values_are_equal(made: HandMade, server: IcebergServer, names: tuple[str, ...]) -> None:
+    chance = random.Random(7)
+    data, deletes = [_some(chance, 200) for _ in range(3)], [_some(chance, 4 ** (len(names) - 1)) for _ in range(2)]
+    files = made.manifest([made.data_file(one) for one in data])
+    made.commit([files])
+    made.commit([files, made.manifest([made.equality_deletes(one, names) for one in deletes], content=1)])
+    server.share("t", made.metadata)
+    gone = {_key(row, names) for one in deletes for row in one.to_pylist()}
+    rows = [row for one in data for row in one.to_pylist()]
+    left = [row for row in rows if _key(row, names) not in gone]
+    assert 0 < len(left) < len(rows)
+    table = _table(server)
+
+    assert _shown(table.scan().to_arrow().to_pylist()) == _shown(left)
+    assert table.scan().count() == len(left)
+    assert table.scan(limit=len(left) + 1).count() == len(left)
+    assert table.scan(limit=3).to_arrow()["k"].to_pylist() == [row["k"] for row in left[:3]]
+    # Other columns than those that delete.
+    assert table.scan(columns=["t"]).to_arrow()["t"].to_pylist() == [row["t"] for row in left]
+    found = table.scan(columns=["t"], filter="k = 1 OR k IS NULL").to_arrow()["t"].to_pylist()
+    assert found == [row["t"] for row in left if row["k"] in (1, None)]
+    assert table.scan(filter="k = 2").count() == sum(row["k"] == 2 for row in left)
+    assert table.scan(version=1001).count() == len(rows)
+
+
+def test_deletes_concern_older_files_only(made: HandMade, server: IcebergServer) -> None:
+    rows = pa.Table.from_pylist([{"k": 1}, {"k": 2}], schema=ARROW)
+    first = made.manifest([made.data_file(rows)])
+    made.commit([first])
+    second = made.manifest([made.data_file(rows)])
+    deletes = made.manifest([made.equality_deletes(rows.slice(0, 1), ["k"])], content=1)
+    made.commit([first, second, deletes])
+    server.share("t", made.metadata)
+
+    # The second file has the sequence number of the deletes.
+    assert _table(server).scan().to_arrow()["k"].to_pylist() == [2, 1, 2]
+
+
+def test_deletes_of_several_kinds_add_up(made: HandMade, server: IcebergServer) -> None:
+    rows = pa.Table.from_pylist([{"k": at, "t": "ab"[at % 2]} for at in range(8)], schema=ARROW)
+    file = made.data_file(rows)
+    data = made.manifest([file])
+    made.commit([data])
+    deletes = [
+        made.equality_deletes(pa.Table.from_pylist([{"k": 1}, {"k": 99}], schema=ARROW), ["k"]),
+        made.equality_deletes(pa.Table.from_pylist([{"k": 6, "t": "a"}, {"k": 4, "t": "b"}], schema=ARROW), ["k", "t"]),
+        *made.puffin({file["file_path"]: [0, 1]}),
+    ]
+    made.commit([data, made.manifest(deletes, content=1)])
+    server.share("t", made.metadata)
+    table = _table(server)
+
+    assert table.scan().to_arrow()["k"].to_pylist() == [2, 3, 4, 5, 7]
+    assert table.scan(columns=["t"], filter="k > 3").to_arrow()["t"].to_pylist() == ["a", "b", "b"]
+    assert "files with equality deletes: 1" in table.scan().explain()
+
+
+def _partitioned(root: Path) -> HandMade:
+    made = HandMade(root, COLUMNS)
+    made.metadata["partition-specs"] = [
+        {"spec-id": 0, "fields": []},
+        {"spec-id": 1, "fields": [{"source-id": 3, "field-id": 1000, "name": "t", "transform": "identity"}]},
+    ]
+    made.metadata["default-spec-id"] = 1
+    return made
+
+
+PARTITION = [("t", 1000, "string")]
+
+
+def _in(made: HandMade, files: list[dict[str, Any]], content: int = 0) -> dict[str, Any]:
+    return made.manifest(files, content=content, spec_id=1, partition=PARTITION)
+
+
+def test_deletes_concern_their_partition_or_all(tmp_path: Path, server: IcebergServer) -> None:
+    made = _partitioned(tmp_path / "t")
+    rows = {text: pa.Table.from_pylist([{"k": at, "t": text} for at in range(4)], schema=ARROW) for text in "ab"}
+    data = _in(made, [made.data_file(one, partition={"t": text}) for text, one in rows.items()])
+    made.commit([data])
+    keys = [pa.Table.from_pylist([{"k": at}], schema=ARROW) for at in range(2)]
+    in_a = _in(made, [made.equality_deletes(keys[0], ["k"], partition={"t": "a"})], content=1)
+    # Of the unpartitioned spec.
+    everywhere = made.manifest([made.equality_deletes(keys[1], ["k"])], content=1)
+    made.commit([data, in_a, everywhere])
+    server.share("t", made.metadata)
+
+    found = _table(server).scan().to_arrow()
+    assert list(zip(found["t"].to_pylist(), found["k"].to_pylist(), strict=True)) == [
+        *[("a", 2), ("a", 3)],
+        *[("b", 0), ("b", 2), ("b", 3)],
+    ]
+
+
+def test_a_file_without_the_column_has_its_partition(tmp_path: Path, server: IcebergServer) -> None:
+    made = _partitioned(tmp_path / "t")
+    rows = pa.table({"k": pa.array([1, 2], pa.int64())})
+    data = _in(made, [made.data_file(rows, partition={"t": text}) for text in ("a", "b", None)])
+    made.commit([data])
+    gone = pa.Table.from_pylist([{"k": 1, "t": "a"}, {"k": 2, "t": None}], schema=ARROW)
+    made.commit([data, made.manifest([made.equality_deletes(gone, ["k", "t"])], content=1)])
+    server.share("t", made.metadata)
+
+    assert _table(server).scan(columns=["k"]).to_arrow()["k"].to_pylist() == [2, 1, 2, 1]
+
+
+def test_a_column_that_was_dropped_still_deletes(made: HandMade, server: IcebergServer) -> None:
+    rows = pa.Table.from_pylist([{"k": at, "t": "ab"[at % 2]} for at in range(4)], schema=ARROW)
+    data = made.manifest([made.data_file(rows)])
+    deletes = made.equality_deletes(pa.Table.from_pylist([{"t": "b"}], schema=ARROW), ["t"])
+    made.metadata["schemas"].append({"type": "struct", "schema-id": 1, "fields": COLUMNS[:2]})
+    made.metadata["current-schema-id"] = 1
+    made.commit([data])
+    made.commit([data, made.manifest([deletes], content=1)])
+    server.share("t", made.metadata)
+
+    assert _table(server).scan().to_arrow().to_pylist() == [{"k": 0, "d": None}, {"k": 2, "d": None}]
+
+
+def test_row_groups_and_batches_lose_the_same_rows(made: HandMade, server: IcebergServer) -> None:
+    rows = pa.Table.from_pylist([{"k": at, "t": str(at % 10)} for at in range(5000)], schema=ARROW)
+    file = made.data_file(rows)
+    path = file["file_path"].removeprefix("file://")
+    pq.write_table(pq.read_table(path), path, row_group_size=700)
+    file["file_size_in_bytes"] = Path(path).stat().st_size
+    data = made.manifest([file])
+    made.commit([data])
+    gone = pa.Table.from_pylist([{"t": "3"}, {"t": "7"}], schema=ARROW)
+    made.commit([data, made.manifest([made.equality_deletes(gone, ["t"])], content=1)])
+    server.share("t", made.metadata)
+    left = [at for at in range(5000) if at % 10 not in (3, 7)]
+    scan = _table(server, batch_rows=64).scan
+
+    assert scan(columns=["k"]).to_arrow()["k"].to_pylist() == left
+    assert scan(columns=["k"], filter="k >= 1390 AND k < 1420").to_arrow()["k"].to_pylist() == [
+        at for at in left if 1390 <= at < 1420
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"record_count": 2}, "its footer says 1"),
+        ({"equality_ids": [2]}, "no column with the field id 2"),
+        ({"equality_ids": [77]}, "the column with the field id 77"),
+        ({"equality_ids": []}, "equality"),
+        ({"file_size_in_bytes": 40}, "t/data"),
+    ],
+)
+def test_delete_files_that_are_wrong_are_refused(
+    made: HandMade, server: IcebergServer, change: dict[str, Any], reason: str
+) -> None:
+    data = made.manifest([made.data_file(pa.Table.from_pylist([{"k": 1}], schema=ARROW))])
+    made.commit([data])
+    deletes = made.equality_deletes(pa.table({"k": pa.array([1], pa.int64())}), ["k"])
+    made.commit([data, made.manifest([{**deletes, **change}], content=1)])
+    server.share("t", made.metadata)
+
+    with pytest.raises((ds.DataError, ds.UnsupportedFeatureError), match=reason):
+        _table(server).scan().to_arrow()
+
+
+def test_a_delete_file_that_is_damaged_is_named(made: HandMade, server: IcebergServer) -> None:
+    data = made.manifest([made.data_file(pa.Table.from_pylist([{"k": 1}], schema=ARROW))])
+    made.commit([data])
+    deletes = made.equality_deletes(pa.table({"k": pa.array([1], pa.int64())}), ["k"])
+    path = Path(deletes["file_path"].removeprefix("file://"))
+    path.write_bytes(path.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
+    made.commit([data, made.manifest([deletes], content=1)])
+    server.share("t", made.metadata)
+
+    with pytest.raises(ds.DataError) as caught:
+        _table(server).scan().to_arrow()
+    assert path.name in str(caught.value.file_id)
+
+
+# === Initial defaults ===
+
+UTC = datetime.timezone.utc
+DEFAULTS: list[tuple[str, Any, Any]] = [
+    ("boolean", True, True),
+    ("int", 34, 34),
+    ("long", 2**60, 2**60),
+    ("double", -1.5, -1.5),
+    ("float", 2, 2.0),
+    ("decimal(9,2)", "14.20", Decimal("14.20")),
+    ("date", "2017-11-16", datetime.date(2017, 11, 16)),
+    ("timestamp", "2017-11-16T22:31:08.123456", datetime.datetime(2017, 11, 16, 22, 31, 8, 123456)),
+    ("timestamptz", "2017-11-16T22:31:08.123456+00:00", datetime.datetime(2017, 11, 16, 22, 31, 8, 123456, UTC)),
+    ("string", "iceberg", "iceberg"),
+    ("string", "", ""),
+    ("binary", "000102ff", bytes([0, 1, 2, 255])),
+    ("fixed[2]", "00FF", b"\x00\xff"),
+]
+
+
+def _with_default(root: Path, kind: Any, default: object, **more: Any) -> HandMade:
+    """Return a table with a file that is older than its second column, and one that has nulls in it."""
+    columns = [
+        COLUMNS[0],
+        {"id": 9, "name": "new", "required": False, "type": kind, "initial-default": default, **more},
+    ]
+    made = HandMade(root, columns, version=3, **{"next-row-id": 0})
+    rows = pa.table({"k": pa.array([1, 2], pa.int64())})
+    made.commit([made.manifest([made.data_file(rows)])], first_row_id=0)
+    return made
+
+
+@pytest.mark.parametrize(("kind", "default", "value"), DEFAULTS)
+def test_files_without_a_column_have_its_default(
+    tmp_path: Path, server: IcebergServer, kind: str, default: object, value: object
+) -> None:
+    made = _with_default(tmp_path / "t", kind, default)
+    server.share("t", made.metadata)
+    table = _table(server)
+
+    assert table.scan().to_arrow()["new"].to_pylist() == [value, value]
+    # No file is skipped as one that has only nulls.
+    assert table.scan(filter="new IS NOT NULL AND k = 2").count() == 1
+    assert table.scan(filter="new IS NULL").count() == 0
+
+
+def test_a_default_satisfies_not_null_and_deletes(tmp_path: Path, server: IcebergServer) -> None:
+    made = _with_default(tmp_path / "t", "string", "x", required=True)
+    server.share("t", made.metadata)
+    assert _table(server).scan(filter="new = 'x'").to_arrow()["new"].to_pylist() == ["x", "x"]
+
+    old = made.manifest([made.data_file(pa.table({"k": pa.array([3], pa.int64())}))], sequence_number=1)
+    gone = made.equality_deletes(pa.table({"new": ["x"]}), ["new"])
+    new = made.manifest([made.data_file(pa.table({"k": pa.array([4], pa.int64()), "new": ["y"]}))], sequence_number=1)
+    made.commit([old, new, made.manifest([gone], content=1)], first_row_id=2)
+    server.share("t", made.metadata)
+    assert _table(server).scan().to_arrow()["k"].to_pylist() == [4]
+
+
+def test_fields_of_structs_have_defaults(tmp_path: Path, server: IcebergServer) -> None:
+    inner = [
+        {"id": 5, "name": "x", "required": False, "type": "int"},
+        {"id": 6, "name": "y", "required": False, "type": "string", "initial-default": "there"},
+    ]
+    made = _with_default(tmp_path / "t", {"type": "struct", "fields": inner}, {})
+    older = pa.table({"k": [3, 4], "new": pa.array([{"x": 7}, None], pa.struct([pa.field("x", pa.int32())]))})
+    made.commit([*_manifests(made), made.manifest([made.data_file(older)])], first_row_id=2)
+    server.share("t", made.metadata)
+    table = _table(server)
+
+    default = {"x": None, "y": "there"}
+    assert table.scan().to_arrow()["new"].to_pylist() == [default, default, {"x": 7, "y": "there"}, None]
+    assert table.scan(filter="new.y = 'there'").to_arrow()["k"].to_pylist() == [1, 2, 3]
+    assert table.scan(columns=["k"], filter="new.y IS NULL").to_arrow()["k"].to_pylist() == [4]
+
+
+def _manifests(made: HandMade) -> list[dict[str, Any]]:
+    return [made.manifest([made.data_file(pa.table({"k": pa.array([1, 2], pa.int64())}))])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int", "7"),
+        ("int", True),
+        ("int", 2**40),
+        ("boolean", 1),
+        ("date", "yesterday"),
+        ("binary", "0g"),
+        ("decimal(4,2)", "123.45"),
+        ("string", 5),
+        ("timestamp", 5),
+    ],
+)
+def test_defaults_of_another_type_are_refused(
+    tmp_path: Path, server: IcebergServer, kind: str, default: object
+) -> None:
+    made = _with_default(tmp_path / "t", kind, default)
+    server.share("t", made.metadata)
+
+    with pytest.raises(ds.DataError, match="as its initial default"):
+        _table(server).scan().to_arrow()
+    assert _table(server).scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
