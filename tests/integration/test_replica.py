@@ -24,9 +24,11 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import replica
+from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED
 from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import RemoteFile
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.replica import APPLICATION, CHECKSUM
@@ -524,11 +526,55 @@ def test_a_removal_says_all_of_the_file_that_is_removed(tmp_path: pathlib.Path, 
         (before,) = (action["add"] for action in log_of(copy) if "add" in action)
         table.commit(table.removal(added))
         shared.replicate(copy)
+    # A vector in the log stays in the log.
+    assert before["deletionVector"] == added["add"]["deletionVector"]
+    assert before["deletionVector"]["storageType"] == "i"
+    assert not (copy / "vectors").exists()
     (gone,) = (action["remove"] for action in log_of(copy) if "remove" in action)
     kept = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
     assert {name: gone.get(name) for name in kept} == {name: before[name] for name in kept}
     assert (gone["extendedFileMetadata"], gone["dataChange"]) == (True, True)
     assert gone["deletionTimestamp"] > 0
+
+
+def test_folders_above_a_copy_are_made(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy / "a" / "b")
+    assert ids(copy / "a" / "b") == [1]
+
+
+def test_a_file_is_there_if_it_has_its_size_or_none_is_known(shared: Shared, tmp_path: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    fetch = replica._Fetch(tmp_path, None, shared.table.scan().plan().context, ScanReport(), repair=False)
+    (tmp_path / "f").write_bytes(b"abc")
+    assert [fetch._has_file("f", size) for size in (3, 4, 0, -1)] == [True, False, False, True]
+    assert not fetch._has_file("g", -1)
+
+
+def test_a_change_of_protocol_and_metadata_is_in_the_copy(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    table = HandMadeTable(tmp_path / "t").create(schema)
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        shared = client.table("s.d.t")
+        shared.replicate(copy, response_format="delta")
+        features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
+        protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+        wider = schema.append(pa.field("b", pa.string()))
+        table.commit(protocol, table.metadata(wider, properties={"x": "y"}))
+        shared.replicate(copy, response_format="delta")
+    actions = {name: content for action in log_of(copy) for name, content in action.items()}
+    assert {name: actions["protocol"][name] for name in protocol["protocol"]} == protocol["protocol"]
+    assert actions["metaData"]["configuration"] == {"x": "y"}
+    assert [field["name"] for field in json.loads(actions["metaData"]["schemaString"])["fields"]] == ["a", "b"]
+    assert actions["txn"]["version"] == 1
+
+
+def test_a_file_without_an_id_is_known_by_its_url_without_the_signature() -> None:
+    def name(url: str, file_id: str | None = None) -> str:
+        return replica._file_name(SharedFile(AddFile(url), file_id))
+
+    assert name("https://h/f?sig=1") == name("https://h/f?sig=2") != name("https://h/g?sig=1")
+    assert name("https://h/f?sig=1", "one") == name("https://h/g?sig=1", "one") != name("https://h/f?sig=1", "two")
 
 
 # === Parts of a file ===

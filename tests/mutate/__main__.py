@@ -36,6 +36,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "replica.py": (),
     "mock_server": (),
 }
+PROGRAMS = ("__main__.py", "command.py")
 # Only tests that serve tables reach these; each has its own.
 SERVED = {
     "planning.py": (
@@ -84,8 +85,8 @@ def _files(room: str) -> list[Path]:
     place = PACKAGE / room if (PACKAGE / room).exists() else ROOT / room
     if place.is_file():
         return [place]
-    # A program would run when it is imported.
-    found = (path for path in place.rglob("*.py") if path.name != "__main__.py")
+    # What is only tested in processes of its own, which do not see a change.
+    found = (path for path in place.rglob("*.py") if path.name not in PROGRAMS)
     return [place / name for name in ROOMS[room]] or sorted(found)
 
 

@@ -214,6 +214,11 @@ def check_endless_pages(api: Api) -> None:
         token = api.get(f"shares?pageToken={token}").json()["nextPageToken"]
         tokens.add(token)
     assert len(tokens) == 10
+    # Each page is the first one.
+    pages = [
+        api.query("plain", maxFiles=1, pageToken=api.query("plain", maxFiles=1).end["nextPageToken"]) for _ in "ab"
+    ]  # type: ignore[index]
+    assert {page.files[0]["file"]["id"] for page in pages} == {api.query("plain", maxFiles=1).files[0]["file"]["id"]}
 
 
 HOSTILE: dict[str, Callable[[Api], None]] = {

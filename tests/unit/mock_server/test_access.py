@@ -18,6 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from delta_sharing_client.redact import Secret
 from mock_server import catalog
+from mock_server.access import _lies_in
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
 from mock_server.s3 import S3Settings
@@ -236,3 +237,23 @@ def test_without_boto3_the_extra_is_named(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert "pip install 'delta-sharing-client[server-s3]'" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "lies"),
+    [
+        ("s3://b/t", True),
+        ("s3://b/t/a", True),
+        ("s3://b/t/a/b.bin", True),
+        ("s3://b/t/", False),
+        ("s3://b/t//a", False),
+        ("s3://b/t/a/../b", False),
+        ("s3://b/t/%2e%2e/u", False),
+        ("s3://b/t/./a", False),
+        ("s3://b/tu", False),
+        ("s3://b", False),
+        ("s3://other/t/a", False),
+    ],
+)
+def test_only_what_is_below_a_location_lies_in_it(address: str, lies: bool) -> None:
+    assert _lies_in(address, "s3://b/t") is lies

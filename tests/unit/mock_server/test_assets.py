@@ -391,3 +391,18 @@ def test_demo_shares_every_kind(start: Callable[..., Api], tmp_path: Path) -> No
 def test_an_address_in_s3_is_a_bucket_and_a_key(location: str, folder: str, file: str) -> None:
     assert _split(location) == ("b", folder)
     assert _split(location, folder=False) == ("b", file)
+
+
+def test_a_location_is_told_as_a_url(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    url = (tmp_path / "a b").resolve().as_uri()
+    assert "%20" in url
+    assert [
+        asset_files.storage_of(tmp_path / "a b"),
+        asset_files.storage_of(str(tmp_path / "a b")),
+        asset_files.storage_of(url),
+    ] == [url] * 3
+    assert asset_files.storage_of("s3://b/a b") == "s3://b/a b"
+    for missing in (str(tmp_path / "c"), (tmp_path / "c").as_uri()):
+        with pytest.raises(ConfigError, match="A directory was expected at"):
+            asset_files.storage_of(missing)

@@ -223,6 +223,10 @@ def check_wrong_format(api: Api) -> None:
 def check_drop_end(api: Api) -> None:
     api.server.set_fault("drop-end-stream")
     assert api.query("plain", BOTH).end is None
+    assert Lines(api.get(f"{TABLE}/metadata", BOTH)).end is None
+    api.server.clear_faults()
+    assert api.query("plain", BOTH).end is not None
+    assert Lines(api.get(f"{TABLE}/metadata", BOTH)).end == {}
 
 
 def check_error_in_stream(api: Api) -> None:
