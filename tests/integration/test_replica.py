@@ -29,8 +29,9 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import RemoteFile
+from delta_sharing_client.fetch.source import RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.replica import APPLICATION, CHECKSUM
 from tests.integration import spark_rows
 from tests.regressions.hand_made import HandMadeTable
@@ -629,6 +630,37 @@ def test_the_error_of_a_part_is_that_of_the_update(
         shared.table.replicate(copy)
     assert not (copy / "_delta_log").exists()
     assert not list((copy / "data").iterdir())
+
+
+def test_a_file_whose_parts_do_not_belong_together_is_read_again_once(
+    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.writer.insert(rows_of([1]))
+    asked: list[bool] = []
+    remote_file = FileTask.remote_file
+
+    def opened(task: FileTask, reader: Any, *, again: bool = False, order: tuple[int, ...] = ()) -> RemoteFile:
+        asked.append(again)
+        file = remote_file(task, reader, again=again, order=order)
+        if always or not again:
+
+            async def stale(part: Any) -> pa.Buffer:
+                raise file.error(Stale, "it was changed")
+
+            monkeypatch.setattr(
+                type(file), "read", lambda self, part: stale(part) if self is file else read(self, part)
+            )
+        return file
+
+    read = RemoteFile.read
+    monkeypatch.setattr(FileTask, "remote_file", opened)
+    always = False
+    shared.table.replicate(copy)
+    assert asked == [False, True]
+    assert len(list((copy / "data").iterdir())) == 1
+    always = True
+    with pytest.raises(ds.DataError, match="it was changed"):
+        shared.table.replicate(copy.with_name("other"))
 
 
 def test_files_that_another_program_deletes_meanwhile_are_gone(

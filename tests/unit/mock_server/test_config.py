@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mock_server.app import create_app
-from mock_server.catalog import TableFormat, from_directory
+from mock_server.catalog import Catalog, TableFormat, from_directory
 from mock_server.config import ServerConfig, from_yaml
 from mock_server.errors import ConfigError
 from tests.unit.mock_server.helpers import Api
@@ -190,3 +190,34 @@ def test_a_table_has_the_formats_of_its_directory(tmp_path: Path) -> None:
     formats = {table.name: table.formats for table in from_yaml(write(tmp_path, text)).catalog.tables}
     delta, iceberg = TableFormat.DELTA, TableFormat.ICEBERG
     assert formats == {"delta": (delta,), "iceberg": (iceberg,), "both": (delta, iceberg)}
+
+
+@pytest.mark.parametrize(
+    ("option", "least", "below"),
+    [("port", 0, -1), ("port", 65535, 65536), ("url_ttl", 0.001, 0), ("latency", 0, -0.001), ("bandwidth", 0.5, 0)],
+)
+def test_numbers_are_refused_beyond_their_limits(option: str, least: float, below: float) -> None:
+    catalog = Catalog({}, (), {}, ())
+    assert getattr(ServerConfig(catalog=catalog, **{option: least}), option) == least  # type: ignore[misc]
+    with pytest.raises(ConfigError, match=f"not {below}"):
+        ServerConfig(catalog=catalog, **{option: below})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("models: [{name: m, location: X, wrong: 1}]", r"models\[0\]: there is no key 'wrong'"),
+        (
+            "models: [{name: m, versions: [{version: 1, location: X, wrong: 1}]}]",
+            r"versions\[0\]: there is no key 'wrong'",
+        ),
+        ("volumes: [{name: v, location: X, wrong: 1}]", r"volumes\[0\]: there is no key 'wrong'"),
+        ("skills: [{name: k, location: k, wrong: 1}]", r"skills\[0\]: there is no key 'wrong'"),
+    ],
+)
+def test_unknown_keys_of_assets_are_refused(tmp_path: Path, text: str, where: str) -> None:
+    (tmp_path / "X").mkdir()
+    (tmp_path / "k").mkdir()
+    (tmp_path / "k" / "SKILL.md").write_text("---\nname: k\ndescription: d\n---\n")
+    with pytest.raises(ConfigError, match=where):
+        from_yaml(write(tmp_path, f"shares: [{{name: s, schemas: [{{name: d, {text}}}]}}]"))
