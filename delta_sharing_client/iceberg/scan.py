@@ -73,6 +73,20 @@ def bound_specs(table: Table, state: TableState) -> dict[int, list[BoundField]]:
     return {spec_id: bind_spec(spec, columns) for spec_id, spec in table.metadata.specs.items()}
 
 
+def chosen(table: Table, request: ScanRequest) -> Choice:
+    """Return the snapshot and the schema for ``request``.
+
+    Raises ``UsageError`` if there is no such snapshot, ``UnsupportedFeatureError`` for a newer version of the format,
+    and for row lineage.
+    """
+    check_metadata(table.metadata)
+    if request.row_lineage:
+        raise UnsupportedFeatureError(
+            "Row lineage of Iceberg tables is not read by this client: leave row_lineage out.", feature="row lineage"
+        )
+    return choose(table.metadata, request.version, request.timestamp)
+
+
 def plan_snapshot(table: Table, request: ScanRequest, options: ReadOptions) -> ScanPlan:
     """Return the files of a snapshot that may have rows of ``request``; like ``stream_snapshot``, complete."""
     return stream_snapshot(table, request, options).whole()
@@ -85,8 +99,7 @@ def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) ->
     ``UnsupportedFeatureError`` for what this client does not read; the stream raises ``DataError`` for damaged
     metadata, and the errors of the storage.
     """
-    check_metadata(table.metadata)
-    choice = choose(table.metadata, request.version, request.timestamp)
+    choice = chosen(table, request)
     state = table_state(table, choice)
     specs = bound_specs(table, state)
     state = table_state(table, choice, specs.values())

@@ -16,7 +16,7 @@ from delta_sharing_client.errors import NotFoundError, ProtocolError, Unsupporte
 from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
 from delta_sharing_client.iceberg.files import IcebergFiles, address_of, is_inside
 from delta_sharing_client.iceberg.metadata import Snapshot, check_metadata, choose, first_since
-from delta_sharing_client.iceberg.scan import Table, bound_specs, stream_snapshot, table_state
+from delta_sharing_client.iceberg.scan import Table, bound_specs, chosen, stream_snapshot, table_state
 from delta_sharing_client.iceberg.values import EXTRA
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
@@ -70,8 +70,7 @@ def stream_table(
 def read_schema(rest: RestClient, name: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
     """Return the schema of the rows of ``request``; no manifest is read."""
     table = load_table(rest, name, options)
-    choice = choose(table.metadata, request.version, request.timestamp)
-    state = table_state(table, choice)
+    state = table_state(table, chosen(table, request))
     return scan_context(state, request.bound(state.schema), options).output_schema
 
 

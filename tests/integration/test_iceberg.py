@@ -536,6 +536,10 @@ def test_what_iceberg_tables_do_not_have_is_refused(made: HandMade, server: Iceb
         next(iter(table.follow(tmp_path / "cursor")))
     with pytest.raises(UsageError, match="ids of snapshots have no order"):
         table.history(1)
+    with pytest.raises(UnsupportedFeatureError, match="leave row_lineage out"):
+        table.scan(row_lineage=True).to_arrow()
+    with pytest.raises(UnsupportedFeatureError, match="leave row_lineage out"):
+        table.scan(row_lineage=True).schema  # noqa: B018 - it asks the server
 
 
 def test_the_catalog_is_retried_and_its_errors_are_told(made: HandMade, server: IcebergServer) -> None:

@@ -1,4 +1,4 @@
-"""Rows of Iceberg tables that are deleted by their values, and columns with initial defaults.
+"""Rows of Iceberg tables that are deleted by their values, columns with initial defaults, and what is not read.
 
 Expected rows are computed here, row by row in Python, from the words of the specification.
 """
@@ -358,3 +358,28 @@ def test_defaults_of_another_type_are_refused(
     with pytest.raises(ds.DataError, match="as its initial default"):
         _table(server).scan().to_arrow()
     assert _table(server).scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
+
+
+# === What is not read ===
+
+
+def test_times_and_uuids_are_left_out_and_told(tmp_path: Path, server: IcebergServer) -> None:
+    kinds = [{"id": 10 + at, "name": kind, "required": False, "type": kind} for at, kind in enumerate(["time", "uuid"])]
+    made = HandMade(tmp_path / "t", [COLUMNS[0], *kinds])
+    rows = pa.table({"k": [1], "time": pa.array([5], pa.time64("us")), "uuid": pa.array([b"a" * 16], pa.binary(16))})
+    made.commit([made.manifest([made.data_file(rows)])])
+    server.share("t", made.metadata)
+
+    with pytest.warns(ds.IncompleteReadWarning, match="time.*uuid"):
+        assert _table(server).scan().to_arrow().to_pylist() == [{"k": 1}]
+    with pytest.raises(ds.UnsupportedFeatureError, match="uuid"):
+        _table(server).scan(columns=["uuid"]).to_arrow()
+
+
+def test_a_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergServer) -> None:
+    file = made.data_file(pa.table({"k": pa.array([1], pa.int64())}), ids={})
+    made.commit([made.manifest([file])])
+    server.share("t", made.metadata)
+
+    with pytest.raises(ds.DataError, match="has no field ids"):
+        _table(server).scan().to_arrow()
