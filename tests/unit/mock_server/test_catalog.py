@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mock_server import tables
 from mock_server.catalog import AssetEntry, AssetKind, from_directory, from_mapping, unique_assets
 from mock_server.errors import ApiError, ConfigError
+from tests.unit.mock_server.helpers import write_plain
 
 
 def make(root: Path, *tables: str) -> Path:
@@ -89,3 +91,14 @@ def test_two_assets_of_one_kind_and_name_are_refused() -> None:
     assert len(unique_assets([asset(volume, "a"), asset(volume, "b"), asset(model, "a")])) == 3
     with pytest.raises(ConfigError, match=r"Two .* are called 's\.d\.A'"):
         unique_assets([asset(volume, "a"), asset(model, "a"), asset(volume, "A")])
+
+
+def test_the_oldest_snapshot_and_its_size_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_CACHED_SNAPSHOTS", 2)
+    write_plain(tmp_path / "t")
+    (entry,) = from_mapping({"s.d.t": str(tmp_path / "t")}).tables
+    table = tables.SharedTable(entry)
+    sizes = {version: table.size(table.snapshot(version)) for version in (0, 1, 0, 2)}
+    assert [*table._snapshots] == [0, 2]
+    assert table._sizes == {0: sizes[0], 2: sizes[2]}
+    assert table.size(table.snapshot(1)) == sizes[1] > sizes[0]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mock_server.capabilities import Capabilities, Format, parse_capabilities
 from mock_server.errors import ApiError
-from mock_server.parameters import parse_changes, parse_query, parse_timestamp
+from mock_server.listings import _token, next_page
+from mock_server.parameters import parse_changes, parse_listing, parse_query, parse_timestamp
 from mock_server.tokens import Tokens
 from tests.quota import meets, met
 
@@ -94,3 +95,22 @@ def test_a_token_that_this_server_did_not_make_is_400(raw: bytes) -> None:
         with pytest.raises(ApiError):
             tokens.read("kind", text)
     assert tokens.read("kind", tokens.make("kind", {"a": 1}, 60))["a"] == 1
+
+
+def test_a_listing_page_has_at_most_500_items() -> None:
+    assert parse_listing({}) == (500, None)
+    assert parse_listing({"maxResults": "0", "pageToken": ""}) == (0, None)
+    assert parse_listing({"maxResults": "500", "pageToken": "x"}) == (500, "x")
+    with pytest.raises(ApiError, match="0 to 500, inclusive") as caught:
+        parse_listing({"maxResults": "501"})
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("offset", ["-1", "4", "x", ""])
+def test_a_position_outside_of_a_listing_is_refused(offset: str) -> None:
+    items = ["a", "b", "c"]
+    assert next_page("shares", items, 2, _token("shares", 3)) == ([], None)
+    assert next_page("shares", items, 2, _token("shares", 0))[0] == ["a", "b"]
+    for token in (_token("shares", offset), _token("schemas", 0), "no token"):  # type: ignore[arg-type]
+        with pytest.raises(ApiError, match="Invalid 'nextPageToken'"):
+            next_page("shares", items, 2, token)
