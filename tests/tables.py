@@ -28,6 +28,7 @@ _TYPES = {
     pa.int16(): "short",
     pa.int8(): "byte",
     pa.string(): "string",
+    pa.float32(): "float",
     pa.float64(): "double",
     pa.bool_(): "boolean",
     pa.date32(): "date",

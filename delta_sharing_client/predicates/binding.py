@@ -59,12 +59,12 @@ UNKNOWN = Literal(None)
 Typed = Union[Column, Call]
 
 
-def bind(expression: Expression, schema: pa.Schema) -> Expression:
+def bind(expression: Expression, schema: pa.Schema | Names) -> Expression:
     """Return ``expression`` with the columns of ``schema`` and constants of their types.
 
-    Names match case-insensitively, an exact match first. Timestamp constants without a zone are in UTC. Raises
-    ``UsageError`` if a column does not exist or is ambiguous, a type does not compare with a constant or another
-    column, or a string is not a date or timestamp.
+    Names match case-insensitively, an exact match first; ``Names`` of a schema are indexed once for many expressions.
+    Timestamp constants without a zone are in UTC. Raises ``UsageError`` if a column does not exist or is ambiguous, a
+    type does not compare with a constant or another column, or a string is not a date or timestamp.
     """
     return _Binder(schema).bind(expression)
 
@@ -105,8 +105,8 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
 
 
 class _Binder:
-    def __init__(self, schema: pa.Schema) -> None:
-        self._names = Names(schema)
+    def __init__(self, schema: pa.Schema | Names) -> None:
+        self._names = schema if isinstance(schema, Names) else Names(schema)
 
     def bind(self, expression: Expression) -> Expression:
         match expression:

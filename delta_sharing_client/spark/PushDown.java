@@ -25,6 +25,7 @@ import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.util.V2ExpressionBuilder;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -52,10 +53,12 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
-import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
-import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
+import org.apache.spark.sql.execution.datasources.NoopCache$;
+import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
+import org.apache.spark.sql.execution.datasources.v2.FileScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 import org.apache.spark.sql.sources.DataSourceRegister;
@@ -64,6 +67,8 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
+import scala.collection.immutable.Nil$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -383,7 +388,15 @@ class SharedTable implements Table, SupportsRead {
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    return new SharedScanBuilder(this, given);
+    CaseInsensitiveStringMap own = new CaseInsensitiveStringMap(options);
+    boolean pushes = Python.pushes(given.containsKey("pushDown") ? given : own);
+    return pushes ? new SharedScanBuilder(this, given) : plain(given);
+  }
+
+  /** Return a builder without push-down. */
+  ScanBuilder plain(CaseInsensitiveStringMap given) {
+    CaseInsensitiveStringMap all = with(given);
+    return ((SupportsRead) Python.source().getTable(schema, new Transform[0], all)).newScanBuilder(all);
   }
 
   /**
@@ -442,14 +455,15 @@ class PlainTable extends SharedTable {
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    CaseInsensitiveStringMap all = with(given);
-    SupportsRead table = (SupportsRead) Python.source().getTable(schema, new Transform[0], all);
-    return table.newScanBuilder(all);
+    return plain(given);
   }
 }
 
-class SharedScanBuilder
-    implements ScanBuilder, SupportsPushDownV2Filters, SupportsPushDownRequiredColumns, SupportsPushDownLimit {
+/**
+ * What Spark asks of a scan. It hands only a builder for files its own expressions; one for predicates would get them
+ * translated, and Spark fails to translate some: its optimizer puts a null where the translation asserts a predicate.
+ */
+class SharedScanBuilder extends FileScanBuilder implements SupportsPushDownLimit {
   final SharedTable table;
   final CaseInsensitiveStringMap options;
   final boolean counts; // the first rows, before any filter of the query
@@ -458,27 +472,35 @@ class SharedScanBuilder
   int limit = -1;
 
   SharedScanBuilder(SharedTable table, CaseInsensitiveStringMap given) {
+    super(SparkSession.active(), noFiles(), table.schema);
     this.table = table;
     options = table.with(given);
     counts = options.containsKey("limit") || given.containsKey("limit");
     columns = table.schema;
   }
 
+  static PartitioningAwareFileIndex noFiles() {
+    scala.collection.immutable.Map parameters = scala.collection.immutable.Map$.MODULE$.empty();
+    Option schema = Option.apply(new StructType());
+    return new InMemoryFileIndex(
+        SparkSession.active(), Nil$.MODULE$, parameters, schema, NoopCache$.MODULE$, Option.empty(), Option.empty());
+  }
+
   /** Take a note of those that can be told, and leave all of them to Spark. */
-  public Predicate[] pushPredicates(Predicate[] all) {
+  public scala.collection.immutable.Seq pushFilters(scala.collection.immutable.Seq all) {
     // In an order of their own: Spark gives those of equal queries in any, and the queries are to be one scan.
     TreeMap told = new TreeMap();
-    for (int i = 0; i < all.length && !counts; i++) {
-      String text = Told.text(all[i]);
-      if (text != null) {
-        told.put(text, all[i]);
+    for (int i = 0; i < all.length() && !counts; i++) {
+      Predicate found = Told.translated((org.apache.spark.sql.catalyst.expressions.Expression) all.apply(i));
+      if (found != null) {
+        told.put(found.toString(), found);
       }
     }
     predicates = (Predicate[]) told.values().toArray(new Predicate[told.size()]);
     return all;
   }
 
-  public Predicate[] pushedPredicates() {
+  public Predicate[] pushedFilters() {
     return predicates;
   }
 
@@ -700,10 +722,15 @@ class Told {
     }
   }
 
-  /** Return {@code predicate} as text, or null where it cannot be told; older Sparks fail to write binary constants. */
-  static String text(Predicate predicate) {
+  /** Return {@code filter} as a predicate, or null where it is none that can be told. */
+  static Predicate translated(org.apache.spark.sql.catalyst.expressions.Expression filter) {
     try {
-      return predicate(predicate) == null ? null : predicate.toString();
+      Option found = new V2ExpressionBuilder(filter, true).build();
+      if (found.isEmpty() || !(found.get() instanceof Predicate) || predicate((Predicate) found.get()) == null) {
+        return null;
+      }
+      found.get().toString(); // which older Sparks fail to do for binary constants
+      return (Predicate) found.get();
     } catch (AssertionError error) {
       return null;
     }

@@ -20,12 +20,14 @@ import zipfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pyspark
+
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.spark import credentials, self_check
-from delta_sharing_client.spark.datasource import DeltaSharingAlias
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias
 from delta_sharing_client.spark.options import PROFILE_SETTING
 from delta_sharing_client.spark.sessions import context_of
 
@@ -36,6 +38,7 @@ CATALOG = "delta_sharing_client.spark.ShareCatalog"
 FORMAT = "delta_sharing_client.spark.PushDown"
 SWITCH = "spark.delta.sharing.pushDown"
 _SOURCE = "PushDown.java"
+_RESERVED = ("spark_catalog", "system")
 _SERVICE = "org.apache.spark.sql.sources.DataSourceRegister"
 _CONNECTOR = "io.delta.sharing.spark.DeltaSharingDataSource"
 _LOG = logging.getLogger(__name__)
@@ -104,6 +107,7 @@ def profile_setting(session: SparkSession | None) -> str | None:
 
 def write_spark_jar(path: str | os.PathLike[str]) -> None:
     """Write the compiled classes and what names them; see ``loaders.write_spark_jar``."""
+    _check_version()
     own: Any = None
     try:
         from pyspark.java_gateway import launch_gateway
@@ -132,6 +136,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
 
 def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None) -> None:
     """Add the classes to ``spark`` and try them; see ``loaders.add_spark_jar``."""
+    _check_version()
     if not _has_jar(spark):
         if jar is None:
             jar = os.path.join(_folder(), "delta-sharing-spark.jar")
@@ -142,6 +147,14 @@ def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None
         raise UsageError(
             "The jar does not work in this session; the log may say why. Use load_as_spark, or the options 'columns' "
             "and 'filter'."
+        )
+
+
+def _check_version() -> None:
+    if not HAS_DATA_SOURCES:
+        raise UsageError(
+            f"The jar needs PySpark 4.0 or newer, found {pyspark.__version__}, which has no Python data sources. Read "
+            "with load_as_spark; its arguments 'columns' and 'filter' make a read smaller."
         )
 
 
@@ -192,8 +205,7 @@ def _folder() -> str:
 
 def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
-    if not name.isidentifier():
-        raise UsageError(f"'{name}' is not a name for a catalog. Use letters, digits and underscores.")
+    _check_catalog(session, name)
     named = profile_setting(session) if profile is None else profile
     fields = credentials.fields_of(SharingClient(named).rest.profile)
     if fields is None:
@@ -213,6 +225,18 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     with classes(session) as reader:
         # Spark loads the catalog here, with the class loader of this thread, and keeps it for the session.
         reader.options(**options).option("attach", name).load().schema  # noqa: B018
+
+
+def _check_catalog(session: SparkSession, name: str) -> None:
+    """Refuse a ``name`` that is not free for a catalog: another catalog must not be told the credentials."""
+    if not name.isidentifier():
+        raise UsageError(f"'{name}' is not a name for a catalog. Use letters, digits and underscores.")
+    views = session.conf.get("spark.sql.globalTempDatabase", "global_temp")
+    if name.lower() in (*_RESERVED, str(views).lower()):
+        raise UsageError(f"Spark reserves '{name}', so it cannot be the name of a catalog. Choose another name.")
+    other = session.conf.get(f"spark.sql.catalog.{name}", None)
+    if other not in (None, CATALOG):
+        raise UsageError(f"'{name}' is a catalog of this session already, of the class {other}. Choose another name.")
 
 
 # === The self-check ===

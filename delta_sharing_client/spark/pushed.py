@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark.sql.types as spark
 
+from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import (
@@ -81,7 +82,9 @@ class _OtherMeaningError(Exception):
 class _Reading:
     def __init__(self, columns: spark.StructType, schema: pa.Schema) -> None:
         self._columns = columns
-        self._schema = schema
+        self._names = Names(schema)
+        # The types of fields by name, for each struct that a predicate names: a table may have thousands of columns.
+        self._types: dict[tuple[str, ...], dict[str, spark.DataType]] = {}
 
     def implied(self, told: Told) -> Expression | None:
         """Return a condition that is true wherever ``told`` is true; ``None`` if none is known."""
@@ -92,7 +95,7 @@ class _Reading:
             return known_of_any(map(self.implied, children))
         try:
             found = self.same(told)
-            bind(found, self._schema)
+            bind(found, self._names)
         except (_OtherMeaningError, UsageError, ValueError, KeyError, ArithmeticError):
             return None  # also for a constant that none of our columns can contain
         return found
@@ -131,11 +134,14 @@ class _Reading:
     def column(self, told: Told) -> tuple[Column, str]:
         """Return a column and the name of its Spark type."""
         found: spark.DataType = self._columns
-        for name in told["column"]:
+        path = tuple(told["column"])
+        for depth, name in enumerate(path):
             if not isinstance(found, spark.StructType):
                 raise _OtherMeaningError
-            found = found[name].dataType
-        return Column(tuple(told["column"])), found.simpleString()
+            if path[:depth] not in self._types:
+                self._types[path[:depth]] = {field.name: field.dataType for field in found.fields}
+            found = self._types[path[:depth]][name]
+        return Column(path), found.simpleString()
 
     def constant(self, told: Told, type_name: str) -> Literal:
         """Return a constant of the Spark type ``type_name``; for other types Spark would have cast the column."""

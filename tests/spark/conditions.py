@@ -86,6 +86,11 @@ _CONSTANTS: dict[str, Sequence[str]] = {
 }
 
 
+WITHIN = ["coalesce({}, false)", "nvl({}, true)", "if({}, true, flag)", "CASE WHEN {} THEN flag ELSE true END"]
+WITHIN += ["({}) <=> true", "coalesce({}, NULL)", "nullif({}, flag)", "({}) IS NULL", "({}) = flag"]
+"""Where Spark wants the value of a condition, and not whether it holds."""
+
+
 def rows(number: int = 40, seed: int = 1) -> list[dict[str, Any]]:
     """Return rows of ``SCHEMA``; every value at the edge of a type is in one of them."""
     draw = random.Random(seed)
@@ -114,6 +119,8 @@ def _condition(draw: random.Random, depth: int) -> str:
         return f"({_condition(draw, depth - 1)}) {kind} ({_condition(draw, depth - 1)})"
     column = draw.choice(list(_CONSTANTS))
     constants = _CONSTANTS[column]
+    if depth and draw.random() < 0.1:
+        return draw.choice(WITHIN).format(_condition(draw, depth - 1))
     form = draw.randrange(12)
     if form == 0:
         return f"{draw.choice([column, 's', 's.x'])} IS {draw.choice(['', 'NOT '])}NULL"

@@ -66,7 +66,6 @@ def main(folder: Path) -> None:
     """Read everything in a classic session, then in one of Spark Connect, and keep the UI."""
     from pyspark.sql import SparkSession
 
-    import delta_sharing_client as ds
     import mock_server
     from tests.spark.streams import FEED
     from tests.tables import TableWriter
@@ -85,24 +84,34 @@ def main(folder: Path) -> None:
     builder = SparkSession.builder.master("local-cluster[1,2,1024]")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    tables = {TABLE: folder / "lake" / "t", "share.schema.broken": folder / "lake" / "t"}
-    with mock_server.running(tables=tables, token=TOKEN) as server, _sign_in() as token_endpoint:
+    with (
+        mock_server.running(tables={TABLE: folder / "lake" / "t"}, token=TOKEN) as server,
+        _sign_in() as token_endpoint,
+    ):
         _write_profiles(folder, server, token_endpoint)
         (folder / "response.txt").write_text(_query(server))
         spark = builder.getOrCreate()
-        ds.write_spark_jar(folder / "spark.jar")
-        classic = _Reads(folder, "classic", spark)
-        classic.all()
-        server.set_fault("corrupt-body")
-        classic.fail(lambda: ds.load_as_spark(f"{folder / 'bearer.share'}#{TABLE}", spark=spark).collect())
-        server.clear_faults()
-        classic.keep()
-        service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-        remote = f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
-        own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_GATEWAY"))}
-        subprocess.run([sys.executable, "-m", "tests.spark.planted", str(folder), remote], check=True, env=own)
-        _keep_pages(folder / "ui", spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId)
-        spark.stop()
+        try:
+            _read_all(folder, server, spark)
+        finally:
+            spark.stop()
+
+
+def _read_all(folder: Path, server: Any, spark: Any) -> None:
+    import delta_sharing_client as ds
+
+    ds.write_spark_jar(folder / "spark.jar")
+    classic = _Reads(folder, "classic", spark)
+    classic.all()
+    server.set_fault("corrupt-body")
+    classic.fail(lambda: ds.load_as_spark(f"{folder / 'bearer.share'}#{TABLE}", spark=spark).collect())
+    server.clear_faults()
+    classic.keep()
+    service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    remote = f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_GATEWAY"))}
+    subprocess.run([sys.executable, "-m", "tests.spark.planted", str(folder), remote], check=True, env=own)
+    _keep_pages(folder / "ui", spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId)
 
 
 def connected(folder: Path, remote: str) -> None:
@@ -127,12 +136,15 @@ class _Reads:
 
     def all(self) -> None:
         import delta_sharing_client as ds
+        from delta_sharing_client.spark.datasource import HAS_LIMITS
 
         for kind in ("bearer", "oauth"):
             profile = str(self._folder / f"{kind}.share")
             url, catalog = f"{profile}#{TABLE}", f"{self._kind}_{kind}"
             ds.attach(self._spark, profile, name=catalog)
-            stream = self._spark.readStream.option("maxFilesPerTrigger", "1")
+            stream = self._spark.readStream
+            if HAS_LIMITS:
+                stream = stream.option("maxFilesPerTrigger", "1")
             feed = {"readChangeFeed": "true", "startingVersion": "0"}
             self._read(f"{kind} batch", ds.load_as_spark(url, spark=self._spark))
             self._read(f"{kind} feed", ds.load_table_changes_as_spark(url, starting_version=0, spark=self._spark))
@@ -214,9 +226,11 @@ def _sign_in() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/token"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/token"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _write_profiles(folder: Path, server: Any, token_endpoint: str) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
+from delta_sharing_client.spark import push_down
 from tests.spark.test_push_down import cost
 from tests.tables import TableWriter, rows_of
 
@@ -218,9 +219,41 @@ def test_a_stream_of_a_table_of_the_catalog(spark: Any, shared: Any, tmp_path: A
     assert spark.table("followed").count() == 6
 
 
+def test_another_catalog_is_not_given_the_credentials(spark: Any, shared: Any) -> None:
+    setting, other = "spark.sql.catalog.taken", "org.example.OtherCatalog"
+    spark.conf.set(setting, other)
+    try:
+        with pytest.raises(ds.UsageError, match=f"'taken' is a catalog of this session already, of the class {other}"):
+            ds.attach(spark, shared.profile_path, name="taken")
+        assert spark.conf.get(setting) == other
+    finally:
+        spark.conf.unset(setting)
+    ds.attach(spark, shared.profile_path, name="shared")  # its own, again
+
+
+@pytest.mark.parametrize("how", ["option", "setting"])
+def test_push_down_is_turned_off_for_one_query(spark: Any, shared: Any, how: str) -> None:
+    name = "shared.demo.shop.orders"
+    reader = spark.read
+    if how == "option":
+        reader = reader.option("pushDown", "false")
+    else:
+        spark.conf.set(push_down.SWITCH, "false")
+    try:
+        frame = reader.table(name).where("id > 10")
+        assert "PushedFilters" not in frame._jdf.queryExecution().toString()
+        assert frame.count() == 3
+    finally:
+        spark.conf.unset(push_down.SWITCH)
+    assert "PushedFilters" in spark.table(name).where("id > 10")._jdf.queryExecution().toString()
+
+
 def test_arguments_are_checked(spark: Any, shared: Any, tmp_path: Any) -> None:
     with pytest.raises(ds.UsageError, match="'a-b'"):
         ds.attach(spark, shared.profile_path, name="a-b")
+    for name in ("spark_catalog", "SPARK_Catalog", "system", "global_temp"):
+        with pytest.raises(ds.UsageError, match=f"Spark reserves '{name}'"):
+            ds.attach(spark, shared.profile_path, name=name)
     with pytest.raises(ds.UsageError, match="'share' and 'options'"):
         ds.attach(spark, shared.profile_path, share="demo")
     with pytest.raises(ds.UsageError, match="come from a file or a function"):

@@ -187,6 +187,16 @@ def test_a_jar_that_does_not_work_is_said(own_class_path: Any, home: pathlib.Pat
         ds.add_spark_jar(own_class_path, "~/no.jar")
 
 
+def test_pyspark_without_data_sources_has_no_jar(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(push_down, "HAS_DATA_SOURCES", False)
+    for ask in (lambda: ds.add_spark_jar(spark), lambda: ds.write_spark_jar(tmp_path / "a.jar")):
+        with pytest.raises(UsageError, match=r"needs PySpark 4\.0 or newer, found .*load_as_spark"):
+            ask()
+    assert not (tmp_path / "a.jar").exists()
+
+
 def test_without_java_the_jar_must_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     def none() -> None:
         raise RuntimeError("JAVA_GATEWAY_EXITED")
