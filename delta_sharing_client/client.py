@@ -197,6 +197,15 @@ class SharingClient:
         """
         return Listed(tables_of_schema(self.rest, *_share_and_schema(schema)))
 
+    def get_table(self, table: Table | TableName | str) -> Table:
+        """Return one table as the server lists it, by value or as ``share.schema.table``, with its ``formats`` if the
+        server states them.
+
+        Errors as ``list_shares``, ``NotFoundError`` if the table does not exist, and ``UsageError`` if ``table`` is not
+        a full name.
+        """
+        return self.rest.get_table(self._table_name(table))
+
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares.
 
@@ -268,6 +277,10 @@ class SharingClient:
     async def list_tables_async(self, schema: Schema | str) -> list[Table]:
         """Like ``list_tables``, for a coroutine. Errors as ``list_tables``."""
         return await _asynchronously(lambda: self.list_tables(schema))
+
+    async def get_table_async(self, table: Table | TableName | str) -> Table:
+        """Like ``get_table``, for a coroutine. Errors as ``get_table``."""
+        return await _asynchronously(lambda: self.get_table(table))
 
     async def list_all_tables_async(self, share: Share | str | None = None) -> list[Table]:
         """Like ``list_all_tables``, for a coroutine. Errors as ``list_all_tables``."""

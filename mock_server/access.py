@@ -104,10 +104,10 @@ def vended(
 ) -> dict[str, Any]:
     """Return temporary credentials for a location, and when they expire; a local directory needs no keys."""
     content: dict[str, Any] = {}
-    if is_s3(location):
-        content["awsTempCredentials"] = s3.credentials(location, lifetime)
-    elif (vendor := vendors.get(location.partition(":")[0])) is not None:
+    if (vendor := vendors.get(location.partition(":")[0])) is not None:
         content.update(vendor(location, lifetime))
+    elif is_s3(location):
+        content["awsTempCredentials"] = s3.credentials(location, lifetime)
     content["expirationTime"] = int((time.time() + (-60 if expired else lifetime)) * 1000)
     return content
 

@@ -462,7 +462,11 @@ def _bounds(wanted: Wanted, size: int) -> tuple[int, int]:
 
 
 def _stored_file(meta: dict[str, Any], path: str) -> StoredFile:
-    return StoredFile(path, meta["size"], meta["last_modified"], meta["e_tag"])
+    etag = meta["e_tag"]
+    if etag and not etag.startswith(('"', "W/")):
+        # Listings of Azure have it without the quotation marks of the header (RFC 9110, 8.8.3).
+        etag = f'"{etag}"'
+    return StoredFile(path, meta["size"], meta["last_modified"], etag)
 
 
 def _local_file(path: str, facts: os.stat_result) -> StoredFile:

@@ -214,7 +214,11 @@ def test_table_says_its_formats(server, rest, wire, table):
     item = {"name": "t", "schema": "d", "share": "s", "id": "1", "format": "Delta, iceberg,"}
     server.on("GET", f"{S}/tables/t", wire.as_json(item))
 
-    assert rest.get_table(table) == Table("t", "s", "d", "1", formats=("delta", "iceberg"))
+    found = Table("t", "s", "d", "1", formats=("delta", "iceberg"))
+    client = SharingClient(rest.profile)
+    assert rest.get_table(table) == found
+    assert [client.get_table("s.d.t"), client.get_table(table), client.get_table(found)] == [found] * 3
+    assert asyncio.run(client.get_table_async("s.d.t")) == found
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])

@@ -253,6 +253,20 @@ def test_a_listing_goes_on_after_the_last_page(stored: place.Place, monkeypatch:
     assert offsets == [None, "root/f3", "root/f7"]
 
 
+@pytest.mark.parametrize(
+    ("listed", "etag"), [("0x8D", '"0x8D"'), ('"0x8D"', '"0x8D"'), ('W/"1"', 'W/"1"'), (None, None)]
+)
+def test_etag_of_a_listing_is_that_of_the_header(
+    stored: place.Place, monkeypatch: pytest.MonkeyPatch, listed: str | None, etag: str | None
+) -> None:
+    import obstore
+
+    facts = {"path": "root/a", "size": 1, "last_modified": datetime.now(timezone.utc), "e_tag": listed}
+    monkeypatch.setattr(obstore, "list", lambda *_, **__: iter([[facts]]))
+
+    assert [file.etag for page in stored.pages("") for file in page.files] == [etag]
+
+
 def test_ranges_and_versions_of_a_stored_file(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"0123456789")
     whole = stored.get("a")
