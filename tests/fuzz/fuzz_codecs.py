@@ -46,6 +46,7 @@ from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
 from delta_sharing_client.delta.variant.column import variant_to_json
 from delta_sharing_client.errors import DeltaSharingError
+from tests.time_limits import Stopwatch
 from tests.unit.delta.native_bitmaps import native_inline
 from tests.unit.delta.variant_encoder import dictionary, encode, primitive, variants_to_python
 from tests.vectors import encode_inline, in_padded_text
@@ -280,7 +281,7 @@ def run_one(name: str, data: bytes) -> bool:
     Failed
         Something else than a ``DeltaSharingError`` came out, or it took too long.
     """
-    start = time.process_time()
+    clock = Stopwatch(time.process_time)
     accepted = True
     try:
         TARGETS[name](data)
@@ -288,8 +289,8 @@ def run_one(name: str, data: bytes) -> bool:
         accepted = False
     except Exception as error:
         raise Failed(name, data, f"{type(error).__name__}: {error}") from error
-    if (seconds := time.process_time() - start) > SLOW:
-        raise Failed(name, data, f"it took {seconds:.1f} seconds")
+    if not clock.within(SLOW):
+        raise Failed(name, data, f"it took {clock.took:.1f} seconds")
     return accepted
 
 

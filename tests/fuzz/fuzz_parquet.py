@@ -42,6 +42,7 @@ from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.run.batches import execute
+from tests.time_limits import Stopwatch
 from tests.versions import parquet_settings
 
 SLOW = 5.0
@@ -111,7 +112,7 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     file = SharedFile(AddFile(path=URL, size=len(data)), FILE_ID)
     table = TableState(name=TABLE, version=0, protocol=Protocol(1), metadata=metadata)
     plan = plan_snapshot(table, [file], ScanRequest(**READS[read % len(READS)]), OPTIONS)
-    start = time.process_time()
+    clock = Stopwatch(time.process_time)
     error: DeltaSharingError | None = None
     with storage_with(data):
         try:
@@ -120,7 +121,7 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
                 batch.validate(full=True)
         except DeltaSharingError as caught:
             error = caught
-    assert time.process_time() - start < SLOW, "too slow"
+    assert clock.within(SLOW), "too slow"
     if error is not None:
         assert error.table == TABLE, f"no table in {error!r}"
         assert error.file_id == FILE_ID, f"no file in {error!r}"

@@ -46,6 +46,7 @@ from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.table import SharedTable
 from tests.fuzz.fuzz_codecs import mutate
 from tests.fuzz.wire_seeds import PROFILE, SCHEMA, SIGNATURE, TOKEN, URL, seeds
+from tests.time_limits import Stopwatch
 
 SLOW = 2.0
 OPTIONS = ReadOptions(max_attempts=1, max_retry_seconds=0.1)
@@ -289,7 +290,7 @@ def run_one(name: str, data: bytes) -> bool:
     Failed
         Something else than a ``DeltaSharingError`` came out, it took too long, or a message held a secret.
     """
-    start = time.process_time()
+    clock = Stopwatch(time.process_time)
     again = f"run again: python -m tests.fuzz.fuzz_wire --target {name} --input {data.hex()[:20000]}"
     accepted = True
     real, Interrupt.sleep = Interrupt.sleep, lambda self, seconds: None  # type: ignore[method-assign, assignment]
@@ -308,8 +309,8 @@ def run_one(name: str, data: bytes) -> bool:
         raise Failed(f"{type(error).__name__}: {str(error)[:500]}\n{again}") from error
     finally:
         Interrupt.sleep = real  # type: ignore[method-assign]
-    if (seconds := time.process_time() - start) > SLOW:
-        raise Failed(f"it took {seconds:.1f} seconds\n{again}")
+    if not clock.within(SLOW):
+        raise Failed(f"it took {clock.took:.1f} seconds\n{again}")
     return accepted
 
 

@@ -13,7 +13,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,10 +33,9 @@ from delta_sharing_client.protocol import watch
 from delta_sharing_client.protocol.watch import RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
 from delta_sharing_client.run import loop
+from tests.time_limits import SOON, Stopwatch
 
 SIZE = 100_000
-# How long a request may take here; the machine may be busy with other tests.
-SOON = 8.0
 
 Script = Callable[[socket.socket], None]
 
@@ -175,11 +173,11 @@ def slow_error(server: Hostile) -> Script:
 def test_an_answer_that_trickles_ends(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
     hostile.scripts = [script(hostile)]
     options = ReadOptions(read_timeout=0.15, min_bytes_per_second=1000, max_attempts=2, progress=False)
-    began = time.monotonic()
+    clock = Stopwatch()
 
     with pytest.raises(DeltaSharingError):
         door(hostile.url, options)
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
     assert hostile.connections <= 4
 
 
@@ -188,21 +186,21 @@ def test_an_answer_that_trickles_ends(hostile: Hostile, door: Door, script: Call
 def test_an_operation_has_a_deadline(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
     hostile.scripts = [script(hostile)]
     options = ReadOptions(read_timeout=30, min_bytes_per_second=0, total_timeout=0.25, progress=False)
-    began = time.monotonic()
+    clock = Stopwatch()
 
     with pytest.raises(TransportError, match="total_timeout"):
         door(hostile.url, options)
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_no_try_is_waited_for_beyond_the_deadline(hostile: Hostile, door: Door) -> None:
     hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 20\r\n\r\n")]
-    began = time.monotonic()
+    clock = Stopwatch()
 
     with pytest.raises(DeltaSharingError, match="5 seconds of 'total_timeout' leave no time"):
         door(hostile.url, ReadOptions(total_timeout=5, progress=False))
-    assert time.monotonic() - began < 4
+    assert clock.within(4)
 
 
 def test_pages_without_end_end(hostile: Hostile) -> None:
@@ -228,10 +226,10 @@ def test_the_body_of_a_redirect_is_not_read(hostile: Hostile, door: Door) -> Non
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
     hostile.scripts = [redirect, good]
-    began = time.monotonic()
+    clock = Stopwatch()
 
     door(hostile.url, ReadOptions(read_timeout=20))
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
 
 
 BROKEN_CHUNKS = [b"5\r\nab", b"5\r\nabcdeXX", b"zz\r\n", b"x" * 70_000 + b"\r\n", b"-5\r\nabcde\r\n", b""]
@@ -350,11 +348,11 @@ def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(
     monkeypatch: pytest.MonkeyPatch, hostile: Hostile, door: Door, proxy: str
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
-    began = time.monotonic()
+    clock = Stopwatch()
 
     with pytest.raises(TransportError, match="proxy"):
         door("http://storage.invalid", ReadOptions(progress=False))
-    assert time.monotonic() - began < 3
+    assert clock.within(3)
 
 
 @pytest.mark.parametrize(
@@ -364,21 +362,21 @@ def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(
 def test_a_redirect_to_what_is_no_address_is_an_error_of_ours(hostile: Hostile, door: Door, location: str) -> None:
     reply = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
     hostile.scripts = [lambda c: c.sendall(reply)]
-    began = time.monotonic()
+    clock = Stopwatch()
 
     with pytest.raises(DeltaSharingError):
         door(hostile.url, ReadOptions(max_attempts=2, progress=False))
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
 
 
 def test_an_http_answer_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
     url = hostile.url.replace("http:", "https:")
     for door in (ask_rest, ask_data):
         hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")]
-        began = time.monotonic()
+        clock = Stopwatch()
         with pytest.raises((TransportError, ProtocolError), match="does not speak TLS"):
             door(url, ReadOptions())
-        assert time.monotonic() - began < 3
+        assert clock.within(3)
 
 
 # === TLS ===
@@ -465,10 +463,10 @@ def test_certificates_are_verified_with_the_bundle_of_options_or_environment(
     make_secure: Callable[..., Secure], bundle: str, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_secure()
-    began = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(TransportError, match=r"certificate of 127\.0\.0\.1.* is not accepted .*REQUESTS_CA_BUNDLE"):
         door(server.url, ReadOptions())
-    assert time.monotonic() - began < 3
+    assert clock.within(3)
     door(server.url, ReadOptions(ca_bundle=bundle))
     with pytest.raises(TransportError, match=r"certificate of localhost.* is not accepted"):
         door(server.url.replace("127.0.0.1", "localhost"), ReadOptions(ca_bundle=bundle))
@@ -630,11 +628,11 @@ def test_https_goes_through_the_tunnel_of_a_proxy(make_secure: Callable[..., Sec
         assert server.requests == len(tunnel.seen) == 1
         assert tunnel.seen[0].startswith(b"CONNECT 127.0.0.1:")
         wrong = tunnel.url.replace("planted", "secret-word")
-        began = time.monotonic()
+        clock = Stopwatch()
         with pytest.raises(TransportError, match=r"the proxy refuses the connection \(HTTP status 407\)") as caught:
             door(server.url, ReadOptions(ca_bundle=bundle, proxy=wrong))
         assert "secret-word" not in str(caught.value)
-        assert time.monotonic() - began < 3
+        assert clock.within(3)
     finally:
         tunnel.close()
 

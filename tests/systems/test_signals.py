@@ -59,7 +59,8 @@ except KeyboardInterrupt:
 @pytest.fixture
 def slow(server: testing.Server) -> Iterator[testing.Server]:
     server.reset_stats()
-    server.set_fault("slow=30")
+    # For longer than a test waits: a read that only ends with the response is a failure.
+    server.set_fault("slow=1000")
     yield server
     server.clear_faults()
 
@@ -68,14 +69,11 @@ def slow(server: testing.Server) -> Iterator[testing.Server]:
 def test_ctrl_c_ends_a_read_that_waits(slow: testing.Server, program: str) -> None:
     process = _started([sys.executable, "-c", program, str(slow.profile_path)])
     _wait_for_a_request(slow)
-    begun = time.monotonic()
     _interrupt(process)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=120)
 
     assert process.returncode == 7, errors
     assert "interrupted ['MainThread']" in output
-    # Far below the 30 seconds for which the server is silent.
-    assert time.monotonic() - begun < 15
 
 
 def test_ctrl_c_leaves_the_reads_of_a_pool_to_their_threads(slow: testing.Server) -> None:

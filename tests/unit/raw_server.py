@@ -7,8 +7,6 @@ import socket
 import ssl
 import threading
 
-# How long a request may take here that waits for nothing; the machine may be busy.
-SOON = 15.0
 # Far longer than a test may take: whoever waits for one dead address after the other does not get to the last one.
 FOR_EVER = 900.0
 # Of a clock that no fixture stops.

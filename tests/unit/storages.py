@@ -33,6 +33,7 @@ from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.run.batches import execute
+from tests.time_limits import HANGS
 from tests.vectors import poisoned
 
 Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
@@ -304,7 +305,6 @@ def fast_options(**changes: Any) -> ReadOptions:
 # === Long listings ===
 
 # A second is what is promised; the machine may be busy. What waits for a server waits longer in these tests.
-SOON = 15.0
 ERROR = {"endStreamAction": {"errorMessage": "the listing broke", "httpStatusErrorCode": 400}}
 
 
@@ -341,7 +341,7 @@ def failing_consumer(batches: Iterator[pa.RecordBatch]) -> Future[BaseException]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON
+    deadline = time.monotonic() + HANGS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)

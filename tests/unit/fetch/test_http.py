@@ -7,7 +7,6 @@ import base64
 import contextvars
 import gc
 import pickle
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,8 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run import loop
 from tests.effort import sample
-from tests.unit.raw_server import FOR_EVER, SOON, Raw, pause
+from tests.time_limits import SOON, Stopwatch
+from tests.unit.raw_server import FOR_EVER, Raw, pause
 from tests.unit.storages import wait_for
 
 
@@ -113,9 +113,9 @@ def test_a_chunked_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fet
 def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes) -> None:
     raw.answers = [answer]
     raw.close_after = False
-    began = time.monotonic()
+    clock = Stopwatch()
     assert fetch() == BODY
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
     assert len(raw.requests) == 1
 
 
@@ -188,10 +188,10 @@ def test_trailers_without_end_end(raw: Raw, fetch: Fetch, line: bytes) -> None:
     half = SIZE // 2
     chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (half, BODY[:half])
     raw.answers = [[chunk, *500 * [line]]]
-    began = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(DeltaSharingError):
         fetch(read_timeout=0.2, max_attempts=2)
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
 
 
 @pytest.mark.parametrize(

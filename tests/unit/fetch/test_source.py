@@ -19,6 +19,7 @@ from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSour
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
+from tests.time_limits import HANGS
 from tests.unit.storages import Storage, cut, fast_options, respond, status
 
 DATA = bytes(range(256)) * 400
@@ -367,7 +368,7 @@ def test_a_stalled_storage_is_left_after_the_timeout(remote: MakeRemote, storage
     released = threading.Event()
 
     def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
-        released.wait(10)
+        released.wait(HANGS)
         handler.close_connection = True
         return True
 
@@ -399,7 +400,7 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
     assert not reading.wait(0.1)
     reading.cancel()
     try:
-        assert reading.wait(1)
+        assert reading.wait(HANGS)
         with pytest.raises(CancelledError):
             reading.result()
     finally:

@@ -22,6 +22,7 @@ from mock_server.access import _lies_in
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
 from mock_server.s3 import S3Settings
+from tests.time_limits import HANGS
 from tests.unit.mock_server.helpers import DELTA, Api, Lines, error_of, write_plain, write_vectors
 
 TABLE = "shares/default/schemas/default/tables/plain"
@@ -211,7 +212,7 @@ def test_tables_that_appear_later_are_served(start: Callable[..., Api], tmp_path
 
 
 def _wait_for(api: Api, wanted: set[str]) -> set[str]:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + HANGS
     while True:
         names = {item["name"] for item in api.get("shares/default/all-tables").json()["items"]}
         if names == wanted or time.monotonic() > deadline:

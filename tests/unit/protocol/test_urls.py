@@ -19,6 +19,7 @@ from delta_sharing_client.protocol import lines as protocol_lines
 from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 from delta_sharing_client.protocol.urls import RefreshingUrls
+from tests.time_limits import HANGS
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
@@ -269,7 +270,7 @@ def test_failed_refresh_fails_for_the_threads_that_waited_for_it_and_is_tried_ag
 
     def hold(*args):
         started.set()
-        gate.wait(5)
+        gate.wait(HANGS)
         raise RequestError("no", status=400)
 
     fetch, urls._fetch = urls._fetch, hold
@@ -283,7 +284,7 @@ def test_failed_refresh_fails_for_the_threads_that_waited_for_it_and_is_tried_ag
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     threads[0].start()
-    started.wait(5)
+    started.wait(HANGS)
     for thread in threads[1:]:
         thread.start()
     deadline = threading.Event()

@@ -17,8 +17,9 @@ from delta_sharing_client.parquet import dictionaries, partial_chunk
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read import file, pace, pages
 from delta_sharing_client.run.batches import Batches, execute
+from tests.time_limits import HANGS
 from tests.unit.read.eager import make_gentle
-from tests.unit.storages import SOON, Storage, Table, fast_options, rows_of
+from tests.unit.storages import Storage, Table, fast_options, rows_of
 from tests.vectors import encode_inline
 from tests.versions import VERIFIES_PAGES, parquet_settings
 
@@ -47,7 +48,7 @@ WRITTEN = {
 
 def settled(storage: Storage) -> int:
     """Return how many bytes were sent once no more are."""
-    last, until = -1, time.monotonic() + SOON
+    last, until = -1, time.monotonic() + HANGS
     while last != storage.sent or storage.in_flight:
         assert time.monotonic() < until
         last = storage.sent

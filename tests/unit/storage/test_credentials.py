@@ -28,6 +28,7 @@ from delta_sharing_client.storage.credentials import (
     from_iceberg,
     from_protocol,
 )
+from tests.time_limits import HANGS
 
 START = 1_000_000
 
@@ -128,7 +129,7 @@ def test_threads_share_one_renewal() -> None:
     barrier = threading.Barrier(16)
 
     def use() -> StorageCredentials:
-        barrier.wait(10)
+        barrier.wait(HANGS)
         return renewal.current()
 
     with ThreadPoolExecutor(16) as pool:

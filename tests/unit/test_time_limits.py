@@ -1,0 +1,67 @@
+"""Limits of time grow where the machine is slow or busy, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests import time_limits
+from tests.time_limits import Stopwatch
+
+
+class Now:
+    """A clock that only moves when it is told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def works(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Now, list[float]]]:
+    """Let the known piece of work take so many seconds, one after the other; return the clock, and what is left."""
+
+    def make(*seconds: float) -> tuple[Now, list[float]]:
+        now, left = Now(), list(seconds)
+
+        def work() -> None:
+            now.now += left.pop(0)
+
+        monkeypatch.setattr(time_limits, "_work", work)
+        return now, left
+
+    return make
+
+
+def test_what_is_within_its_limit_measures_nothing(works: Callable[..., tuple[Now, list[float]]]) -> None:
+    now, _ = works()
+    clock = Stopwatch(now)
+    now.now += 4.9
+    assert clock.within(5)
+    assert (round(clock.took, 6), clock.allowed) == (4.9, 5)
+
+
+def test_a_limit_grows_with_the_slowest_known_work(works: Callable[..., tuple[Now, list[float]]]) -> None:
+    usual = time_limits._REFERENCE
+    now, left = works(usual, 3 * usual, usual)
+    clock = Stopwatch(now)
+    now.now += 14.9
+    assert clock.within(5)
+    assert clock.allowed == pytest.approx(15)
+    assert left == [usual]
+
+
+def test_a_limit_holds_on_a_machine_with_nothing_else_to_do(works: Callable[..., tuple[Now, list[float]]]) -> None:
+    now, left = works(*[time_limits._REFERENCE / 2] * 3)
+    clock = Stopwatch(now)
+    now.now += 5.1
+    assert not clock.within(5)
+    assert (clock.allowed, left) == (5, [])
+    assert "allowed=5.00" in repr(clock)
+
+
+def test_the_known_work_takes_time() -> None:
+    assert time_limits.slowness() >= 1
