@@ -19,6 +19,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+# First: from here on a fork waits for the imports of other threads.
+import delta_sharing_client.errors as _errors
+import delta_sharing_client.forks as _forks
+
 if TYPE_CHECKING:
     from delta_sharing_client.assets.download import Download as Download
     from delta_sharing_client.assets.model import Model as Model
@@ -141,7 +145,9 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        _forks.check()
+        with _errors.within_limits():
+            value = getattr(importlib.import_module(_HOME_OF[name]), name)
         globals()[name] = value
         return value
 

@@ -24,6 +24,7 @@ URLs with their query strings, tokens, passwords and keys never do.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 
@@ -114,11 +115,40 @@ def _shown(text: str) -> str:
     return "\n".join(map(printable, scrub(text).split("\n")))
 
 
+# The limits of a process and of the machine for open files.
+_LIMITS = frozenset((errno.EMFILE, errno.ENFILE))
+
+
+def limit_reached(error: BaseException) -> UsageError | None:
+    """Return the error for what a limit of open files stopped, such as an import; ``None`` for another ``error``."""
+    if not isinstance(error, OSError) or error.errno not in _LIMITS:
+        return None
+    return UsageError(
+        f"No file or connection can be opened ({error.strerror}). Raise the limit of open files (ulimit -n), or read "
+        "less at a time."
+    )
+
+
+@contextlib.contextmanager
+def within_limits() -> Iterator[None]:
+    """Raise ``limit_reached`` in place of the error of a block."""
+    try:
+        yield
+    except OSError as error:
+        told = limit_reached(error)
+        if told is None:
+            raise
+    else:
+        return
+    raise told
+
+
 @contextlib.contextmanager
 def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
     """Add ``table`` and the read's query id to errors of a block that lack them, except to a ``UsageError``."""
     try:
-        yield
+        with within_limits():
+            yield
     except DeltaSharingError as error:
         if not isinstance(error, UsageError):
             error.table = table if error.table is None else error.table

@@ -16,7 +16,7 @@ import aiohttp
 import requests.exceptions
 import urllib3.exceptions
 
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, limit_reached
 from delta_sharing_client.network import OutOfReach, Reach, is_loopback
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
@@ -68,7 +68,7 @@ def translated(
 
 def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:
     """Return the reason, as part of a sentence, and whether a retry may succeed."""
-    for judge in (_reached, _names, _tls, _proxy, _addresses, _connections):
+    for judge in (_reached, _limits, _names, _tls, _proxy, _addresses, _connections):
         verdict = None if receiving and judge is _addresses else judge(causes, host)
         if verdict is not None:
             return verdict
@@ -94,6 +94,17 @@ def _reached(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if found.reach is Reach.LOCAL:
         return f"{host} is not this machine, so that http would send the request to it in clear text", False
     return f"{host} leads to this machine, which only a server on this machine may name", False
+
+
+def _limits(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
+    found = next((cause for cause in causes if limit_reached(cause)), None)
+    if found is None:
+        return None
+    # Other requests may end meanwhile.
+    return (
+        f"this process can open no connection ({_kind(found)}); raise the limit of open files (ulimit -n), or lower "
+        "'max_concurrent_requests'"
+    ), True
 
 
 def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:

@@ -142,7 +142,10 @@ class Tries:
         """Return the seconds until the next attempt, or raise the error of ``failure`` if there is none."""
         # It is kept until the last attempt, and would keep frames, memory and sockets.
         failure.__traceback__ = failure.__context__ = None
-        state = self._state
+        try:
+            state = self._state
+        except OSError:  # of its import: there is no descriptor left for it
+            raise failure.error from None
         # tenacity stores some counts per thread, and this may be a different thread.
         state.retry_object.begin()
         state.set_exception((Transient, failure, None))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from delta_sharing_client import __version__
+from delta_sharing_client import __version__, forks
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProfileError,
@@ -23,6 +23,7 @@ from delta_sharing_client.errors import (
     RequestError,
     TransportError,
     UsageError,
+    within_limits,
 )
 from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Allowed, Reach, is_loopback, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
@@ -171,8 +172,10 @@ class Transport:
         Raises ``Transient`` if a retry may help. After a 401 it tries once more if the credentials have changed: an
         OAuth token, or the profile's file.
         """
+        forks.check()
         try:
-            response = self._follow(request)
+            with within_limits():
+                response = self._follow(request)
             if response.status_code == 401 and self._renewed(response.request.headers.get("Authorization")):
                 response.close()
                 response = self._follow(request)

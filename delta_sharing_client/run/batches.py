@@ -17,7 +17,7 @@ from typing import TypeVar, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError, limit_reached
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.run import loop
@@ -134,7 +134,7 @@ class _Read:
                 news.query_id = news.query_id or self.context.query_id
                 if self.context.advise is not None:
                     self.context.advise(news)
-            raise news
+            raise limit_reached(news) or news
 
     def next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch of what was taken, ``None`` if that needs more, or is over."""

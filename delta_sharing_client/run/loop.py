@@ -21,7 +21,8 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client import forks
+from delta_sharing_client.errors import UsageError, within_limits
 from delta_sharing_client.threads import Threads, check_running, start
 
 T = TypeVar("T")
@@ -184,7 +185,8 @@ def current() -> Loop:
     check_running(has_ended=_has_ended)
     found = _current
     if found is None:
-        with _making:
+        forks.check()
+        with _making, within_limits():
             found = _current = _current or Loop()
     return found
 
@@ -198,7 +200,13 @@ def prepared() -> Iterator[None]:
     if _current is not None:
         yield
         return
-    making = threading.Thread(target=current, name="delta-sharing-prepare")
+
+    def make() -> None:
+        # Whoever needs the loop raises the error.
+        with contextlib.suppress(UsageError):
+            current()
+
+    making = threading.Thread(target=make, name="delta-sharing-prepare")
     start(making)
     try:
         yield
