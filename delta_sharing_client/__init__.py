@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.loaders import load_table_changes_as_polars as load_table_changes_as_polars
     from delta_sharing_client.loaders import load_table_changes_as_spark as load_table_changes_as_spark
     from delta_sharing_client.loaders import scan_polars as scan_polars
+    from delta_sharing_client.loaders import sql as sql
     from delta_sharing_client.loaders import write_spark_jar as write_spark_jar
     from delta_sharing_client.options import AccessMode as AccessMode
     from delta_sharing_client.options import FileIdHash as FileIdHash
@@ -114,6 +115,7 @@ _HOMES = {
         "attach",
         "load_as_duckdb",
         "scan_polars",
+        "sql",
         "get_table_metadata",
         "get_table_protocol",
         "get_table_version",

@@ -11,7 +11,7 @@ from delta_sharing_client.formats import tables_of_schema, tables_of_share
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
-from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name, listed_by
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -195,7 +195,8 @@ class SharingClient:
         Errors as ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if ``schema`` is
         neither a ``Schema`` nor ``share.schema``.
         """
-        return Listed(tables_of_schema(self.rest, *_share_and_schema(schema)))
+        tables = tables_of_schema(self.rest, *_share_and_schema(schema))
+        return Listed(listed_by(table, self.rest) for table in tables)
 
     def get_table(self, table: Table | TableName | str) -> Table:
         """Return one table as the server lists it, by value or as ``share.schema.table``, with its ``formats`` if the
@@ -211,7 +212,8 @@ class SharingClient:
 
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        return Listed(table for name in self._shares(share) for table in tables_of_share(self.rest, name))
+        tables = (table for name in self._shares(share) for table in tables_of_share(self.rest, name))
+        return Listed(listed_by(table, self.rest) for table in tables)
 
     def list_volumes(self, schema: Schema | str) -> list[Volume]:
         """Return the volumes of a schema, given by value or as ``share.schema``; none if the server has no volumes.

@@ -269,9 +269,9 @@ class DeltaSharingTable(table.SharedTable):
         feed = super().changes(starting_version, ending_version, **others)
         return TableChanges(rest=feed.rest, table=feed.table, options=feed.options, request=feed.request)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
         """Return the complete latest snapshot as a pandas frame."""
-        return self.snapshot().to_pandas()
+        return self.snapshot().to_pandas(dtype_backend)
 
 
 class SharingClient(our_client.SharingClient):

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Union
 
 from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
@@ -20,7 +20,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import JsonHints, from_json_hints
-from delta_sharing_client.protocol.names import split_table_url
+from delta_sharing_client.protocol.names import Table, client_of, split_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
 from delta_sharing_client.table import SharedTable, TableDetails
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.table import Timestamp
 
+# The URL of a table, ``<profile>#<share>.<schema>.<table>``, or a table of a client, also of its listings.
+TableSource = Union[str, SharedTable, Table]
 P = ParamSpec("P")
 ReadT = TypeVar("ReadT", Scan, Changes)
 ResultT = TypeVar("ResultT")
@@ -105,7 +107,7 @@ def _with_signature(
 
 @_with_keywords(Lineage)
 def _scan(
-    url: str,
+    url: TableSource,
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
@@ -120,7 +122,7 @@ def _scan(
 
 @_with_keywords(Choices)
 def _changes(
-    url: str,
+    url: TableSource,
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
@@ -143,7 +145,7 @@ def _changes(
 
 @_with_keywords(Lineage)
 def load_as_pandas(
-    url: str,
+    url: TableSource,
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
@@ -159,7 +161,7 @@ def load_as_pandas(
     Parameters
     ----------
     url:
-        ``<profile>#<share>.<schema>.<table>``.
+        ``<profile>#<share>.<schema>.<table>``, or a table: a ``SharedTable``, or a ``Table`` of a client's listing.
     limit, version, timestamp, columns, filter, row_lineage, options:
         As in ``SharedTable.scan``.
     jsonPredicateHints:
@@ -220,7 +222,7 @@ def load_as_polars(scan: Scan) -> pl.DataFrame:
 
 
 @_with_keywords(Lazy)
-def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
+def scan_polars(url: TableSource, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
     The query's columns, filters and limits are pushed down, so it downloads only the bytes that it needs; see
@@ -240,7 +242,7 @@ def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
 
 @_with_keywords(Lazy)
 def load_as_duckdb(
-    url: str, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
+    url: TableSource, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
 ) -> duckdb.DuckDBPyRelation:
     """Return a shared table as a DuckDB relation (extra ``duckdb``); queries are pushed down.
 
@@ -257,6 +259,38 @@ def load_as_duckdb(
     [('DE',), ('DE',)]
     """
     return _table(url).scan(**choices).to_duckdb(connection)
+
+
+def sql(query: str, profile: ProfileSource = None, *, options: ReadOptions | None = None) -> duckdb.DuckDBPyRelation:
+    """Run SQL over shared tables with DuckDB (extra ``duckdb``) and return its relation.
+
+    The relation reads when it is used, each time again, and only the columns and rows that the query needs. It has a
+    connection of its own, whose time zone is UTC. To query often, and to join with other tables, use ``attach``.
+
+    Parameters
+    ----------
+    query:
+        One query, in which a table is ``share.schema.table``: ``SELECT ...``, ``DESCRIBE`` and ``SUMMARIZE`` of a table
+        or query, or ``SHOW TABLES``.
+    profile, options:
+        As for ``SharingClient``.
+
+    Raises
+    ------
+    UsageError
+        DuckDB is not installed, the SQL is not one query, or DuckDB cannot run it.
+    ProfileError, AuthError, RequestError, TransportError, ProtocolError
+        The profile, the sign-in, the server or the network. Errors of a read come from DuckDB when the relation is
+        used, and contain ours.
+
+    Examples
+    --------
+    >>> sql("SELECT count(*) FROM demo.shop.orders WHERE amount > 100", "demo.share").fetchall()
+    [(580,)]
+    """
+    from delta_sharing_client import queries
+
+    return queries.relation(SharingClient(profile, options=options), query)
 
 
 def attach(
@@ -343,7 +377,7 @@ def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] |
 
 @_with_keywords(Lineage)
 def load_as_spark(
-    url: str,
+    url: TableSource,
     version: int | None = None,
     timestamp: Timestamp = None,
     delta_sharing_profile: ProfileSource = None,
@@ -366,7 +400,7 @@ def load_as_spark(
 
 @_with_keywords(Choices)
 def load_table_changes_as_pandas(
-    url: str,
+    url: TableSource,
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
@@ -427,7 +461,7 @@ def load_table_changes_as_polars(changes: Changes) -> pl.DataFrame:
 
 @_with_keywords(Choices)
 def load_table_changes_as_spark(
-    url: str,
+    url: TableSource,
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
@@ -451,7 +485,7 @@ def load_table_changes_as_spark(
     return changes.to_spark(spark)
 
 
-def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
+def get_table_version(url: TableSource, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
 
     Raises ``DeltaSharingError`` for the profile, the name, the server or the network, and ``UsageError`` if
@@ -465,7 +499,7 @@ def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
     return _table(url).version(starting_timestamp)
 
 
-def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
+def get_table_metadata(url: TableSource, use_delta_format: bool = True) -> TableDetails:
     """Return the description of a shared table.
 
     ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet. Raises
@@ -474,7 +508,7 @@ def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
     return _table(url).metadata(response_format=response_format(None if use_delta_format else False))
 
 
-def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
+def get_table_protocol(url: TableSource, use_delta_format: bool = True) -> Protocol:
     """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
 
     The parquet response format has its own reader version and does not contain the table's features. Errors as
@@ -499,16 +533,25 @@ def response_format(use_delta_format: bool | None) -> ResponseFormat:
     return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET
 
 
-def _table(url: str, profile: ProfileSource = None) -> SharedTable:
-    source, name = split_table_url(url)
-    return SharingClient(source if profile is None else profile).table(name)
+def _table(source: TableSource, profile: ProfileSource = None) -> SharedTable:
+    if isinstance(source, SharedTable):
+        return source if profile is None else SharingClient(profile).table(source.name)
+    if isinstance(source, Table):
+        rest = client_of(source) if profile is None else None
+        return (
+            SharingClient(profile).table(source) if rest is None else SharedTable(source.full_name, rest, rest.options)
+        )
+    named, name = split_table_url(source)
+    return SharingClient(named if profile is None else profile).table(name)
 
 
-def _spark_table(url: str, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
-    bare = isinstance(url, str) and "#" not in url.lstrip("#")
+def _spark_table(source: TableSource, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
+    if not isinstance(source, str):
+        return _table(source, profile)
+    bare = "#" not in source.lstrip("#")
     if profile is None and bare:
         profile = _push_down().profile_setting(session)
-    return _table(f"#{url.lstrip('#')}" if bare and profile is not None else url, profile)
+    return _table(f"#{source.lstrip('#')}" if bare and profile is not None else source, profile)
 
 
 def _push_down() -> ModuleType:

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Union, cast
+from typing import TYPE_CHECKING, Literal, Union, cast, overload
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from delta_sharing_client.redact import printable
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.follow.request import Start
@@ -251,6 +252,69 @@ class SharedTable:
     def schema(self) -> pa.Schema:
         """The table's current Arrow schema (asks the server). Errors as ``metadata``."""
         return self.metadata().schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the table's columns (asks the server). Errors as ``metadata``.
+
+        Examples
+        --------
+        >>> table.columns
+        ['order_id', 'customer', 'country', 'ordered_at', 'amount', 'status']
+        """
+        return list(self.schema.names)
+
+    def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
+        """Return the whole table as a pandas frame, as ``scan().to_pandas(dtype_backend)`` does.
+
+        Errors as ``Scan.to_pandas``.
+
+        Examples
+        --------
+        >>> table.to_pandas().shape
+        (2755, 6)
+        """
+        return self.scan().to_pandas(dtype_backend)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the whole table as a ``pyarrow.Table``. Errors as ``Scan.to_arrow``.
+
+        Examples
+        --------
+        >>> table.to_arrow().num_rows
+        2755
+        """
+        return self.scan().to_arrow()
+
+    @overload
+    def to_polars(self, lazy: Literal[False] = False) -> pl.DataFrame: ...
+
+    @overload
+    def to_polars(self, lazy: Literal[True]) -> pl.LazyFrame: ...
+
+    def to_polars(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """Return the whole table as a Polars frame, as ``scan().to_polars(lazy)`` does. Errors as ``Scan.to_polars``.
+
+        Examples
+        --------
+        >>> table.to_polars().height
+        2755
+        """
+        return self.scan().to_polars(lazy=True) if lazy else self.scan().to_polars()
+
+    def count(self) -> int:
+        """Return the number of rows, from the log if it states it. Errors as ``Scan.count``.
+
+        Examples
+        --------
+        >>> table.count()
+        2755
+        """
+        return self.scan().count()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export all rows as an Arrow C stream: ``pa.table(table)``, ``pl.DataFrame(table)``."""
+        return self.scan().__arrow_c_stream__(requested_schema)
 
     def head(
         self,

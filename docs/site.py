@@ -33,7 +33,7 @@ API = {
     "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress"),
     "Copies": ("Replica", "Follow", "FollowedChanges"),
     "Filters": ("col", "Expression"),
-    "In one call": re.compile("load_|get_|scan_|attach|.*_spark_jar"),
+    "In one call": re.compile("load_|get_|scan_|sql|attach|.*_spark_jar"),
     "Choices": ("AccessMode", "FileIdHash", "ResponseFormat", "VariantAs"),
     "Errors and warnings": re.compile(".*(Error|Warning)$"),
 }

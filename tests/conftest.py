@@ -25,7 +25,15 @@ hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-_PERSONAL = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy", "delta_sharing_profile")
+_PERSONAL = (
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "ftp_proxy",
+    "delta_sharing_profile",
+    "xdg_config_home",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

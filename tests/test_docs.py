@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,10 +17,12 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+import typer.main
 
 import delta_sharing_client
 from delta_sharing_client import errors
 from delta_sharing_client.cli import main
+from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.program import ExitCode, exit_code
 from delta_sharing_client.delta.features import FEATURES, Operation
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
@@ -126,6 +129,21 @@ def test_the_page_about_the_command_line_has_every_ending_of_a_file() -> None:
     (row,) = re.findall(r"^\| `--to FILE`.*", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
 
     assert set(re.findall(r"`(\.\w+)`", row)) == set(BY_ENDING)
+
+
+def test_the_page_about_the_command_line_has_the_options_of_the_help() -> None:
+    lines = ["| command | options |", "|---|---|"]
+    known = {"--profile", "--json", "--help", "--install-completion", "--show-completion"}
+    for path, command in commands_of(typer.main.get_command(app), ""):
+        options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+        known.update(name for one in options for name in one.opts)
+        own = ["`, `".join(one.opts) for one in options if not {"--profile", "--json"}.intersection(one.opts)]
+        lines.append(f"| `{path.strip()}` | {'; '.join(f'`{names}`' for names in own)} |")
+    page = ROOT / "docs" / "cli.md"
+
+    check_generated(page, "options", "\n".join(lines) + "\n")
+    # What the page tells of beside the table is an option of some command.
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text())) <= known
 
 
 def test_the_page_about_spark_has_every_option() -> None:
@@ -366,6 +384,14 @@ def example_folder(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def commands_of(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in sorted(group.commands.items()):
+        if getattr(command, "commands", None):
+            yield from commands_of(command, f"{path} {name}")
+        elif not command.hidden:
+            yield f"{path} {name}", command
 
 
 def _schema(kind: object, *, nullable: bool) -> pa.Schema:

@@ -5,6 +5,7 @@ What a command needs is imported when it runs: ``--help`` and completion are fas
 
 import datetime
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -71,14 +72,17 @@ TimestampOption = Annotated[
 ]
 LineageOption = Annotated[bool, typer.Option("--row-lineage", help="Add _row_id and _row_commit_version.")]
 ToOption = Annotated[
-    Optional[Path], typer.Option("--to", "-o", metavar="FILE", help=f"File to write: {', '.join(BY_ENDING)}.")
+    Optional[Path],
+    typer.Option(
+        "--to", "-o", metavar="FILE", help=f"File to write: {', '.join(BY_ENDING)}, texts also .gz; - for stdout."
+    ),
 ]
 FormatOption = Annotated[
     Optional[FileFormat],
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="parquet, csv, arrow or jsonl; default: the ending of FILE; csv for stdout.",
+        help=f"{', '.join(FileFormat)}; default: the ending of FILE; csv for stdout.",
     ),
 ]
 ExplainOption = Annotated[bool, typer.Option("--explain", help="Show what would be read, without reading it.")]
@@ -107,6 +111,35 @@ for _name, _command in (*listing.COMMANDS.items(), *asset_files.COMMANDS.items()
 
 profile_app = Program(help="Look at profiles.")
 app.add_typer(profile_app, name="profile")
+
+
+@profile_app.command("list")
+def profile_list(settings: Settings) -> None:
+    """List the named profiles, the files NAME.share in ~/.config/delta-sharing; --profile takes a name, too.
+
+    Example: delta-sharing profile list
+    Example: delta-sharing profile list --json
+    """
+    from delta_sharing_client.errors import ProfileError
+    from delta_sharing_client.protocol import named_profiles
+    from delta_sharing_client.protocol.profile import Profile
+
+    items: list[dict[str, object]] = []
+    for name in named_profiles.names():
+        item: dict[str, object] = {"name": name, "endpoint": None, "tokenExpires": None, "problem": None}
+        path = os.path.join(named_profiles.directory(), name + named_profiles.ENDING)
+        try:
+            profile = Profile.load(path)
+        except ProfileError as error:
+            item["problem"] = error.message
+        else:
+            expires = profile.expiration_time
+            item["endpoint"] = profile.endpoint
+            item["tokenExpires"] = None if expires is None else output.instant_text(expires)
+        items.append(item)
+    if not items and not settings.as_json:
+        output.print_note(f"There are no profiles in {named_profiles.directory()}.")
+    output.show_listing(items, ["name", "endpoint", "tokenExpires", "problem"], settings)
 
 
 @profile_app.command("check")
@@ -504,12 +537,15 @@ def _write_rows(
 ) -> None:
     from delta_sharing_client.outputs.files import write_file, write_stream
 
+    if to is not None and str(to) == "-":
+        to = None
     if settings.as_json:
-        if file_format not in (None, FileFormat.JSONL):
+        if file_format not in (None, FileFormat.JSONL, FileFormat.JSON):
             raise UsageError(
                 f"The option --json writes JSON lines, and --format asks for {file_format.value}; give one of them."
             )
-        file_format = FileFormat.JSONL
+        is_array = str(to or "").lower().endswith((".json", ".json.gz"))
+        file_format = file_format or (FileFormat.JSON if is_array else FileFormat.JSONL)
     chosen = file_format or (FileFormat.CSV if to is None else format_of(to))
     if to is None:
         write_stream(reader, reader.schema, sys.stdout.buffer, chosen)

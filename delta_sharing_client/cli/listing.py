@@ -3,6 +3,7 @@
 What a command needs is imported when it runs, as in ``commands``.
 """
 
+import contextlib
 import difflib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -50,6 +51,10 @@ KindOption = Annotated[
     Optional[str],
     typer.Option("--kind", metavar="KIND", help="table, volume, model or skill; by default the first with this name."),
 ]
+
+
+# In the order in which a name is looked up.
+KIND_NOUNS = ("table", "volume", "model", "skill")
 
 
 def shares(settings: Settings) -> None:
@@ -200,13 +205,20 @@ def describe(
     alias: AliasOption = None,
     kind: KindOption = None,
 ) -> None:
-    """Show a table's schema, version, format, features and size, or what the server says of a volume, model or skill.
+    """Show a table's schema, version, format, features and size, what the server says of another asset, or what is in a
+    share or schema.
 
     Example: delta-sharing describe demo.shop.orders
+    Example: delta-sharing describe demo.shop
     Example: delta-sharing describe demo.shop.orders --version 0 --json
     Example: delta-sharing describe demo.shop.churn --alias champion
     """
     nouns = _asked_kinds(version, timestamp, alias, kind)
+    if len(nouns) == len(KIND_NOUNS) and "#" not in asset and asset.count(".") < 2:
+        # What is no share either is told as an incomplete name of an asset below.
+        with contextlib.suppress(_NoPlace):
+            _describe_place(settings, asset)
+            return
     client, name = open_asset(settings.profile, asset, nouns[0] if len(nouns) == 1 else "asset")
     for noun in nouns:
         is_last_choice = len(nouns) == 1
@@ -266,7 +278,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _asked_kinds(version: int | None, timestamp: str | None, alias: str | None, kind: str | None) -> list[str]:
     """Return the kinds of assets that options describe; ``UsageError`` if they exclude each other."""
-    kinds = ["table", "volume", "model", "skill"]
+    kinds = list(KIND_NOUNS)
     if kind is not None and kind.lower() not in kinds:
         raise UsageError(f"Expected one of {', '.join(kinds)} for --kind, found {kind!r}.")
     fitting = set(kinds if kind is None else [kind.lower()])
@@ -307,6 +319,35 @@ def _describe_table(
     output.print_facts(facts)
     output.print_gap()
     output.print_items(columns, ["column", "type", "nullable", "comment"])
+
+
+class _NoPlace(Exception):
+    """No share has this name."""
+
+
+def _describe_place(settings: Settings, place: str) -> None:
+    """Show a share or a schema, and each asset in it with its kind."""
+    from delta_sharing_client.cli import output
+
+    client = open_client(settings.profile)
+    try:
+        share, schema = share_and_schema(client, place)
+    except NotFoundError:
+        raise _NoPlace from None
+    described = client.get_share(share)
+    facts: dict[str, Any] = {
+        "share": described.name,
+        "schema": schema,
+        **({"comment": described.comment, "properties": dict(described.properties)} if schema is None else {}),
+    }
+    _, entries = client.rest.list_everything(share, schema)
+    items = [{"kind": one.kind.noun, "name": f"{share}.{one.schema}.{one.name}"} for one in entries]
+    if settings.as_json:
+        output.print_json({**facts, "assets": items})
+        return
+    output.print_facts(facts)
+    output.print_gap()
+    output.print_items(items, ["kind", "name"])
 
 
 def _describe_asset(

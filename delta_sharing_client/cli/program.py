@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from delta_sharing_client.client import SharingClient
     from delta_sharing_client.protocol.kinds import AssetEntry
-    from delta_sharing_client.protocol.names import AssetName, TableName
+    from delta_sharing_client.protocol.names import AssetName
     from delta_sharing_client.table import SharedTable
 
 PROGRAM = "delta-sharing"
@@ -49,8 +49,6 @@ _WIDEST_HELP = 120
 # The words of newer releases of typer for a wrong value.
 _PYDANTIC = re.compile(r"Input should be (?:a valid )?(.*?)(?:, unable to .*)?$")
 # sqlglot underlines the wrong word with escape sequences.
-_MISSING = re.compile(r"Table with name (\S+) does not exist")
-_UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 # Two words for one command: only with a name after them; otherwise the second word is the name.
 _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
@@ -103,7 +101,7 @@ class Stopped(Exception):
 
 ProfileOption = Annotated[
     Optional[str],
-    typer.Option("--profile", "-p", metavar="FILE", help="Profile file or URL; default: $DELTA_SHARING_PROFILE."),
+    typer.Option("--profile", "-p", metavar="FILE", help="Profile file, URL or name; default: $DELTA_SHARING_PROFILE."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the cost of a read to stderr.")]
@@ -310,45 +308,13 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
 @contextlib.contextmanager
 def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
     """Run ``query`` with DuckDB over the shared tables in it, and yield a reader of its rows."""
-    from delta_sharing_client import optional
+    from delta_sharing_client import queries
     from delta_sharing_client.arrow_forms import reader_of
-    from delta_sharing_client.outputs.dataset import create_views
 
-    duckdb = optional.load("duckdb", "duckdb")
     client = open_client(profile)
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        tables = [client.table(name) for name in _tables_of(query)]
-        create_views(connection, {table.name: table.scan() for table in tables})
-        try:
-            relation = connection.sql(query)
-            yield reader_of(relation)
-        except duckdb.Error as error:
-            missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
-            if missing is None:
-                raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
-            # DuckDB suggests similar names of its own tables.
-            raise UsageError(
-                f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "
-                f"{client.rest.near_names(missing[1])}".rstrip()
-            ) from None
-
-
-def _tables_of(query: str) -> list[TableName]:
-    import sqlglot
-    from sqlglot import expressions
-
-    from delta_sharing_client.protocol.names import TableName
-
-    try:
-        parsed = sqlglot.parse_one(query, dialect="duckdb")
-    except sqlglot.errors.SqlglotError as error:
-        told = _UNDERLINED.sub("'", str(error))
-        raise UsageError(f"The SQL cannot be read. {' '.join(told.split())}") from None
-    if not isinstance(parsed, expressions.Query):
-        raise UsageError("The SQL must be a query, such as SELECT ... FROM share.schema.table.")
-    named = {(table.catalog, table.db, table.name) for table in parsed.find_all(expressions.Table)}
-    return [TableName(*names) for names in sorted(named) if all(names)]
+    found = queries.relation(client, query)
+    with queries.errors_of(client):
+        yield reader_of(found)
 
 
 def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:

@@ -17,6 +17,7 @@ class FileFormat(str, enum.Enum):
     CSV = "csv"
     ARROW = "arrow"
     JSONL = "jsonl"
+    JSON = "json"
 
 
 # Errors of a full disk, a quota, a limit on file sizes, or a failing device.
@@ -29,18 +30,35 @@ BY_ENDING = {
     ".feather": FileFormat.ARROW,
     ".jsonl": FileFormat.JSONL,
     ".ndjson": FileFormat.JSONL,
+    ".json": FileFormat.JSON,
 }
+GZIP = ".gz"
+# The others have compression of their own.
+_WITH_GZIP = (FileFormat.CSV, FileFormat.JSONL, FileFormat.JSON)
 
 
 def format_of(target: Path) -> FileFormat:
-    """Return the format for the ending of ``target``; ``UsageError`` for other endings."""
+    """Return the format for the ending of ``target``, or for what is before ``.gz``; ``UsageError`` for others."""
+    name = target.with_suffix("") if target.suffix.lower() == GZIP else target
     try:
-        return BY_ENDING[target.suffix.lower()]
+        return BY_ENDING[name.suffix.lower()]
     except KeyError:
         raise UsageError(
-            f"Cannot tell the format of {str(target)!r} from its ending; "
-            f"expected one of {', '.join(BY_ENDING)}; or choose with --format."
+            f"Cannot tell the format of {str(target)!r} from its ending; expected one of {', '.join(BY_ENDING)}, "
+            f"also with {GZIP} after that of a text; or choose with --format."
         ) from None
+
+
+def is_compressed(target: Path, file_format: FileFormat) -> bool:
+    """Whether ``target`` is compressed with gzip, by its ending; ``UsageError`` for a format that is not text."""
+    if target.suffix.lower() != GZIP:
+        return False
+    if file_format not in _WITH_GZIP:
+        raise UsageError(
+            f"A file of the format {file_format.value} is not compressed as a whole; leave {GZIP} out of "
+            f"{str(target)!r}."
+        )
+    return True
 
 
 def compact_json(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import math
 import os
 import signal
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -21,11 +22,13 @@ from delta_sharing_client import durable
 from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
-from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
+from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json, is_compressed
 from delta_sharing_client.plan.columns import check_nothing_left_out
 
 _TEMPORARY_SUFFIX = ".part"
 _LONGEST_PREFIX = 200
+# As gzip's command: the highest takes three times as long for a percent.
+_GZIP_LEVEL = 6
 
 
 def write_file(
@@ -43,6 +46,7 @@ def write_file(
     ``UnsupportedFeatureError`` if columns were left out without the user's choice.
     """
     check_nothing_left_out(schema, f"The file '{target}'")
+    compressed = is_compressed(target, file_format)
     try:
         if target.is_dir():
             raise UsageError(f"Cannot write '{target}': it is a directory, and the name of a file was expected.")
@@ -54,7 +58,7 @@ def write_file(
                 # Without locks nobody removes it.
                 with contextlib.suppress(OSError):
                     try_lock(handle)
-                rows = write_stream(batches, schema, sink, file_format)
+                rows = _write(batches, schema, sink, file_format, compressed=compressed)
                 sink.flush()
                 os.chmod(name, 0o666 & ~_umask())
             durable.replace(Path(name), target) if lasting else os.replace(name, target)
@@ -107,6 +111,16 @@ def _remove_left_behind(target: Path) -> None:
                     os.unlink(entry.path)
 
 
+def _write(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, file_format: FileFormat, *, compressed: bool
+) -> int:
+    if not compressed:
+        return write_stream(batches, schema, sink, file_format)
+    # Without a name and a time, so that the same rows are the same bytes.
+    with gzip.GzipFile("", "wb", _GZIP_LEVEL, sink, mtime=0) as packed:
+        return write_stream(batches, schema, cast(BinaryIO, packed), file_format)
+
+
 def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, file_format: FileFormat) -> int:
     """Write ``batches``, which all have ``schema``, to ``sink`` as they arrive and return the number of rows."""
     rows = 0
@@ -154,7 +168,7 @@ class _CsvWriter(pa_csv.CSVWriter):  # type: ignore[misc]
         super().write_batch(_csv_batch(batch))
 
 
-class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
+class _JsonLinesWriter(contextlib.AbstractContextManager["_JsonLinesWriter"]):
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
 
@@ -164,11 +178,29 @@ class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
     def __exit__(self, *exc: object) -> None: ...
 
 
+class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
+    """Writes an array with one object a line; it is no JSON if the rows end with an error."""
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        self._sink = sink
+        self._before = b"[\n"
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        for row in json_rows(batch):
+            self._sink.write(self._before + compact_json(row).encode())
+            self._before = b",\n"
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None:
+            self._sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
+
+
 _WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], Any]] = {
     FileFormat.PARQUET: pq.ParquetWriter,
     FileFormat.CSV: _CsvWriter,
     FileFormat.ARROW: pa.ipc.new_file,
-    FileFormat.JSONL: _JsonWriter,
+    FileFormat.JSONL: _JsonLinesWriter,
+    FileFormat.JSON: _JsonWriter,
 }
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import html_facts
+
+if TYPE_CHECKING:
+    from delta_sharing_client.protocol.rest import RestClient
 
 _MAX_LENGTH = 255
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f/]")
@@ -92,8 +96,8 @@ def split_table_url(url: str) -> tuple[str | None, str]:
     """
     if not isinstance(url, str):
         raise UsageError(
-            f"Expected <profile file>#<share>.<schema>.<table> as text, found {type(url).__name__}; a table of a "
-            "client is read with client.table(table).scan().to_pandas() and the like."
+            f"Expected <profile file>#<share>.<schema>.<table> as text, or a table of a client, found "
+            f"{type(url).__name__}; write client.table(name), or client.table(name).scan(...)."
         )
     profile, mark, name = url.rpartition("#")
     if not mark:
@@ -161,9 +165,26 @@ class Schema:
     _repr_html_ = _html
 
 
+class _Listed:
+    """A value of a listing, with the client that listed it: that is no field, and in no comparison, text and pickle."""
+
+    __slots__ = ("_rest",)
+
+
+def listed_by(table: Table, rest: RestClient) -> Table:
+    """Return ``table``, which ``rest`` has listed."""
+    object.__setattr__(table, "_rest", rest)
+    return table
+
+
+def client_of(table: Table) -> RestClient | None:
+    """Return the client that listed ``table``, ``None`` for a copy and for one that was made by hand."""
+    return getattr(table, "_rest", None)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Table:
-    """A table of a schema.
+class Table(_Listed):
+    """A table of a schema, from a listing; the loaders read it: ``load_as_pandas(table)``.
 
     Attributes
     ----------

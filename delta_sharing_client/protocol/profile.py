@@ -23,6 +23,7 @@ from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.network import Allowed, is_loopback, unfetchable
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.named_profiles import located, where_it_is_not
 from delta_sharing_client.redact import Secret, safe_url, shown
 
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
@@ -207,10 +208,11 @@ class Profile:
         Parameters
         ----------
         source:
-            A path (``str`` or ``PathLike``, also relative), a URL that fsspec opens, an open file (which stays open),
-            the profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the path, URL or JSON text
-            in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token, an assertion or a private key
-            may be a function.
+            A path (``str`` or ``PathLike``, also relative), a name (``prod`` for the file
+            ``~/.config/delta-sharing/prod.share``, if there is no file ``prod``), a URL that fsspec opens, an open file
+            (which stays open), the profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the
+            path, name, URL or JSON text in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token,
+            an assertion or a private key may be a function.
         options:
             Proxy, certificates and timeouts for a profile that is at an https URL.
 
@@ -268,7 +270,7 @@ def _from_path(path: str, origin: str = "", options: ReadOptions | None = None) 
         return _from_text(path, f"in JSON text{origin}")  # not shown, because it contains the token
     if _URL.match(path):
         return _from_text(read_profile(path, options), _shown(path) + origin)
-    full = os.path.abspath(expanded(path))
+    full = os.path.abspath(located(path))
     stamp = _stamp(full)  # before reading, so that a change in between is found later
     profile = _from_text(read_profile(path), _shown(path) + origin)
     return dataclasses.replace(profile, _origin=(full, stamp))
@@ -289,14 +291,11 @@ def read_profile(path: str, options: ReadOptions | None = None) -> bytes:
             return _download(path, options or ReadOptions())
         if _URL.match(path):
             return _opened(path)
-        with open(expanded(path), "rb") as file:
+        with open(located(path), "rb") as file:
             return file.read()
     except FileNotFoundError:
-        hint = (
-            "check the URL, and that it can be reached from here"
-            if _URL.match(path)
-            else f"check the path (relative ones start at {os.getcwd()})"
-        )
+        is_url = _URL.match(path)
+        hint = "check the URL, and that it can be reached from here" if is_url else where_it_is_not(path)
         raise ProfileError(f"There is no profile file at {_shown(path)}; {hint}.") from None
     except ImportError as error:
         raise ProfileError(f"Reading the profile {_shown(path)} needs another package ({error}).") from error

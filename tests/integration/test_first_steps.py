@@ -70,17 +70,17 @@ def test_advice_about_names_does_not_wait_for_a_server(profile: str, serve: Any,
 
 
 @pytest.mark.parametrize(
-    ("give", "message"),
+    ("give", "found"),
     [
-        (lambda client: client.list_all_tables()[0], r"found Table; .* client\.table\(table\)\.scan\(\)"),
-        (lambda client: client.table("a.b.c"), r"found SharedTable; .* client\.table\(table\)\.scan\(\)"),
-        (lambda client: client, "found SharingClient"),
-        (lambda client: None, "found NoneType"),
-        (lambda client: pathlib.Path("demo.share#a.b.c"), "found PosixPath"),
+        (lambda client: client, "SharingClient"),
+        (lambda client: client.list_shares()[0], "Share"),
+        (lambda client: client["demo"]["shop"], "Contents"),
+        (lambda client: None, "NoneType"),
+        (lambda client: pathlib.Path("demo.share#a.b.c"), "PosixPath"),
     ],
 )
-def test_a_url_of_a_table_is_text(client: ds.SharingClient, give: Any, message: str) -> None:
-    with pytest.raises(ds.UsageError, match=message):
+def test_a_table_is_loaded_by_its_url_or_by_itself(client: ds.SharingClient, give: Any, found: str) -> None:
+    with pytest.raises(ds.UsageError, match=rf"or a table of a client, found {found}; write client\.table\(name\)"):
         ds.load_as_pandas(give(client))
 
 

@@ -167,9 +167,9 @@ def test_each_shell_completes_names_of_tables(
     ("query", "message"),
     [
         ("SELECT nope FROM demo.shop.orders", "DuckDB cannot run the SQL"),
-        ("SELEC", "The SQL must be a query"),
+        ("SELEC", "The SQL must be one query"),
         ("SELECT (", "The SQL cannot be read"),
-        ("DROP TABLE demo.shop.orders", "The SQL must be a query"),
+        ("DROP TABLE demo.shop.orders", "The SQL must be one query"),
         ("SELECT 1 FROM demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
     ],
 )

@@ -124,3 +124,42 @@ def test_refused_token_is_an_error_of_every_listing(run: Run, serve_demo: Any) -
             assert "refused the credentials" in run(command, code=ExitCode.AUTH)
     finally:
         serve_demo.clear_faults()
+
+
+SHOP = [
+    ("table", "demo.shop.orders"),
+    ("table", "demo.shop.products"),
+    ("volume", "demo.shop.documents"),
+    ("model", "demo.shop.churn"),
+    ("skill", "demo.shop.sales-report"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "schema", "items"),
+    [("demo.shop", "shop", SHOP), ("DEMO", None, [*SHOP, ("table", "demo.weather.readings")])],
+)
+def test_describe_of_a_place_has_the_assets_in_it(
+    run: Run, place: str, schema: str | None, items: list[tuple[str, str]]
+) -> None:
+    found = json.loads(run("describe", place, "--json"))
+    assert (found["share"], found["schema"]) == ("demo", schema)
+    assert ("comment" in found) is (schema is None)
+    assert sorted((one["kind"], one["name"]) for one in found["assets"]) == sorted(items)
+    shown = run("describe", place)
+    assert all(f"{kind:6}  {name}" in shown for kind, name in items)
+    assert shown.splitlines()[0].split() == ["share", "demo"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["demo.shp"], ExitCode.NOT_FOUND, "Did you mean 'demo.shop'?"),
+        (["orders"], ExitCode.USAGE, "found 'orders'. Did you mean 'demo.shop.orders'?"),
+        (["nothing"], ExitCode.USAGE, "Expected an asset as share.schema.asset, found 'nothing'."),
+        (["demo.shop", "--version", "1"], ExitCode.USAGE, "found 'demo.shop'"),
+        (["demo.shop", "--kind", "table"], ExitCode.USAGE, "found 'demo.shop'"),
+    ],
+)
+def test_describe_of_a_place_that_is_not_there(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
+    assert message in run("describe", *arguments, code=code)

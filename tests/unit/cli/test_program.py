@@ -137,7 +137,7 @@ def test_a_warning_is_a_line_of_its_own_and_the_command_goes_on(capsys: pytest.C
     assert (printed.out, printed.err) == ("rows\n", "delta-sharing: The table 't' is not what it was.\n")
 
 
-@pytest.mark.parametrize("query", ["SELEC 1", "SELECT (1 FROM t", "SELECT 'a"])
+@pytest.mark.parametrize("query", ["SELECT 1 FROM FROM", "SELECT (1 FROM t", "SELECT 'a"])
 def test_sql_that_cannot_be_read_is_told_without_marks_for_a_terminal(
     query: str, serve_demo: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

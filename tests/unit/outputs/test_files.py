@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -60,6 +61,39 @@ def test_json_lines_hold_one_object_a_row() -> None:
         {"id": None, "tags": None, "at": "1970-01-01T00:00:00.000001Z"},
         {"id": 3, "tags": [], "at": None},
     ]
+
+
+def test_a_json_file_is_an_array_with_an_object_a_line() -> None:
+    sink = io.BytesIO()
+
+    assert write_stream(BATCHES, SCHEMA, sink, FileFormat.JSON) == 3
+
+    rows = json.loads(sink.getvalue())
+    assert [row["id"] for row in rows] == [1, None, 3]
+    lines = sink.getvalue().decode().splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("[", "]", 5)
+
+
+def test_rows_that_end_with_an_error_are_no_array() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield BATCHES[0]
+        raise DataError("The rest is missing.")
+
+    sink = io.BytesIO()
+    with pytest.raises(DataError):
+        write_stream(broken(), SCHEMA, sink, FileFormat.JSON)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(sink.getvalue())
+
+
+@pytest.mark.parametrize(("name", "file_format"), [("a.csv.gz", FileFormat.CSV), ("a.jsonl.gz", FileFormat.JSONL)])
+def test_a_compressed_text_is_that_text(tmp_path: Path, name: str, file_format: FileFormat) -> None:
+    plain = io.BytesIO()
+    write_stream(BATCHES, SCHEMA, plain, file_format)
+
+    assert write_file(iter(BATCHES), SCHEMA, tmp_path / name, file_format) == 3
+
+    assert gzip.decompress((tmp_path / name).read_bytes()) == plain.getvalue()
 
 
 @pytest.mark.parametrize("file_format", list(FileFormat))

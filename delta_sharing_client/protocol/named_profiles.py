@@ -1,0 +1,46 @@
+"""Profiles by name: ``prod`` is the file ``~/.config/delta-sharing/prod.share``."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from delta_sharing_client.local_paths import expanded
+
+ENDING = ".share"
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+def directory() -> str:
+    """Return the directory of named profiles: in ``$XDG_CONFIG_HOME``, ``~/.config`` by default."""
+    return os.path.join(os.environ.get("XDG_CONFIG_HOME") or expanded("~/.config"), "delta-sharing")
+
+
+def names() -> list[str]:
+    """Return the names of the profiles in ``directory()``, sorted; none if it cannot be read."""
+    try:
+        found = os.listdir(directory())
+    except OSError:
+        return []
+    return sorted(name.removesuffix(ENDING) for name in found if name.endswith(ENDING) and _NAME.fullmatch(name))
+
+
+def located(path: str) -> str:
+    """Return the path of the profile file that a user means by ``path``: a path, with ``~``, or else a name.
+
+    A file in the working directory is found before a named profile. What is neither is returned as a path.
+    """
+    full = expanded(path)
+    if not _NAME.fullmatch(path) or os.path.exists(full):
+        return full
+    named = os.path.join(directory(), path + ENDING)
+    return named if os.path.exists(named) else full
+
+
+def where_it_is_not(path: str) -> str:
+    """Return where a profile was looked for, as the end of a sentence, and what there is in its place."""
+    looked = f"check the path (relative ones start at {os.getcwd()})"
+    known = names()
+    if not _NAME.fullmatch(path) or not known:
+        return looked
+    return f"{looked}, or name one of {', '.join(known)} in '{directory()}'"

@@ -1,0 +1,88 @@
+"""SQL over shared tables, run by DuckDB with views of the tables that it names."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from delta_sharing_client import optional
+from delta_sharing_client.client import SharingClient
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.protocol.names import TableName
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MISSING = re.compile(r"Table with name (\S+) does not exist")
+_UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
+_SHOW_TABLES = re.compile(r"\s*SHOW\s+(ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
+_FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(\w*)", re.DOTALL)
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "DESC", "SUMMARIZE")
+
+
+def relation(client: SharingClient, query: str) -> duckdb.DuckDBPyRelation:
+    """Return the result of ``query``, which reads when it is used, on a connection of its own in UTC.
+
+    See ``loaders.sql``, also for the errors.
+    """
+    connection = optional.load("duckdb", "duckdb").connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    tables = _tables_of(query)
+    if tables is None:
+        listed = client.list_all_tables()
+        columns = {
+            "share": [table.share for table in listed],
+            "schema": [table.schema for table in listed],
+            "name": [table.name for table in listed],
+        }
+        return connection.from_arrow(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])))
+    # Listings need nothing of it.
+    from delta_sharing_client.outputs.dataset import create_views
+
+    create_views(connection, {name: client.table(name).scan() for name in tables})
+    with errors_of(client):
+        return connection.sql(query)
+
+
+@contextlib.contextmanager
+def errors_of(client: SharingClient) -> Iterator[None]:
+    """Raise errors of DuckDB as ``UsageError``, a name that it does not know with full names of shared tables."""
+    duckdb = optional.load("duckdb", "duckdb")
+    try:
+        yield
+    except duckdb.Error as error:
+        missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
+        if missing is None:
+            raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
+        # DuckDB suggests similar names of its own tables.
+        raise UsageError(
+            f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "
+            f"{client.rest.near_names(missing[1])}".rstrip()
+        ) from None
+
+
+def _tables_of(query: str) -> list[TableName] | None:
+    """Return the shared tables that ``query`` names, ``None`` if it asks for the list of tables."""
+    if not isinstance(query, str):
+        raise UsageError(f"Expected SQL as text, found {type(query).__name__}.")
+    if _SHOW_TABLES.fullmatch(query):
+        return None
+    first = _FIRST_WORD.match(query)
+    try:
+        statements = sqlglot.parse(query, dialect="duckdb") if first and first[1].upper() in _QUERIES else []
+    except sqlglot.errors.SqlglotError as error:
+        told = _UNDERLINED.sub("'", str(error))
+        raise UsageError(f"The SQL cannot be read. {' '.join(told.split())}") from None
+    if len(statements) != 1 or statements[0] is None:
+        raise UsageError(
+            "The SQL must be one query, such as SELECT ... FROM share.schema.table, DESCRIBE or SUMMARIZE of a table "
+            "or query, or SHOW TABLES."
+        )
+    named = {(table.catalog, table.db, table.name) for table in statements[0].find_all(exp.Table)}
+    return [TableName(*names) for names in sorted(named) if all(names)]

@@ -1,0 +1,129 @@
+"""Where the commands write rows: a file by its ending, compressed or not, or stdout."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delta_sharing_client.cli import main
+
+READ = ["read", "demo.shop.products", "--columns", "product_id,name", "--limit", "3"]
+
+
+@pytest.fixture
+def rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The rows of the read, as JSON lines on stdout give them."""
+    assert main(["-p", str(serve_demo.profile_path), *READ, "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["product_id"] for row in found] == [1, 2, 3]
+    return found
+
+
+def parsed(text: str, name: str) -> list[dict[str, Any]]:
+    if ".csv" in name:
+        lines = csv.DictReader(io.StringIO(text))
+        return [{"product_id": int(line["product_id"]), "name": line["name"]} for line in lines]
+    if ".json" in name and ".jsonl" not in name:
+        array: list[dict[str, Any]] = json.loads(text)
+        return array
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "name", ["x.json", "x.JSON", "x.csv.gz", "x.jsonl.gz", "x.ndjson.gz", "x.json.gz", "X.CSV.GZ", "x.csv", "x.jsonl"]
+)
+def test_the_ending_is_the_form_of_a_file(
+    serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]], name: str
+) -> None:
+    assert main(["-p", str(serve_demo.profile_path), *READ, "--to", str(tmp_path / name)]) == 0
+
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(b"\x1f\x8b") is name.lower().endswith(".gz")
+    text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
+    assert parsed(text, name.lower()) == rows
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_compressed_file_is_the_same_for_the_same_rows(serve_demo: Any, tmp_path: Path) -> None:
+    for name in ("a.csv.gz", "b.csv.gz"):
+        assert main(["-p", str(serve_demo.profile_path), *READ, "--to", str(tmp_path / name)]) == 0
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--to", "x.parquet.gz"], "is not compressed as a whole; leave .gz out"),
+        (["--to", "x.gz", "--format", "arrow"], "is not compressed as a whole; leave .gz out"),
+        (["--to", "x.gz"], "Cannot tell the format of 'x.gz' from its ending"),
+        (["--to", "x.zip"], "Cannot tell the format of 'x.zip' from its ending"),
+        (["--json", "--format", "csv"], "The option --json writes JSON lines"),
+    ],
+)
+def test_other_endings_are_refused_before_a_file_is_made(
+    serve_demo: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["-p", str(serve_demo.profile_path), *READ, *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [([], "x.csv"), (["--format", "json"], "x.json"), (["--format", "jsonl"], "x.jsonl"), (["--json"], "x.jsonl")],
+)
+def test_a_dash_is_stdout(
+    serve_demo: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[dict[str, Any]],
+    arguments: list[str],
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (READ, ["sql", "SELECT product_id, name FROM demo.shop.products ORDER BY product_id LIMIT 3"]):
+        assert main(["-p", str(serve_demo.profile_path), *words, *arguments, "--to", "-"]) == 0
+        told = capsys.readouterr()
+        assert parsed(told.out, name) == rows
+        assert "written" not in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_beside_a_json_file_is_an_array(serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    for name, lines in (("x.json", 5), ("x.txt", 3)):
+        assert main(["-p", str(serve_demo.profile_path), *READ, "--json", "--to", str(tmp_path / name)]) == 0
+        text = (tmp_path / name).read_text()
+        assert len(text.splitlines()) == lines
+        assert parsed(text, name.replace("txt", "jsonl")) == rows
+
+
+def test_an_array_without_rows_is_json(serve_demo: Any, tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    assert (
+        main(["-p", str(serve_demo.profile_path), "read", "demo.shop.products", "--limit", "0", "-o", str(target)]) == 0
+    )
+    assert json.loads(target.read_text()) == []
+
+
+def test_sql_lists_describes_and_summarizes(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows_of(query: str) -> list[dict[str, Any]]:
+        assert main(["-p", str(serve_demo.profile_path), "sql", query, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert rows_of("SHOW TABLES")[2] == {"share": "demo", "schema": "weather", "name": "readings"}
+    names = [row["column_name"] for row in rows_of("DESCRIBE demo.shop.products")]
+    assert names[:3] == ["product_id", "name", "price"]
+    assert {row["count"] for row in rows_of("SUMMARIZE demo.shop.products")} == {200}
