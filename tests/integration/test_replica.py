@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 import tracemalloc
 import warnings
 from collections.abc import Iterator
@@ -576,6 +577,55 @@ def test_a_file_without_an_id_is_known_by_its_url_without_the_signature() -> Non
 
     assert name("https://h/f?sig=1") == name("https://h/f?sig=2") != name("https://h/g?sig=1")
     assert name("https://h/f?sig=1", "one") == name("https://h/g?sig=1", "one") != name("https://h/f?sig=1", "two")
+
+
+def test_a_copy_in_the_home_directory(shared: Shared, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.writer.insert(rows_of([1]))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    assert shared.table.replicate("~/copy").directory == tmp_path / "home" / "copy"
+    assert ids(tmp_path / "home" / "copy") == [1]
+
+
+@pytest.mark.parametrize(("days", "kept"), [(0.6, True), (0.999, True), (1.001, False)])
+def test_a_removed_file_is_there_until_its_retention_ends(
+    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch, days: float, kept: bool
+) -> None:
+    file = shared.writer.file(rows_of([1]))
+    shared.writer.insert(file)
+    day = datetime.timedelta(days=1)
+    shared.table.replicate(copy, retention=day)
+    shared.writer.commit(remove=[file])
+    shared.table.replicate(copy, retention=day)
+    now = time.time()
+    monkeypatch.setattr(replica.time, "time", lambda: now + days * 86_400)
+    shared.writer.insert(rows_of([2]))
+    updated = shared.table.replicate(copy, retention=day)
+    assert (updated.deleted_files, len(list((copy / "data").iterdir()))) == ((0, 2) if kept else (1, 1))
+
+
+def test_commits_do_not_go_back_in_time(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+    (before,) = (action["commitInfo"]["timestamp"] for action in log_of(copy) if "commitInfo" in action)
+    monkeypatch.setattr(replica.time, "time", lambda: 1_000_000.0)
+    shared.writer.insert(rows_of([2]))
+    assert shared.table.replicate(copy).local_version == 1
+    (after,) = (action["commitInfo"]["timestamp"] for action in log_of(copy) if "commitInfo" in action)
+    assert after in (before, before + 1)
+
+
+def test_tags_of_the_server_are_kept_beside_the_checksum(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]))
+    added = table.file(pa.table({"a": [1]}))
+    added["add"]["tags"] = {"x": "y"}
+    table.commit(added)
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        client.table("s.d.t").replicate(copy, response_format="delta")
+    (stored,) = (action["add"] for action in log_of(copy) if "add" in action)
+    content = (copy / stored["path"]).read_bytes()
+    assert stored["tags"] == {"x": "y", CHECKSUM: hashlib.sha256(content).hexdigest()}
+    assert stored["size"] == len(content)
 
 
 # === Parts of a file ===

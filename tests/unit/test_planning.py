@@ -20,6 +20,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddFile, SharedFile
+from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.names import TableName
@@ -152,6 +153,18 @@ def test_hints_for_other_columns_are_not_sent_again(
     assert {one.response_format for one in sent} == {ds.ResponseFormat.PARQUET}
     if change != "neither":
         assert closed[0] is first.answer
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit"), [({"limit": 2}, 2), ({"limit": 2, "filter": "a >= 0"}, None), ({}, None)]
+)
+def test_a_limit_is_sent_where_it_holds_for_all_rows(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, request_: dict[str, Any], limit: int | None
+) -> None:
+    sent = asked(monkeypatch)
+    with shared(partitioned.root) as (table, _):
+        table.scan(**request_).to_arrow()
+    assert [one.request.limit_hint for one in sent] == [limit]
 
 
 def test_a_filter_without_hints_is_asked_for_once(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,6 +329,25 @@ def test_a_stream_ends_its_response(partitioned: HandMadeTable, monkeypatch: pyt
         stream.close()
 
 
+def test_an_error_far_in_a_listing_says_the_table(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root, faults=["error-in-stream=3"]) as (table, _):
+        scan = table.scan(options=ds.ReadOptions(max_attempts=1))
+        stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
+        assert isinstance(stream, ScanStream)
+        with pytest.raises(ds.DeltaSharingError) as failure:
+            list(stream.files)
+        assert failure.value.table == "s.s.t"
+
+
+def test_a_queried_snapshot_is_that_of_its_table(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, _):
+        scan = table.scan()
+        snapshot, files, plan = planning.query_snapshot(scan.rest, scan.table, scan.request, scan.options)
+    assert (snapshot.table, snapshot.version, snapshot.timestamp_ms) == ("s.s.t", 1, None)
+    assert (snapshot.protocol.min_reader_version, snapshot.metadata.partition_columns) == (1, ["p"])
+    assert len(snapshot.files) == len(files) == len(plan.tasks) == 6
+
+
 # === What a schema costs, and which one it is ===
 
 
@@ -326,11 +358,15 @@ def test_the_schema_of_now_costs_no_query(partitioned: HandMadeTable) -> None:
 
 
 @pytest.mark.parametrize("asked_for", [{"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}])
-def test_the_schema_of_the_past_is_that_of_the_query(partitioned: HandMadeTable, asked_for: dict[str, Any]) -> None:
+def test_the_schema_of_the_past_is_that_of_the_query(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, asked_for: dict[str, Any]
+) -> None:
     partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
     with shared(partitioned.root) as (table, _):
         assert table.scan().schema.names == ["z", "p"]
+        sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
         assert table.scan(**asked_for).schema.names == ["a", "p"]
+    assert [one.answer for one in sent] == [answer for answer in closed if answer is sent[0].answer][:1]
 
 
 def test_the_schema_of_row_lineage_is_refused_where_rows_are_not_tracked(partitioned: HandMadeTable) -> None:
@@ -426,6 +462,7 @@ def test_a_feed_is_in_the_response_format_asked_for(feed: HandMadeTable, monkeyp
 
     def checked(protocol: Any, *values: Any, **options: Any) -> None:
         formats.append(protocol.min_writer_version)
+        assert (options["operation"], options["table"]) == (Operation.CHANGES, "s.s.t")
         check(protocol, *values, **options)
 
     monkeypatch.setattr(planning, "check_readable", checked)
@@ -446,6 +483,7 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
         stream = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
         assert isinstance(stream, ScanStream)
         assert sent[0].answer in closed
+        assert stream.context.version == 5
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
 
@@ -498,7 +536,7 @@ def test_a_directory_is_all_where_files_are_not_offered(
         (ds.AuthError("no", status=403), set()),
         (["other"], None),
     ],
-    ids=repr,
+    ids=["directory", "two", "none", "refused", "others"],
 )
 def test_modes_of_a_refused_table_are_those_that_it_says(
     monkeypatch: pytest.MonkeyPatch, modes: Any, expected: set[str] | None

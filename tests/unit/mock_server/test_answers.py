@@ -61,6 +61,7 @@ def test_delta_only_is_answered_in_delta(api: Api) -> None:
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta"
     assert lines.protocol["deltaProtocol"]["minReaderVersion"] == 1
     assert lines.metadata["deltaMetadata"]["partitionColumns"] == ["p"]
+    assert lines.metadata["deltaMetadata"]["format"] == {"provider": "parquet", "options": {}}
     assert lines.metadata["size"] > 0
     for line in lines.files:
         add = line["file"]["deltaSingleAction"]["add"]

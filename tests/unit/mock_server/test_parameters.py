@@ -114,3 +114,8 @@ def test_a_position_outside_of_a_listing_is_refused(offset: str) -> None:
     for token in (_token("shares", offset), _token("schemas", 0), "no token"):  # type: ignore[arg-type]
         with pytest.raises(ApiError, match="Invalid 'nextPageToken'"):
             next_page("shares", items, 2, token)
+
+
+@pytest.mark.parametrize(("token", "expected"), [("", None), ("x", "x")])
+def test_an_empty_page_token_is_none(token: str, expected: str | None) -> None:
+    assert parse_changes({"startingVersion": "0", "pageToken": token, "maxFiles": "1"}).paging.token == expected
