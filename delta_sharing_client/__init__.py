@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.loaders import write_spark_jar as write_spark_jar
     from delta_sharing_client.options import AccessMode as AccessMode
     from delta_sharing_client.options import FileIdHash as FileIdHash
+    from delta_sharing_client.options import InvalidText as InvalidText
     from delta_sharing_client.options import ReadOptions as ReadOptions
     from delta_sharing_client.options import ResponseFormat as ResponseFormat
     from delta_sharing_client.options import VariantAs as VariantAs
@@ -128,7 +129,14 @@ _HOMES = {
         "load_table_changes_as_polars",
         "load_table_changes_as_spark",
     ),
-    "delta_sharing_client.options": ("AccessMode", "FileIdHash", "ReadOptions", "ResponseFormat", "VariantAs"),
+    "delta_sharing_client.options": (
+        "AccessMode",
+        "FileIdHash",
+        "InvalidText",
+        "ReadOptions",
+        "ResponseFormat",
+        "VariantAs",
+    ),
     "delta_sharing_client.predicates.tree": ("Expression", "col"),
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),

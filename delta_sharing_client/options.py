@@ -36,6 +36,17 @@ class VariantAs(enum.Enum):
     STRUCT = "struct"
 
 
+class InvalidText(enum.Enum):
+    """What to do with text in a file that is not UTF-8.
+
+    ``ERROR``: the read fails, and the error has the row and the value. ``REPLACE``: the character U+FFFD is in its
+    place, as Spark shows it, in results and for filters; filters on text then skip no files.
+    """
+
+    ERROR = "error"
+    REPLACE = "replace"
+
+
 class AccessMode(enum.Enum):
     """How to access a table's data (protocol, "accessModes").
 
@@ -110,6 +121,8 @@ class ReadOptions:
         function is called with a ``Progress`` a few times per second, in its own thread, and once at the end.
     variant_as:
         The form of ``variant`` columns in the result.
+    invalid_text:
+        What to do with text in a file that is not UTF-8.
     headers:
         Additional headers for requests to the sharing server (not to storage), as a mapping, for example for a gateway.
         They are added to those of the environment variable ``DELTA_SHARING_HEADERS``, a JSON object.
@@ -156,6 +169,7 @@ class ReadOptions:
     cache_bytes: int = 10 * 1024 * 1024 * 1024
     progress: bool | Callable[[Progress], object] | None = None
     variant_as: VariantAs = VariantAs.JSON
+    invalid_text: InvalidText = InvalidText.ERROR
     headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     user_agent: str | None = None
     access_mode: AccessMode = AccessMode.AUTO
@@ -207,6 +221,7 @@ class ReadOptions:
 
 _CHOICES: dict[str, type[enum.Enum]] = {
     "variant_as": VariantAs,
+    "invalid_text": InvalidText,
     "access_mode": AccessMode,
     "table_format": TableFormat,
     "file_id_hash": FileIdHash,

@@ -35,6 +35,7 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.formats import by_format
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
+from delta_sharing_client.plan.columns import unbounded_paths
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot, scan_context, stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
@@ -222,7 +223,7 @@ def _ask(
 ) -> tuple[TableAnswer, TableState, bool]:
     """Return the response for a readable snapshot, the table's description in it, and whether all of its files were
     requested."""
-    hints, hinted = (None, None) if request.filter is None else _typed_hints(rest, table, request)
+    hints, hinted = (None, None) if request.filter is None else _typed_hints(rest, table, request, options)
     query = QueryRequest(
         json_predicate_hints=hints,
         # A server counts rows before our filter, so a limit is only a valid hint without one.
@@ -478,7 +479,9 @@ def _columns_of(metadata: Metadata) -> _Columns:
     return metadata.schema_string, metadata.partition_columns
 
 
-def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, _Columns | None]:
+def _typed_hints(
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+) -> tuple[str | None, _Columns | None]:
     """Return the hints for the filter of ``request``, and the columns for which they were made.
 
     This needs the schema first; the extra request pays, because hints save files.
@@ -504,9 +507,12 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     # No server knows added columns, and filters do not use the order of a collation.
     unsaid = {field.name for field in request.added_fields}
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
+    # A server's statistics are those of the text in files.
+    partition_columns = described.metadata.partition_columns
+    unsaid |= {path[0] for path in unbounded_paths(bound, options)} - set(partition_columns)
     parts = bound.children if isinstance(bound, And) else (bound,)
     said = all_of(part for part in parts if not unsaid & {path[0] for path in columns(part)})
-    return to_json_hints(said, described.metadata.partition_columns), _columns_of(described.metadata)
+    return to_json_hints(said, partition_columns), _columns_of(described.metadata)
 
 
 def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource | None = None) -> TableState:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.columns import ColumnPath as ColumnPath
@@ -196,6 +197,15 @@ def _stored_as(*forms: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType, 
     return lambda arrow, found: _cast(arrow) if any(form(found) for form in forms) else None
 
 
+def _stored_text(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
+    if not (is_text(found) or is_bytes(found)):
+        return None
+    # What is not UTF-8 is found later, with its row.
+    options = pc.CastOptions(arrow, allow_invalid_utf8=True)
+    return lambda array: array.cast(options=options)
+
+
 def _stored_floating(arrow: pa.DataType, found: pa.DataType) -> Stored:
     narrower = pa.types.is_floating(found) and found.bit_width < arrow.bit_width
     return _cast(arrow) if narrower or pa.types.is_integer(found) else None
@@ -354,8 +364,7 @@ TYPES: dict[str, TypeRow] = {
         text=value_texts.string,
         statistics=value_bounds.text_statistics,
         footer=value_bounds.text_footer,
-        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
-        stored=_stored_as(is_text, is_bytes),
+        stored=_stored_text,
         spark="StringType",
         spelled=lambda name: bool(_SIZED_TEXT.match(name) or COLLATED.match(name)),
     ),

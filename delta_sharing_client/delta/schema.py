@@ -142,6 +142,9 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
         key = _type(node.get("keyType"), (*path, "key"), depth + 1)
         value = _type(node.get("valueType"), (*path, "value"), depth + 1)
         return MapType(key, value, _flag(node, "valueContainsNull", path))
+    if kind == "udt":
+        # Values of Spark's user-defined types, such as the vectors of its ML library, have this type in files.
+        return _type(node.get("sqlType"), path, depth + 1)
     # The protocol spells a nested variant {"type": "variant"}.
     return simple_type(kind, path)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from delta_sharing_client.arrow_forms import is_text
 from delta_sharing_client.columns import Names, resolve_path
 from delta_sharing_client.delta.data_types import (
     ArrayType,
@@ -25,8 +26,8 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.delta.schema import to_arrow_field, to_arrow_map, to_arrow_type
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
-from delta_sharing_client.options import VariantAs
-from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.options import InvalidText, ReadOptions, VariantAs
+from delta_sharing_client.predicates.tree import Expression, columns_in, operands, tests
 from delta_sharing_client.predicates.tree import columns as columns_of
 
 
@@ -102,6 +103,15 @@ def filter_columns(
     paths = [] if predicate is None else sorted(columns_of(predicate))
     # Predicates use the schema's own types, in which variants are structs.
     return _read_columns(schema, paths, partition_columns, VariantAs.STRUCT, {field.name: field for field in added})
+
+
+def unbounded_paths(predicate: Expression | None, options: ReadOptions) -> frozenset[ColumnPath]:
+    """Return the columns of a bound predicate whose bounds in statistics are not those of the rows: columns of text, if
+    what is not UTF-8 in it is replaced."""
+    if predicate is None or options.invalid_text is not InvalidText.REPLACE:
+        return frozenset()
+    found = (column for test in tests(predicate) for operand in operands(test) for column in columns_in(operand))
+    return frozenset(column.path for column in found if column.type is not None and is_text(column.type))
 
 
 def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:

@@ -21,6 +21,7 @@ from delta_sharing_client.plan.columns import (
     left_out_columns,
     left_out_metadata,
     output_columns,
+    unbounded_paths,
 )
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.tasks import (
@@ -282,7 +283,8 @@ class _FileFilter:
     def __init__(self, context: ScanContext, predicate: Expression) -> None:
         self._known: dict[tuple[tuple[str, str | None], ...], bool] = {}
         partitions = set(context.partition_columns)
-        paths = [path for path in columns_of(predicate) if context.schema.find(path[0]) is not None]
+        unbounded = {path for path in unbounded_paths(predicate, context.options) if path[0] not in partitions}
+        paths = [path for path in columns_of(predicate) - unbounded if context.schema.find(path[0]) is not None]
         self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
         conjuncts = predicate.children if isinstance(predicate, And) else (predicate,)
         own = [part for part in conjuncts if {path[0] for path in columns_of(part)} <= partitions]

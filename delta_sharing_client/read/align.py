@@ -13,7 +13,6 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Optional, Union
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,9 +34,10 @@ from delta_sharing_client.delta.data_types import (
 from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.options import VariantAs
+from delta_sharing_client.options import InvalidText, VariantAs
 from delta_sharing_client.plan.columns import output_type
 from delta_sharing_client.read.absent import absent, has_default, nulls
+from delta_sharing_client.read.text import check_text, first_invalid, replaced
 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
@@ -56,21 +56,29 @@ class FileColumn:
     __slots__ = ("_check", "convert", "field", "is_as_stored", "leaves", "top", "type")
 
     def __init__(
-        self, field: StructField, arrow: pa.DataType, top: int, leaves: tuple[int, ...], convert: MaybeConvert
+        self,
+        field: StructField,
+        arrow: pa.DataType,
+        top: int,
+        leaves: tuple[int, ...],
+        convert: MaybeConvert,
+        *,
+        is_text_checked: bool = True,
     ) -> None:
         self.field = field
         self.type = arrow
         self.top = top
         self.leaves = leaves
         self.convert = convert
-        self._check = checker(arrow)
+        self._check = checker(arrow, is_text_checked=is_text_checked)
         self.is_as_stored = convert is None and self._check is None and field.nullable
         """Whether ``apply`` returns every array as it is."""
 
     def apply(self, array: pa.Array) -> pa.Array:
         """Return ``array``, the file's column, in the table's type.
 
-        Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it.
+        Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it; ``NotUtf8`` for
+        such text.
         """
         try:
             if self.convert is not None:
@@ -78,6 +86,8 @@ class FileColumn:
             if self._check is not None:
                 self._check(array)
         except pa.ArrowInvalid as error:
+            if (invalid := first_invalid(array, (self.field.name,))) is not None:
+                raise invalid from None
             raise DataError(
                 f"Column {self.field.name!r} has a value that does not fit the table's type {self.type}: {error}."
             ) from None
@@ -155,11 +165,18 @@ class Aligner:
     field ids are needed and the file has none, a name is ambiguous, or a type cannot be read as the table's type.
     """
 
-    def __init__(self, schema: pa.Schema, mode: ColumnMappingMode, variant_as: VariantAs) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        mode: ColumnMappingMode,
+        variant_as: VariantAs,
+        invalid_text: InvalidText = InvalidText.ERROR,
+    ) -> None:
         self._top = _Fields(schema, [Node.of(field.type) for field in schema])
         self._structs: dict[int, _Fields] = {}
         self._mode = mode
         self._variant_as = variant_as
+        self._is_text_replaced = invalid_text is InvalidText.REPLACE
         self._calendar = hybrid_calendar(schema.metadata)
         if mode is ColumnMappingMode.ID and schema.names and not any(FIELD_ID in (f.metadata or ()) for f in schema):
             raise DataError("The table maps columns by field id, but the file has no field ids.")
@@ -181,7 +198,8 @@ class Aligner:
         if is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
             return FileColumn(_without_default(item), arrow, -1, (), None)
         convert, leaves = self._align(item.type, self._top.nodes[top], self._top.starts[top], (item.name,), arrow)
-        return FileColumn(item, arrow, top, tuple(leaves), convert)
+        is_text_checked = not self._is_text_replaced
+        return FileColumn(item, arrow, top, tuple(leaves), convert, is_text_checked=is_text_checked)
 
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
         """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
@@ -246,6 +264,8 @@ class Aligner:
         convert = primitive(target, found, path)
         if self._calendar is not None and self._calendar.concerns(found):
             convert = _in_iso_calendar(self._calendar, target, found, convert)
+        if self._is_text_replaced and pa.types.is_string(arrow):
+            convert = then(convert, replaced)
         return convert, [start]
 
     def _struct(
@@ -436,55 +456,28 @@ def _is_list(found: pa.DataType) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def checker(data_type: pa.DataType) -> Check | None:
+def checker(data_type: pa.DataType, *, is_text_checked: bool = True) -> Check | None:
     """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an invalid value.
 
     ``None`` if the type has no invalid values.
     """
+    of = functools.partial(checker, is_text_checked=is_text_checked)
     types = pa.types
     if types.is_string(data_type):
-        return _check_text
+        return check_text if is_text_checked else None
     if types.is_decimal(data_type):
         return lambda array: array.validate(full=True)
     if types.is_struct(data_type):
-        fields = [(index, checker(data_type.field(index).type)) for index in range(data_type.num_fields)]
+        fields = [(index, of(data_type.field(index).type)) for index in range(data_type.num_fields)]
         return _all([_after(operator.methodcaller("field", i), check) for i, check in fields if check is not None])
     if types.is_map(data_type):
-        keys, items = checker(data_type.key_type), checker(data_type.item_type)
+        keys, items = of(data_type.key_type), of(data_type.item_type)
         below = [_after(operator.attrgetter("keys"), keys)] if keys is not None else []
         return _all([*below, _after(operator.attrgetter("items"), items)] if items is not None else below)
     if types.is_list(data_type):
-        values = checker(data_type.value_type)
+        values = of(data_type.value_type)
         return None if values is None else _after(operator.methodcaller("flatten"), values)
     return None
-
-
-# For fewer values, checking one by one is faster.
-_FEW_VALUES = 4096
-_FEW_BYTES = 128 * 1024
-
-
-def _check_text(array: pa.StringArray) -> None:
-    """Check all values at once: they are ASCII, or together they are UTF-8 and none of them starts inside a
-    character."""
-    _, offsets, data = array.buffers()
-    # During a call of Arrow other threads take the interpreter, and this one waits to get it back.
-    if data is None or (data.size <= _FEW_BYTES and data.to_pybytes().isascii()):
-        return
-    if len(array) < _FEW_VALUES:
-        array.validate(full=True)
-        return
-    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
-    first, last = bounds[0], bounds[-1]
-    if first == last:
-        return
-    together = pa.py_buffer(np.array([first, last], np.int32))
-    pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)
-    starts = bounds[:-1]
-    if starts[-1] == last:
-        starts = starts[starts < last]
-    if ((np.frombuffer(data, np.uint8)[starts] & 0xC0) == 0x80).any():
-        raise pa.ArrowInvalid("Invalid UTF8 sequence")
 
 
 def _all(checks: list[Check]) -> Check | None:

@@ -7,6 +7,7 @@ them, so they are known for each batch before it is filtered.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +36,7 @@ from delta_sharing_client.predicates.tree import Expression, Literal
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.equality import DeletedValues, leaf_of
 from delta_sharing_client.read.layout import Layout, Shape
+from delta_sharing_client.read.text import NotUtf8
 from delta_sharing_client.redact import scrub
 
 T = TypeVar("T")
@@ -292,17 +294,18 @@ class FileDecoder:
 class _Columns:
     """The columns of one batch, created on demand, before or after its rows are filtered."""
 
-    def __init__(self, decoder: FileDecoder, part: _Part, positions: pa.Array | None = None) -> None:
+    def __init__(self, decoder: FileDecoder, part: _Part, find_positions: Callable[[], pa.Array] | None = None) -> None:
         self._decoder = decoder
         self._part = part
         self._raw = part.raw
         self._rows = part.rows
-        self._positions = positions
+        # Without the rows, which are not kept for it.
+        self._find_positions = find_positions or part._replace(raw=None).positions
+        self._positions: pa.Array | None = None
 
     def filtered(self, mask: pa.BooleanArray, kept: int) -> _Columns:
         raw = None if self._raw is None else self._raw.filter(mask)
-        origins = self._decoder.shape.origins
-        positions = self._row_positions().filter(mask) if Origin.ROW_ID in origins else None
+        positions = functools.partial(_some, self._find_positions, mask)
         return _Columns(self._decoder, self._part._replace(raw=raw, rows=kept), positions)
 
     def filter_batch(self) -> pa.RecordBatch:
@@ -316,7 +319,7 @@ class _Columns:
         # Rebuilding the batch of a small file from its columns would take a tenth of the time of decoding it.
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
-                file.apply(self._raw.column(place))
+                self._applied(file, self._raw.column(place))
         wanted = context.output_schema.metadata
         # Each call of Arrow lets other threads take the interpreter.
         return self._raw if self._raw.schema.metadata == wanted else self._raw.replace_schema_metadata(wanted)
@@ -355,7 +358,7 @@ class _Columns:
 
     def _row_positions(self) -> pa.Array:
         if self._positions is None:
-            self._positions = self._part.positions()
+            self._positions = self._find_positions()
         return self._positions
 
     def _from_file(self, file: FileColumn) -> pa.Array:
@@ -365,7 +368,17 @@ class _Columns:
             return file.missing(self._rows, others)
         assert self._raw is not None
         array = self._raw.column(self._decoder.layout.alignment.tops[file.top])
-        return array if file.is_as_stored else file.apply(array)
+        return array if file.is_as_stored else self._applied(file, array)
+
+    def _applied(self, file: FileColumn, array: pa.Array) -> pa.Array:
+        try:
+            return file.apply(array)
+        except NotUtf8 as error:
+            raise error.in_file(self._row_positions()[error.row].as_py()) from None
+
+
+def _some(positions: Callable[[], pa.Array], mask: pa.BooleanArray) -> pa.Array:
+    return positions().filter(mask)
 
 
 # === The number of rows of a batch ===

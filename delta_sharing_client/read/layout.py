@@ -19,7 +19,7 @@ from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.footer import Footer
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
-from delta_sharing_client.plan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share
+from delta_sharing_client.plan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share, unbounded_paths
 from delta_sharing_client.plan.tasks import ChangeKind, FileTask, ScanContext
 from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.tree import columns as columns_of
@@ -44,7 +44,11 @@ class Shape:
         self.context = context
         self.columns = (*context.output, *context.filters)
         self.predicate = None if context.predicate is None else prepared(context.predicate)
-        self.filter_paths = () if context.predicate is None else tuple(columns_of(context.predicate))
+        self.filter_paths = (
+            ()
+            if context.predicate is None
+            else tuple(columns_of(context.predicate) - unbounded_paths(context.predicate, context.options))
+        )
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
         partitions = (context.schema.find(name) for name in context.partition_columns)
@@ -351,10 +355,10 @@ def delete_column(context: ScanContext, field_id: int) -> StructField:
 
 def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
     context = shape.context
-    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
+    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as, context.options.invalid_text)
     untold = shape.untold(task)
     output = tuple(_file_column(aligner, column, task, untold) for column in context.output)
-    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
+    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT, context.options.invalid_text)
     filters = tuple(_file_column(filter_aligner, column, task, untold) for column in context.filters)
     lineage = context.row_lineage
     row_id = row_version = None

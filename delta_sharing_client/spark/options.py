@@ -25,7 +25,15 @@ from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.follow.request import FollowRequest, OnChange, Start
 from delta_sharing_client.instants import parse_instant, to_instant
-from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, TableFormat, VariantAs
+from delta_sharing_client.options import (
+    AccessMode,
+    FileIdHash,
+    InvalidText,
+    ReadOptions,
+    ResponseFormat,
+    TableFormat,
+    VariantAs,
+)
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
@@ -382,6 +390,7 @@ _LIMITS = _table(
     _Option("accessMode", "access_mode", _enum(AccessMode)),
     _Option("tableFormat", "table_format", _enum(TableFormat)),
     _Option("fileIdHash", "file_id_hash", _enum(FileIdHash)),
+    _Option("invalidText", "invalid_text", _enum(InvalidText)),
     _Option("asyncQuery", "async_query", _parse_flag),
 )
 _OPTIONS = _table(

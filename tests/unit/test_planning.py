@@ -401,6 +401,22 @@ def test_a_collated_column_costs_no_other_column_its_hint(
     assert none is None
 
 
+def test_a_filter_on_text_that_is_replaced_is_no_hint(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's statistics are those of the bytes in the files; partition values are text as it is."""
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())])
+    table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
+    table.commit(table.file(pa.table({"a": [1], "s": ["x"]}), {"p": "y"}))
+    sent = asked(monkeypatch)
+    with shared(table.root) as (found, _):
+        for filter_ in ("a = 1 AND s = 'x'", "s = 'x'", "p = 'y'"):
+            for invalid_text in ("error", "replace"):
+                assert found.scan(filter=filter_, options=ds.ReadOptions(invalid_text=invalid_text)).count() == 1
+    hints = [one.request.json_predicate_hints or "" for one in sent]
+    assert ['"s"' in hint for hint in hints] == [True, False, True, False, False, False]
+    assert ['"a"' in hint for hint in hints] == [True, True, False, False, False, False]
+    assert ['"p"' in hint for hint in hints] == [False, False, False, False, True, True]
+
+
 # === Which failures may be of the access mode ===
 
 

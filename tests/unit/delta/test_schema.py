@@ -18,6 +18,7 @@ from delta_sharing_client.delta.data_types import (
     StructType,
 )
 from delta_sharing_client.delta.schema import (
+    MAX_NESTING,
     from_arrow_schema,
     from_arrow_type,
     is_geometry,
@@ -425,3 +426,68 @@ def test_a_hundred_levels_are_the_most_of_every_kind(kind: str) -> None:
     assert parse_schema(nested(99)).names == ["a"]
     with pytest.raises(ProtocolError, match="at most 100 levels deep"):
         parse_schema(nested(100))
+
+
+# As Spark's ``df.schema.json()`` has a column of ``pyspark.ml.linalg.Vectors``.
+VECTOR = {
+    "type": "udt",
+    "class": "org.apache.spark.ml.linalg.VectorUDT",
+    "pyClass": "pyspark.ml.linalg.VectorUDT",
+    "sqlType": {
+        "type": "struct",
+        "fields": [
+            {"name": "type", "type": "byte", "nullable": False, "metadata": {}},
+            {"name": "size", "type": "integer", "nullable": True, "metadata": {}},
+            {
+                "name": "indices",
+                "type": {"type": "array", "elementType": "integer", "containsNull": False},
+                "nullable": True,
+                "metadata": {},
+            },
+        ],
+    },
+}
+
+
+def test_a_user_defined_type_is_its_sql_type() -> None:
+    plain = {"type": "udt", "pyClass": "module.Class", "serializedClass": "...", "sqlType": "double"}
+    found = parse_schema(
+        _schema(
+            _field("v", VECTOR),
+            _field("p", plain),
+            _field("a", {"type": "array", "elementType": plain, "containsNull": True}),
+            _field("m", {"type": "map", "keyType": "string", "valueType": VECTOR, "valueContainsNull": False}),
+            _field("s", {"type": "struct", "fields": [_field("v", {**plain, "sqlType": plain})]}),
+        )
+    )
+    assert not found.all_left_out
+    vector = pa.struct(
+        [
+            pa.field("type", pa.int8(), False),
+            pa.field("size", pa.int32()),
+            pa.field("indices", pa.list_(pa.field("element", pa.int32(), False))),
+        ]
+    )
+    assert to_arrow_schema(found).types == [
+        vector,
+        pa.float64(),
+        pa.list_(pa.float64()),
+        pa.map_(pa.string(), pa.field("value", vector, False)),
+        pa.struct([("v", pa.float64())]),
+    ]
+
+
+@pytest.mark.parametrize("sql_type", [None, 7, {}, {"fields": []}])
+def test_a_user_defined_type_needs_a_sql_type(sql_type: object) -> None:
+    with pytest.raises(ProtocolError, match="Column 'v' must have a type"):
+        parse_schema(_schema(_field("v", {**VECTOR, "sqlType": sql_type})))
+    unknown = parse_schema(_schema(_field("v", {**VECTOR, "sqlType": "bigint"}), _field("a", "long")))
+    assert [item.path for item in unknown.all_left_out] == [("v",)]
+
+
+def test_user_defined_types_nest_no_deeper_than_others() -> None:
+    node: object = "long"
+    for _ in range(MAX_NESTING + 1):
+        node = {"type": "udt", "sqlType": node}
+    with pytest.raises(ProtocolError, match="nest types at most"):
+        parse_schema(_schema(_field("v", node)))

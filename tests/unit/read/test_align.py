@@ -21,7 +21,8 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField, St
 from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
-from delta_sharing_client.read import absent, align
+from delta_sharing_client.read import absent
+from delta_sharing_client.read import text as text_check
 from delta_sharing_client.read.align import Aligner, FileColumn, checker
 from tests.quota import meets, met
 from tests.unit.storages import Table
@@ -566,7 +567,7 @@ def test_a_little_ascii_is_known_without_arrow(
     asked: list[int] = []
     check = checker(pa.string())
     assert check is not None
-    monkeypatch.setattr(align.np, "frombuffer", lambda *values: asked.append(len(values)) or np.zeros(1, np.int32))
+    monkeypatch.setattr(text_check.np, "frombuffer", lambda *values: asked.append(len(values)) or np.zeros(1, np.int32))
     check(pa.array(np.full(count, text)))
     check(pa.array([], pa.string()))
     check(pa.nulls(10, pa.string()))

@@ -747,7 +747,7 @@ def test_text_that_is_none_is_refused_in_batches_as_the_file_stores_them(rows: i
     texts = pa.array([other.encode()] * (rows - 1) + [bad], pa.binary())
     broken = pa.StringArray.from_buffers(rows, *texts.buffers()[1:])
     file = File(pa.table({"a": pa.array(range(rows), pa.int64()), "b": broken}), batch_rows=rows)
-    with pytest.raises(DataError, match="Column 'b' has a value that does not fit the table's type string"):
+    with pytest.raises(DataError, match=f"Column 'b' must have UTF-8 text, but the row {rows - 1} of the file"):
         file.batches()
 
 

@@ -1,0 +1,147 @@
+"""Text in files: what is not UTF-8 is found, named, or replaced as Spark shows it.
+
+Arrow's readers take the bytes of a text as they are. One value that is not UTF-8 makes other libraries fail for the
+whole column, or return other text.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_sharing_client.errors import DataError
+
+# For fewer values, checking one by one is faster.
+_FEW_VALUES = 4096
+_FEW_BYTES = 128 * 1024
+# Bytes of a value in a message.
+_MOST_SHOWN = 60
+_SURROGATE = 0xED
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class NotUtf8(Exception):
+    """A text of a batch is not UTF-8: in the row ``row`` of the batch, ``path`` in the column has the bytes
+    ``value``."""
+
+    def __init__(self, row: int, path: tuple[str, ...], value: bytes) -> None:
+        super().__init__(row, path, value)
+        self.row = row
+        self.path = path
+        self.value = value
+
+    def in_file(self, row: int) -> DataError:
+        """Return the error for the row ``row`` of the file, counted from 0."""
+        shown = repr(self.value[:_MOST_SHOWN]) + ("..." if len(self.value) > _MOST_SHOWN else "")
+        return DataError(
+            f"Column {'.'.join(self.path)!r} must have UTF-8 text, but the row {row} of the file, counted from 0, has "
+            f"{shown}. Ask the provider to correct it, or read with ReadOptions(invalid_text='replace')."
+        )
+
+
+def check_text(array: pa.StringArray) -> None:
+    """Raise ``pyarrow.ArrowInvalid`` if a value is not UTF-8.
+
+    All values are checked at once: they are ASCII, or together they are UTF-8 and none of them starts inside a
+    character.
+    """
+    _, offsets, data = array.buffers()
+    # During a call of Arrow other threads take the interpreter, and this one waits to get it back.
+    if data is None or (data.size <= _FEW_BYTES and data.to_pybytes().isascii()):
+        return
+    if len(array) < _FEW_VALUES:
+        array.validate(full=True)
+        return
+    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
+    first, last = bounds[0], bounds[-1]
+    if first == last:
+        return
+    together = pa.py_buffer(np.array([first, last], np.int32))
+    pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)
+    starts = bounds[:-1]
+    if starts[-1] == last:
+        starts = starts[starts < last]
+    if ((np.frombuffer(data, np.uint8)[starts] & 0xC0) == 0x80).any():
+        raise pa.ArrowInvalid("Invalid UTF8 sequence")
+
+
+# === The first invalid value ===
+
+
+def first_invalid(array: pa.Array, path: tuple[str, ...]) -> NotUtf8 | None:
+    """Return the first value of ``array``, or below it, that is text and not UTF-8; ``path`` names the array."""
+    types = pa.types
+    if types.is_string(array.type):
+        values = array.cast(pa.binary()).to_pylist()
+        return next((NotUtf8(row, path, value) for row, value in enumerate(values) if not _is_utf8(value)), None)
+    found: list[NotUtf8 | None] = []
+    if types.is_struct(array.type):
+        found = [
+            first_invalid(child, (*path, field.name)) for child, field in zip(array.flatten(), array.type, strict=True)
+        ]
+    elif types.is_map(array.type):
+        keys, items = array.type.key_field, array.type.item_field
+        lists = [(_lists(array, array.keys, keys), "key"), (_lists(array, array.items, items), "value")]
+        found = [_first_in_lists(each, (*path, name)) for each, name in lists]
+    elif types.is_list(array.type):
+        found = [_first_in_lists(array, (*path, "element"))]
+    return min((each for each in found if each is not None), key=lambda each: each.row, default=None)
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _lists(maps: pa.MapArray, values: pa.Array, field: pa.Field) -> pa.ListArray:
+    buffers = maps.buffers()[:2]
+    return pa.Array.from_buffers(pa.list_(field), len(maps), buffers, maps.null_count, maps.offset, children=[values])
+
+
+def _first_in_lists(array: pa.ListArray, path: tuple[str, ...]) -> NotUtf8 | None:
+    found = first_invalid(pc.list_flatten(array), path)
+    if found is None:
+        return None
+    return NotUtf8(pc.list_parent_indices(array)[found.row].as_py(), found.path, found.value)
+
+
+# === Replacement ===
+
+
+def replaced(array: pa.StringArray) -> pa.StringArray:
+    """Return ``array`` with U+FFFD in place of what is not UTF-8."""
+    try:
+        check_text(array)
+    except pa.ArrowInvalid:
+        values = array.cast(pa.binary()).to_pylist()
+        return pa.array([None if value is None else as_shown(value) for value in values], pa.string())
+    return array
+
+
+def as_shown(value: bytes) -> str:
+    """Return the text that Spark shows for ``value``: that of Java's decoder.
+
+    One U+FFFD replaces each part of a character that is cut or that cannot continue (Unicode, "U+FFFD Substitution of
+    Maximal Subparts"), as in Python and browsers, and each encoded surrogate, of which they make two or three.
+    """
+    return value.decode("utf-8", _AS_JAVA)
+
+
+_AS_JAVA = "delta-sharing-as-java"
+
+
+def _as_java(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    first, *following = error.object[error.start : error.start + 3]
+    if first == _SURROGATE and following and 0xA0 <= following[0] <= 0xBF:
+        is_whole = len(following) == 2 and 0x80 <= following[1] <= 0xBF
+        return _REPLACEMENT, error.start + (3 if is_whole else 2)
+    return _REPLACEMENT, error.end
+
+
+codecs.register_error(_AS_JAVA, _as_java)
