@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from delta_sharing_client.assets.asset import Asset
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.local_paths import expanded
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.directory import Directory
@@ -129,7 +130,7 @@ class FileAsset(Asset):
         """
         from delta_sharing_client.assets.download import download
 
-        target = self.download_target(Path(directory).expanduser())
+        target = self.download_target(Path(expanded(directory)))
         mirror = self.is_whole and not path and pattern is None
         return download(self._directory, target, path, pattern, mirror=mirror, dry_run=dry_run)
 

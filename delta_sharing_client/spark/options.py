@@ -424,7 +424,7 @@ _OF_QUERIES = (
     *("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "maxVersionsPerRpc", "queryTableVersionIntervalSeconds"),
     *("maxPartitionBytes", "parallelism", "accessMode", "tableFormat", "fileIdHash"),
-    "asyncQuery",
+    *("asyncQuery", "invalidText"),
     *("maxAttempts", "maxRetrySeconds", "connectTimeout", "readTimeout", "totalTimeout", "maxOutage"),
 )
 _ADDING = ("readChangeFeed", "readChangeData", "rowLineage")

@@ -54,6 +54,7 @@ WRITERS: dict[str, Callable[[Any], object]] = {
     "Read.to_jsonl": lambda path: scan().to_jsonl(path),
     "SharedTable.replicate": lambda path: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
     "SharedTable.follow": follow_once,
+    "FileAsset.download": lambda path: ds.SharingClient("~/demo.share").volume("demo.shop.documents").download(path),
     "ReadOptions.cache_directory": lambda path: scan(cache_directory=path).to_arrow(),
     "read --to=": lambda path: main(["-p", "~/demo.share", "read", TABLE, f"--to={path}", "--format=csv"]),
     "sql --to=": lambda path: main(["-p", "~/demo.share", "sql", "SELECT 1", f"--to={path}", "--format=csv"]),

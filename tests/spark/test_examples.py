@@ -41,7 +41,7 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(
     with mock_server.running(tables={"share.schema.table": table.root}) as server:
         profile = str(server.profile_path)
         url = f"{profile}#share.schema.table"
-        first, pushing, jar, catalog, second = (
+        first, pushing, jar, catalog, masked, second = (
             dataclasses.replace(
                 example, source=example.source.replace(EXAMPLE_URL, url).replace(EXAMPLE_PROFILE, profile)
             ).run()
@@ -58,6 +58,8 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(
         assert jar["spark"].table("orders").where("id > 5").count() == 2
         spark.sql("DROP TABLE orders")
         assert catalog["orders"].count() == 3
+        assert masked["spark"].conf.get("spark.sql.redaction.string.regex") == masked["options"]
+        spark.conf.unset("spark.sql.redaction.string.regex")
         assert second["narrow"].load(url).count() == 4
     spark.catalog.dropTempView("t")
 

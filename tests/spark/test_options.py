@@ -83,6 +83,7 @@ VALUES = {
     "accessMode": "url",
     "tableFormat": "iceberg",
     "fileIdHash": "delta",
+    "invalidText": "replace",
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 CHILD = """
-import asyncio, atexit, sys, threading, traceback, weakref
+import asyncio, atexit, os, sys, threading, traceback, weakref
 import delta_sharing_client as ds
 from delta_sharing_client import DeltaSharingError, ReadOptions, SharingClient, attach
 
@@ -26,14 +26,18 @@ def duckdb_rows():
     attach(connection, sys.argv[1])
     return connection.sql("SELECT count(*) FROM s.d.t WHERE id >= 0").fetchall()[0][0]
 
+def tell(name, result):
+    # One call for a line: threads print at the same time.
+    os.write(1, f"read: {name} {result}\\n".encode())
+
 def read():
     for name, output in outputs.items():
         try:
-            print("read:", name, output(), flush=True)
+            tell(name, output())
         except DeltaSharingError as error:
-            print("read:", name, "refused", error, flush=True)
+            tell(name, f"refused {error}")
         except BaseException:
-            print("read:", name, traceback.format_exc().replace("\\n", " "), flush=True)
+            tell(name, traceback.format_exc().replace("\\n", " "))
 
 class Last:
     def __del__(self):

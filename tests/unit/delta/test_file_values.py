@@ -51,7 +51,6 @@ INEXACT = [
     ("byte", pa.int8(), pa.int16(), [128]),
     ("decimal", pa.decimal128(5, 2), pa.decimal128(6, 3), [Decimal("1.125")]),
     ("decimal", pa.decimal128(5, 2), pa.int32(), [1000]),
-    ("string", pa.string(), pa.binary(), [b"\xff"]),
     ("timestamp", ZONED, pa.timestamp("ns"), [1_704_067_200_000_000_001]),
 ]
 

@@ -1,0 +1,26 @@
+"""MLflow opens a downloaded version of a model: ``bash .ci/mlflow``."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pandas as pd
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client import testing
+
+pyfunc = pytest.importorskip("mlflow.pyfunc", reason="MLflow has an environment of its own; see .ci/mlflow")
+
+
+def test_mlflow_loads_a_downloaded_version(tmp_path: pathlib.Path) -> None:
+    class Doubling(pyfunc.PythonModel):
+        def predict(self, context: object, model_input: pd.DataFrame, params: object = None) -> pd.Series:
+            return model_input["x"] * 2
+
+    pyfunc.save_model(str(tmp_path / "saved"), python_model=Doubling(), pip_requirements=[])
+    models, aliases = {"s.d.churn": {3: tmp_path / "saved"}}, {"s.d.churn": {"champion": 3}}
+    with testing.running(models=models, aliases=aliases) as server, ds.SharingClient(server.profile) as client:
+        client.model("s.d.churn").alias("champion").download(tmp_path / "here")
+    predicted = pyfunc.load_model(str(tmp_path / "here")).predict(pd.DataFrame({"x": [1, 2]}))
+    assert list(predicted) == [2, 4]
