@@ -35,6 +35,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "planning.py": (),
     "replica.py": (),
     "mock_server": (),
+    "spark": (),
 }
 PROGRAMS = ("__main__.py", "command.py")
 # Only tests that serve tables reach these; each has its own.
@@ -46,6 +47,21 @@ SERVED = {
     ),
     "replica.py": ("tests/integration/test_replica.py",),
     "mock_server": ("tests/unit/mock_server",),
+    "spark": tuple(
+        f"tests/spark/test_{name}.py"
+        for name in (
+            *("credentials", "jar", "map_in_arrow", "options", "push_down"),
+            *("pushed", "reader", "source", "to_spark", "types"),
+        )
+    ),
+}
+# What needs a JVM is tried by tests that start one, in a copy of the packages, if no other test kills it.
+STARTED = {
+    f"spark/{module}.py": tuple(f"tests/spark/test_{name}.py" for name in names)
+    for module, names in {
+        "push_down": ("jar", "catalog", "connect", "push_down"),
+        "to_spark": ("map_in_arrow", "to_spark", "connect", "push_down", "jar"),
+    }.items()
 }
 # A mutant is tried by those that reach it: those of all rooms, and of the modules around them. Those that serve or
 # start programs are not worth their seconds here.
@@ -118,7 +134,7 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
 
     files = [path for room in ROOMS for path in _files(room)]
     tests = [test for room in chosen.rooms or ROOMS for test in SERVED.get(room, ABOVE)]
-    if code := run(chosen.tests or list(dict.fromkeys(tests)), Mutate(files, choose, tell)):
+    if code := run(chosen.tests or list(dict.fromkeys(tests)), Mutate(files, choose, tell, STARTED)):
         sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 

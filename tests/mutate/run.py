@@ -19,12 +19,15 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +45,12 @@ WAIT_SECONDS = 120
 TOGETHER = 150
 # The tests of a module, and all others that reach a line, are tried for so long, the quick ones first.
 MOST_SECONDS = 8
+# Tests that start processes are given so long for one mutant.
+PROGRAM_SECONDS = 1800
 WATCH = "__reached__"
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("delta_sharing_client", "mock_server")
+COPIED = (*PACKAGES, "pyspark_delta_sharing", "pyspark_delta_sharing_alias", "tests", "pyproject.toml")
 CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 
@@ -70,15 +76,21 @@ class Covered:
 class Mutate:
     """Takes the place of pytest's loop over the tests.
 
-    ``watched`` are the files that may be changed, and of which is noted what reaches them.
+    ``watched`` are the files that may be changed, and of which is noted what reaches them. ``started`` has, for some of
+    them by name, the tests that start processes of their own: what survives the other tests is tried by these.
     """
 
     def __init__(
-        self, watched: Sequence[Path], choose: Callable[[Mutant], bool], tell: Callable[[Outcome], None]
+        self,
+        watched: Sequence[Path],
+        choose: Callable[[Mutant], bool],
+        tell: Callable[[Outcome], None],
+        started: Mapping[str, tuple[str, ...]],
     ) -> None:
         self._files = {str(path): path for path in watched}
         self._choose = choose
         self._tell = tell
+        self._started = started
         self._failed = False
         self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -88,7 +100,7 @@ class Mutate:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        items = [item for item in session.items if not item.get_closest_marker("alone")]
+        items = [item for item in session.items if not item.get_closest_marker("alone") and not _asks_for_a_jvm(item)]
         covered = self._baseline(items)
         functions = self._functions()
         for file, path in self._files.items():
@@ -100,7 +112,11 @@ class Mutate:
                     if made_by(tree, mutant.function):
                         # Its table is made when the module is imported, and read by any function.
                         reached = [one for one in covered if one.lines.get(file)]
-                    self._tell(self._try(mutant, tree, functions[file], self._ordered(path, reached)))
+                    outcome = self._try(mutant, tree, functions[file], self._ordered(path, reached))
+                    programs = self._started.get(name_of(path), ())
+                    if programs and outcome.verdict in ("survived", "uncovered"):
+                        outcome = _in_a_copy(mutant, programs)
+                    self._tell(outcome)
         return True
 
     def _functions(self) -> defaultdict[str, list[types.FunctionType]]:
@@ -283,6 +299,11 @@ class Mutate:
         return reached
 
 
+def _asks_for_a_jvm(item: pytest.Item) -> bool:
+    """A session of Spark takes half a minute to start, in each process anew, and its workers see no change."""
+    return "spark" in getattr(item, "fixturenames", ())
+
+
 def name_of(path: Path) -> str:
     """Return what the keys of a module's mutants begin with."""
     return path.relative_to(ROOT).as_posix().removeprefix(f"{PACKAGES[0]}/")
@@ -334,6 +355,41 @@ def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> Non
         # Two lambdas of a line cannot be told apart; a changed function is no lambda.
         if len(found) == 1:
             function.__code__ = found[0]
+
+
+def _in_a_copy(mutant: Mutant, tests: tuple[str, ...]) -> Outcome:
+    """Run ``tests`` on a copy of the packages with the mutant, which the processes that they start see too."""
+    if _unchanged(tests) != 0:
+        sys.exit(f"These tests fail without any change: {', '.join(tests)}.")
+    begun = time.monotonic()
+    tree = ast.parse(mutant.path.read_text())
+    next(one for one in mutants(mutant.path, name_of(mutant.path), tree) if one.key == mutant.key).apply()
+    code = _run_a_copy(tests, {mutant.path: ast.unparse(tree)})
+    verdict = "hung" if code is None else "killed" if code else "survived"
+    return Outcome(mutant, verdict, len(tests), time.monotonic() - begun)
+
+
+def _run_a_copy(tests: tuple[str, ...], changed: Mapping[Path, str]) -> int | None:
+    """Return how pytest ends with ``changed`` texts of modules, ``None`` if it does not."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        for path in (ROOT / name for name in COPIED):
+            if path.is_dir():
+                shutil.copytree(path, Path(folder, path.name), ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(path, folder)
+        for path, text in changed.items():
+            Path(folder, path.relative_to(ROOT)).write_text(text)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+        own = {**os.environ, "PYTHONPATH": folder}
+        try:
+            return subprocess.run(command, cwd=folder, env=own, capture_output=True, timeout=PROGRAM_SECONDS).returncode
+        except subprocess.TimeoutExpired:
+            return None
+
+
+@functools.cache
+def _unchanged(tests: tuple[str, ...]) -> int | None:
+    return _run_a_copy(tests, {})
 
 
 def _in_child(function: Callable[[], int]) -> int:

@@ -1,0 +1,190 @@
+"""Spark's predicates as conditions here: exact, weakened or left out. ``test_push_down`` compares them with Spark."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
+from delta_sharing_client.spark.pushed import Pushed
+from tests.spark.conditions import SCHEMA, rows
+
+COLUMNS = from_arrow_schema(SCHEMA)
+
+
+def column(*path: str) -> dict[str, object]:
+    return {"column": list(path)}
+
+
+def constant(kind: str, value: object) -> dict[str, object]:
+    return {"type": kind, "value": None if value is None else str(value)}
+
+
+def test(name: str, *children: object) -> dict[str, object]:
+    return {"name": name, "children": list(children)}
+
+
+test.__test__ = False  # type: ignore[attr-defined]
+
+INT, TEXT = column("i32"), column("text")
+A = constant("string", "a")
+ONE, TWO = constant("int", 1), constant("int", 2)
+OVER_1, IS_2 = test(">", INT, ONE), test("=", INT, TWO)
+LATE = constant("timestamp_ntz", 1_710_037_800_999_999)
+UNKNOWN = test("UPPER", TEXT)
+"""A function of Spark's that is none of ours."""
+
+
+def found(*predicates: dict[str, object]) -> str | None:
+    text = json.dumps({"predicates": predicates})
+    condition = Pushed.parse("pushed", text).filter(COLUMNS, SCHEMA)
+    return None if condition is None else str(condition)
+
+
+def test_the_option_is_written_by_our_own_classes() -> None:
+    parsed = Pushed.parse("pushed", json.dumps({"predicates": [OVER_1], "limit": 7}))
+    assert (parsed.predicates, parsed.limit) == ((OVER_1,), 7)
+    assert Pushed.parse("pushed", '{"predicates": []}') == Pushed((), None)
+    for text in ("", "[]", "{}", "null", '{"predicates": 3}'):
+        with pytest.raises(UsageError, match="Option 'pushed' is set by this data source itself; leave it out"):
+            Pushed.parse("pushed", text)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (OVER_1, "i32 > 1"),
+        (test(">", ONE, INT), "i32 < 1"),
+        (test("<=", TWO, INT), "i32 >= 2"),
+        (test("<>", INT, ONE), "i32 <> 1"),
+        (test("=", INT, column("i32")), "i32 = i32"),
+        (test("=", column("dec"), column("dec")), "dec = dec"),
+        (test("<=>", INT, constant("int", None)), "i32 <=> NULL"),
+        (test("<=>", ONE, INT), "i32 <=> 1"),
+        (test("IS_NULL", INT), "i32 IS NULL"),
+        (test("IS_NOT_NULL", column("s", "x")), "s.x IS NOT NULL"),
+        (test("IS_NOT_NULL", column("s")), "s IS NOT NULL"),
+        (test("IN", INT, ONE, TWO, constant("int", None)), "i32 IN (1, 2, NULL)"),
+        (test("NOT", test("IN", INT, ONE, TWO)), "i32 NOT IN (1, 2)"),
+        (test("NOT", OVER_1), "NOT (i32 > 1)"),
+        (test("STARTS_WITH", TEXT, A), "startswith(text, 'a')"),
+        (test("ENDS_WITH", TEXT, constant("string", "a%_\\")), r"text LIKE '%a\\%\\_\\\\'"),
+        (test("CONTAINS", column("s", "y.z"), A), "s.`y.z` LIKE '%a%'"),
+        (test("ALWAYS_TRUE"), "TRUE"),
+        (test("ALWAYS_FALSE"), "FALSE"),
+        (test("AND", OVER_1, IS_2), "i32 > 1 AND i32 = 2"),
+        (test("OR", OVER_1, IS_2), "i32 > 1 OR i32 = 2"),
+        (test("NOT", test("AND", OVER_1, IS_2)), "NOT (i32 > 1 AND i32 = 2)"),
+        (test("NOT", test("OR", OVER_1, IS_2)), "NOT (i32 > 1 OR i32 = 2)"),
+        (test("=", column("flag"), constant("boolean", "true")), "flag = TRUE"),
+        (test("=", column("flag"), constant("boolean", "false")), "flag = FALSE"),
+        (test("=", column("dec"), constant("decimal(10,2)", "1.20")), "dec = 1.20"),
+        (test("=", column("bin"), constant("binary", base64.b64encode(b"\xff\x00").decode())), "bin = X'FF00'"),
+        (test("=", column("day"), constant("date", "19782")), "day = DATE '2024-02-29'"),
+        (test("=", column("ts"), constant("timestamp", "1500000")), "ts = TIMESTAMP '1970-01-01 00:00:01.500000Z'"),
+        (
+            test("=", column("ntz"), constant("timestamp_ntz", "1500001")),
+            "ntz = TIMESTAMP '1970-01-01 00:00:01.500001'",
+        ),
+        (test("=", column("f32"), constant("float", "0.10000000149011612")), "f32 = 0.10000000149011612E0"),
+        (test("=", column("odd.na`me"), A), "`odd.na``me` = 'a'"),
+    ],
+)
+def test_a_predicate_of_spark_is_a_condition(told: dict[str, object], expected: str) -> None:
+    assert found(told) == expected
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        UNKNOWN,
+        test("NOT", UNKNOWN),
+        test("=", UNKNOWN, A),
+        test("OR", OVER_1, UNKNOWN),
+        test("NOT", test("AND", OVER_1, UNKNOWN)),
+        test("NOT", test("OR", OVER_1, UNKNOWN)),
+        test("=", INT, constant("bigint", 1)),
+        test("=", INT, constant("string", "1")),
+        test("=", INT, column("i64")),
+        test("=", column("s"), column("s")),
+        test("=", ONE, TWO),
+        test("IN", INT, ONE, constant("bigint", 2)),
+        test("=", column("dec"), constant("decimal(11,2)", "1.20")),
+        test("=", column("dec"), constant("decimal(10,2)", "NaN")),
+        test("STARTS_WITH", TEXT, constant("string", None)),
+        test("ENDS_WITH", TEXT, constant("string", None)),
+        test("STARTS_WITH", column("bin"), A),
+        test("CONTAINS", column("bin"), A),
+        test("STARTS_WITH", TEXT, constant("binary", "YQ==")),
+        test("=", column("none"), A),
+        test("=", column("text", "x"), A),
+        test("=", column("s", "none"), ONE),
+        test("=", column("flag"), constant("boolean", "maybe")),
+        test("=", INT, constant("int", "x")),
+        test("~", INT, ONE),
+    ],
+)
+def test_what_has_another_meaning_is_left_out(told: dict[str, object]) -> None:
+    assert found(told) is None
+    # What is known beside it is kept, where all of it must be true.
+    assert found(told, OVER_1) == "i32 > 1"
+    assert found(test("AND", told, OVER_1)) == "i32 > 1"
+    assert found(test("AND", OVER_1, told)) == "i32 > 1"
+    assert found(test("OR", test("AND", told, OVER_1), IS_2)) == "i32 > 1 OR i32 = 2"
+    assert found(test("OR", told, OVER_1)) is None
+
+
+@pytest.mark.skipif(not HAS_DATA_SOURCES, reason="PySpark 3.5 has no collations")
+def test_texts_with_a_collation_are_left_out() -> None:
+    columns = StructType([StructField("text", StringType("UTF8_LCASE"))])
+    schema = pa.schema([("text", pa.string())])
+    for told in (test("STARTS_WITH", TEXT, A), test("CONTAINS", TEXT, A), test("=", TEXT, A), test("IN", TEXT, A)):
+        assert Pushed((told,)).filter(columns, schema) is None
+    assert str(Pushed((test("IS_NULL", TEXT),)).filter(columns, schema)) == "text IS NULL"
+
+
+def test_no_predicate_is_no_condition() -> None:
+    assert found() is None
+    assert found(OVER_1, IS_2) == "i32 > 1 AND i32 = 2"
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        (test("=", column("ts"), constant("timestamp", 1_710_037_800_000_000)), {"ts": "2024-03-10T02:30:00+00:00"}),
+        (
+            test("=", column("ntz"), constant("timestamp_ntz", 1_710_037_800_999_999)),
+            {"ntz": "2024-03-10T02:30:00.999999"},
+        ),
+        (test("=", column("day"), constant("date", -1)), {"day": "1969-12-31"}),
+        (test("=", column("dec"), constant("decimal(10,2)", "1.25")), {"dec": "1.25"}),
+        (test("=", column("bin"), constant("binary", "YQ==")), {"bin": "b'a'"}),
+        (test("ENDS_WITH", TEXT, constant("string", "%_\\")), {"text": "Ünï%_\\"}),
+        (test("CONTAINS", TEXT, constant("string", "%_")), {"text": "Ünï%_\\"}),
+        (test("STARTS_WITH", TEXT, constant("string", "Ün")), {"text": "Ünï%_\\"}),
+    ],
+)
+def test_constants_are_those_of_spark(told: dict[str, object], kept: dict[str, str]) -> None:
+    """By the rows that they keep: each has the value, and all rows that have it are kept."""
+    batch = pa.RecordBatch.from_pylist(rows(), schema=SCHEMA)
+    condition = Pushed((told,)).filter(COLUMNS, SCHEMA)
+    assert condition is not None
+    ((name, expected),) = kept.items()
+
+    def shown(value: Any) -> str:
+        return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+    values = [shown(row[name]) for row in batch.filter(mask(bind(condition, SCHEMA), batch)).to_pylist()]
+    assert {*values} == {expected}
+    everything = [shown(value) for value in batch.column(SCHEMA.names.index(name)).to_pylist()]
+    assert everything.count(expected) == len(values)

@@ -1,0 +1,344 @@
+"""The data source of batch reads and of a catalog's questions, without Spark around it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import (
+    NotFoundError,
+    RequestError,
+    SchemaChangeError,
+    TransportError,
+    UsageError,
+)
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.spark import datasource
+from delta_sharing_client.spark.credentials import fields_of
+from delta_sharing_client.spark.datasource import (
+    HAS_LIMITS,
+    LARGE_READ,
+    DeltaSharingAlias,
+    DeltaSharingSource,
+    warn_of_large_read,
+)
+from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.types import target_schema
+from tests.spark.streams import FEED, ID, feed_table
+from tests.tables import TableWriter, rows_of
+
+VALUES = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def writer(lake: Any) -> TableWriter:
+    """Versions 1 to 4 of a table, each with a file of two rows more."""
+    table = TableWriter(lake.root / "t", VALUES, timestamp_ms=1_600_000_000_000)
+    for number in range(4):
+        file = table.file(rows_of([number * 10, number * 10 + 1], v=f"v{number}"))
+        table.commit(add=[file], timestamp_ms=1_600_000_060_000 + number * 60_000)
+    return table
+
+
+def source(lake: Any, **options: str) -> DeltaSharingSource:
+    return DeltaSharingSource({"path": lake.url("t"), **options})
+
+
+def parts_of(source: DeltaSharingSource, schema: Any = None) -> list[list[dict[str, Any]]]:
+    """Return the rows of each partition, which a pickle carries as Spark does."""
+    schema = schema or source.schema()
+    reader = pickle.loads(pickle.dumps(source)).reader(schema)
+    parts = pickle.loads(pickle.dumps(reader.partitions()))
+    return [[row for batch in reader.read(part) for row in batch.to_pylist()] for part in parts]
+
+
+def ids(source: DeltaSharingSource) -> list[int]:
+    return sorted(row["id"] for part in parts_of(source) for row in part)
+
+
+def pushed(*predicates: object, **limit: int) -> str:
+    return json.dumps({"predicates": predicates, **limit})
+
+
+OVER_15 = {"name": ">", "children": [{"column": ["id"]}, {"type": "bigint", "value": "15"}]}
+
+# === What a batch reads ===
+
+
+def test_an_option_limits_the_read_and_spark_each_part(lake: Any, writer: TableWriter) -> None:
+    small = {"maxPartitionBytes": "1", "parallelism": "4"}
+    assert [len(part) for part in parts_of(source(lake, **small))] == [2, 2, 2, 2]
+    assert [len(part) for part in parts_of(source(lake, **small, pushed=pushed(limit=1)))] == [1]
+    assert [len(part) for part in parts_of(source(lake, **small, pushed=pushed(limit=3)))] == [2, 2]
+    assert [len(part) for part in parts_of(source(lake, **small, limit="3"))] == [3]
+    assert [len(part) for part in parts_of(source(lake, **small, limit="3", pushed=pushed(limit=7)))] == [3]
+    assert sum(map(len, parts_of(source(lake, **small, limit="5", pushed=pushed(limit=1))))) == 1
+    assert sum(map(len, parts_of(source(lake, **small, limit="0")))) == 0
+
+
+def test_filters_of_options_and_predicates_hold_together(lake: Any, writer: TableWriter) -> None:
+    assert ids(source(lake)) == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert ids(source(lake, pushed=pushed(OVER_15))) == [20, 21, 30, 31]
+    assert ids(source(lake, pushed=pushed(OVER_15), filter="id < 30")) == [20, 21]
+    found = parts_of(source(lake, columns="v", filter="id = 20"))
+    assert [row for part in found for row in part] == [{"v": "v2"}]
+
+
+def test_versions_and_times(lake: Any, writer: TableWriter) -> None:
+    assert ids(source(lake, versionAsOf="1")) == [0, 1]
+    assert ids(source(lake, versionAsOf="0")) == []
+    assert ids(source(lake, timestampAsOf="2020-09-13 12:28:45")) == [0, 1, 10, 11]
+
+
+def test_a_frame_reads_the_version_that_it_was_made_of(lake: Any, writer: TableWriter) -> None:
+    loaded = source(lake)
+    schema = loaded.schema()
+    assert loaded.described_version == 4
+    writer.insert(rows_of([99], v="new"))
+    assert sorted(row["id"] for part in parts_of(loaded, schema) for row in part) == [0, 1, 10, 11, 20, 21, 30, 31]
+    again = source(lake, loadedVersion="4")
+    assert sorted(row["id"] for part in parts_of(again, schema) for row in part) == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert ids(source(lake)) == [0, 1, 10, 11, 20, 21, 30, 31, 99]
+
+
+def test_a_version_that_is_gone_is_told_with_both(
+    lake: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = source(lake)
+    schema = loaded.schema()
+    writer.insert(rows_of([99], v="new"))
+    plan = ServedTable._planned
+
+    statuses: list[int | None] = [400]
+
+    def no_history(self: Any, how: Any, request: Any) -> Any:
+        if request.version is not None:
+            raise RequestError("no history here", status=statuses[-1])
+        return plan(self, how, request)
+
+    monkeypatch.setattr(ServedTable, "_planned", no_history)
+    with pytest.raises(SchemaChangeError, match=r"from version 4, .* to 5, .*history: no history here\. Load it again"):
+        parts_of(loaded, schema)
+    # What is only out of order for a while is not the table's change.
+    for status in (None, 500, 503):
+        statuses.append(status)
+        with pytest.raises(RequestError, match="no history here") as caught:
+            parts_of(loaded, schema)
+        assert not isinstance(caught.value, SchemaChangeError)
+
+
+def test_describing_costs_one_request_if_the_version_is_the_latest(lake: Any, writer: TableWriter) -> None:
+    def asked(**options: str) -> int:
+        before = sum(lake.server.stats()["requests"].values())
+        source(lake, **options).schema()
+        return int(sum(lake.server.stats()["requests"].values()) - before)
+
+    assert asked() == asked(loadedVersion="4")
+    assert asked(loadedVersion="3") == asked() + 1
+
+
+def test_feeds_end_at_the_version_of_the_frame(lake: Any) -> None:
+    table = feed_table(lake.root / "t")
+    feed = {"readChangeFeed": "true", "startingVersion": "0"}
+    loaded = source(lake, **feed)
+    schema = loaded.schema()
+    assert schema.names == ["id", "_change_type", "_commit_version", "_commit_timestamp"]
+    table.insert(rows_of([500]))
+    found = [row for part in parts_of(loaded, schema) for row in part]
+    assert max(row["_commit_version"] for row in found) == 4
+    assert len(found) == 17
+    assert len([row for part in parts_of(source(lake, **feed)) for row in part]) == 18
+    some = parts_of(source(lake, **feed, endingVersion="2", columns="id", filter="id > 1", limit="2"))
+    assert len([row for part in some for row in part]) == 2
+    parquet = source(lake, **feed, changeFeedColumns="parquet").schema()
+    assert [field.simpleString() for field in parquet.fields] == [
+        *("id:bigint", "_commit_version:bigint", "_commit_timestamp:bigint", "_change_type:string")
+    ]
+    only_type = source(lake, **feed, changeFeedColumns="parquet", columns="_change_type, id").schema()
+    assert only_type.names == ["_change_type", "id"]
+
+
+def test_a_feed_needs_a_start_and_a_start_a_feed(lake: Any, writer: TableWriter) -> None:
+    schema = source(lake).schema()
+    for name, value in (("startingVersion", "1"), ("startingTimestamp", "2020-01-01")):
+        with pytest.raises(UsageError, match=f"Option '{name}' of a batch read needs option 'readChangeFeed'"):
+            source(lake, **{name: value}).reader(schema)
+    with pytest.raises(UsageError, match="No 'startingVersion' or 'startingTimestamp' was provided"):
+        source(lake, readChangeFeed="true").reader(schema)
+    with pytest.raises(UsageError, match="'latest' of option 'startingVersion' is not a valid number"):
+        source(lake, readChangeFeed="true", startingVersion="latest").reader(schema)
+
+
+# === What is refused ===
+
+
+@pytest.mark.parametrize("kind", [DeltaSharingSource, DeltaSharingAlias])
+def test_nothing_is_written(kind: type[DeltaSharingSource]) -> None:
+    assert kind.name() == {"DeltaSharingSource": "deltaSharing", "DeltaSharingAlias": "delta_sharing"}[kind.__name__]
+    for method in ("writer", "streamWriter"):
+        with pytest.raises(UsageError, match=f"The format '{kind.name()}' only reads"):
+            getattr(kind({"path": "a.b.c"}), method)(None, True)
+
+
+def test_a_schema_with_other_columns_says_which_there_are(lake: Any) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    wide = pa.schema([(f"c{number:02}", pa.int64()) for number in range(20)])
+    TableWriter(lake.root / "t", wide).insert([{field.name: 1 for field in wide}])
+    given = StructType([StructField("none", LongType())])
+    with pytest.raises(UsageError, match="has a column 'none', which the table does not have") as caught:
+        source(lake).reader(given)
+    assert "c11" in caught.value.message
+    assert "c12" not in caught.value.message
+
+
+# === What is told ===
+
+
+def test_a_large_read_is_one_of_more_than_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+    options = SparkOptions.parse({"path": "a.b.c", "endpoint": "https://e.example", "bearerToken": "t"})
+    warn_of_large_read(3, LARGE_READ, options, narrowed=False)
+    warn_of_large_read(3, LARGE_READ + 1, options, narrowed=True)
+    assert caplog.records == []
+    warn_of_large_read(3, LARGE_READ + 1, options, narrowed=False)
+    (record,) = caplog.records
+    assert "The read of a.b.c takes all columns and rows of 3 files, 4.3 GB" in record.getMessage()
+
+
+def test_sizes_stand_before_the_pickle_of_a_partition(lake: Any, writer: TableWriter) -> None:
+    loaded = source(lake, parallelism="1")
+    (part,) = loaded.reader(loaded.schema()).partitions()
+    content = pickle.dumps(part)
+    label = content[content.index(b"delta-sharing-size:") :][:52].decode()
+    size, rows = label.removeprefix("delta-sharing-size:").split(" ")
+    assert (len(size), len(rows), int(rows)) == (16, 16, 8)
+    assert int(size) == sum(path.stat().st_size for path in pathlib.Path(lake.root / "t").glob("*.parquet"))
+    assert lake.server.profile["bearerToken"] not in repr(part)
+    narrow = source(lake, pushed=pushed(OVER_15), parallelism="1")
+    (part,) = narrow.reader(narrow.schema()).partitions()
+    assert b"-" * 16 in pickle.dumps(part)  # how many rows are left is not known
+
+
+def test_a_partition_without_content_has_no_rows(lake: Any, writer: TableWriter) -> None:
+    loaded = source(lake)
+    schema = loaded.schema()
+    reader = loaded.reader(schema)
+    assert list(reader.read(datasource.InputPartition(None))) == []
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert {batch.schema for batch in batches} == {target_schema(schema)}
+
+
+# === What a catalog asks ===
+
+
+def told(lake: Any, **options: str) -> Any:
+    return DeltaSharingSource({"profile": str(lake.server.profile_path), **options}).schema()
+
+
+def test_a_catalog_is_told_a_table_with_its_version(lake: Any, writer: TableWriter) -> None:
+    found = told(lake, tell="table", table=json.dumps(["share", "schema", "t"]))
+    assert [field.simpleString() for field in found.fields] == ["id:bigint", "v:string", "note:void"]
+    assert found.fields[-1].metadata == {"delta-sharing-version": 4}
+    old = told(lake, tell="table", table=json.dumps(["share", "schema", "t"]), versionAsOf="1")
+    assert old.fields[-1].metadata == {"delta-sharing-version": 1}
+
+
+def test_a_catalog_is_told_names_below_a_namespace(lake: Any, writer: TableWriter) -> None:
+    for namespace, expected in (([], ["share"]), (["share"], ["schema"]), (["share", "schema"], ["t"])):
+        names = told(lake, tell="names", namespace=json.dumps(namespace)).fieldNames()
+        assert names == expected or "t" in names
+    settings = json.dumps({"spark.delta.sharing.profile": str(lake.server.profile_path)})
+    by_setting = DeltaSharingSource({"tell": "names", "namespace": "[]", "settings": settings})
+    assert by_setting.schema().fieldNames() == ["share"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "sentence"),
+    [
+        ({"tell": "table", "table": '["share", "schema", "none"]'}, 404, "Reading the metadata of share.schema.none"),
+        ({"tell": "names", "namespace": '["none"]'}, 404, "none"),
+        ({"tell": "table", "table": '["share", "schema", "t"]', "limit": "x"}, 0, "Invalid value 'x'"),
+        ({"tell": "table", "table": '["share", "a/b", "t"]'}, 0, "'a/b'"),
+    ],
+)
+def test_a_catalog_is_told_what_is_wrong(lake: Any, options: dict[str, str], status: int, sentence: str) -> None:
+    (note,) = told(lake, **options).fields
+    assert note.metadata["delta-sharing-status"] == status
+    assert sentence in note.metadata["delta-sharing-error"]
+
+
+# === Streams on older PySpark ===
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [({}, 8), ({"maxFilesPerTrigger": "1"}, 2), ({"maxBytesPerTrigger": "1b"}, 2), ({"maxFilesPerTrigger": "3"}, 6)],
+)
+def test_limits_of_a_user_hold_where_spark_tells_none(
+    lake: Any, writer: TableWriter, options: dict[str, str], number: int
+) -> None:
+    """PySpark 4.0 and 4.1 tell neither the start of a batch nor the trigger."""
+    loaded = source(lake, startingVersion="0", **options)
+    reader: Any = loaded.streamReader(loaded.schema())
+    start = reader.initialOffset()
+    end = reader.latestOffset()
+    found = [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
+    assert len(found) == number
+
+
+@pytest.mark.skipif(not HAS_LIMITS, reason="PySpark before 4.2 has no limits")
+def test_the_limit_of_a_stream_is_one_of_sparks(lake: Any, writer: TableWriter) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
+
+    for options, kind in (({}, ReadMaxFiles), ({"maxBytesPerTrigger": "7k"}, ReadMaxBytes)):
+        loaded = source(lake, **options)
+        reader: Any = loaded.streamReader(loaded.schema())
+        assert isinstance(reader.getDefaultReadLimit(), kind)
+
+
+# === Credentials ===
+
+
+def test_credentials_as_options_are_the_same_profile() -> None:
+    endpoint = {"endpoint": "https://e.example"}
+    for profile in (
+        {"shareCredentialsVersion": 1, "bearerToken": "t", **endpoint},
+        {"shareCredentialsVersion": 1, "bearerToken": "t", "expirationTime": "2099-01-02T03:04:05.006Z", **endpoint},
+        {"shareCredentialsVersion": 2, "type": "basic", "username": "u", "password": "p", **endpoint},
+        {
+            "shareCredentialsVersion": 2,
+            "type": "oauth_client_credentials",
+            "clientId": "c",
+            "clientSecret": "s",
+            "tokenEndpoint": "https://t.example",
+            "scope": "a b",
+            **endpoint,
+        },
+    ):
+        loaded = Profile.load(profile)
+        fields = fields_of(loaded)
+        assert fields is not None
+        assert SparkOptions.parse({"path": "a.b.c", **fields}).profile == loaded
+
+
+def test_a_missing_table_is_not_found(lake: Any) -> None:
+    with pytest.raises(NotFoundError):
+        DeltaSharingSource({"path": lake.url("none")}).schema()
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path: pathlib.Path) -> None:
+    options = {"endpoint": "http://127.0.0.1:1", "bearerToken": "t", "maxAttempts": "1", "path": "a.b.c"}
+    with pytest.raises(TransportError):
+        DeltaSharingSource(options).schema()
+
+
+def test_fed_tables_without_history_are_read(lake: Any) -> None:
+    TableWriter(lake.root / "t", ID, properties=FEED).insert(rows_of([1, 2]))
+    found = parts_of(source(lake, readChangeFeed="true", startingTimestamp="1970-01-01"))
+    assert sorted(row["id"] for part in found for row in part) == [1, 2]
