@@ -78,7 +78,12 @@ def classes(session: SparkSession) -> Iterator[DataFrameReader]:
     thread = jvm.java.lang.Thread.currentThread()
     before = thread.getContextClassLoader()
     if jvm not in _loaders:
-        _loaders[jvm] = _compiled(jvm, before).getClassLoader()
+        compiler = _compiled(jvm, before)
+        loader = compiler.getClassLoader()
+        # All at once: a class that is loaded after add_spark_jar would come from the jar, whose classes are others.
+        for name in compiler.getBytecodes():
+            loader.loadClass(name)
+        _loaders[jvm] = loader
     thread.setContextClassLoader(_loaders[jvm])
     try:
         yield session.read.format(FORMAT)

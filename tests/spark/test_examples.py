@@ -41,7 +41,7 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(
     with mock_server.running(tables={"share.schema.table": table.root}) as server:
         profile = str(server.profile_path)
         url = f"{profile}#share.schema.table"
-        first, pushing, jar, catalog, masked, second = (
+        first, pushing, jar, catalog, second, masked = (
             dataclasses.replace(
                 example, source=example.source.replace(EXAMPLE_URL, url).replace(EXAMPLE_PROFILE, profile)
             ).run()
