@@ -59,7 +59,7 @@ def wide_table(
             adds.append(add(path, rows, {"id": (source * rows, source * rows + rows - 1)}))
         commit(root, 0, [*head(wide_batch(1, 0, 0).schema), *adds])
 
-    return _made(name, write)
+    return made(name, write)
 
 
 def fifty_columns() -> pathlib.Path:
@@ -76,7 +76,7 @@ def fifty_columns() -> pathlib.Path:
             adds.append(add(path, rows, {"b": (first, first + rows - 1)}))
         commit(root, 0, [*head(batch.schema), *adds])
 
-    return _made("fifty-columns", write)
+    return made("fifty-columns", write)
 
 
 def text_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
@@ -128,7 +128,7 @@ def _plain_table(name: str, files: int, rows: int, distinct: int, batch: Callabl
         assert fields is not None
         commit(root, 0, [*head(fields), *adds])
 
-    return _made(name, write)
+    return made(name, write)
 
 
 def deleted_table(name: str, files: int, rows: int, fraction: float) -> pathlib.Path:
@@ -150,7 +150,7 @@ def deleted_table(name: str, files: int, rows: int, fraction: float) -> pathlib.
         features = ["deletionVectors"]
         commit(root, 0, [*head(wide_batch(1, 0, 0).schema, features=features), *adds])
 
-    return _made(name, write)
+    return made(name, write)
 
 
 def listed_table(name: str, files: int) -> pathlib.Path:
@@ -217,7 +217,7 @@ def listed_table(name: str, files: int) -> pathlib.Path:
         last = {"version": 1, "size": files + 2}
         (root / "_delta_log" / "_last_checkpoint").write_text(json.dumps(last), "utf-8")
 
-    return _made(name, write)
+    return made(name, write)
 
 
 def history_table(name: str, versions: int, rows: int) -> pathlib.Path:
@@ -231,7 +231,7 @@ def history_table(name: str, versions: int, rows: int) -> pathlib.Path:
             pq.write_table(wide_batch(rows, number * rows, number), path, compression="snappy")
             commit(root, number, [add(path, rows, {"id": (number * rows, number * rows + rows - 1)})])
 
-    return _made(name, write)
+    return made(name, write)
 
 
 def head(
@@ -289,7 +289,7 @@ def commit(root: pathlib.Path, version: int, actions: Iterable[dict[str, dict[st
     os.utime(path, (seconds, seconds))
 
 
-def _made(name: str, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+def made(name: str, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
     """Create the table unless it exists; an incomplete one is replaced."""
     root = ROOT / name / "bench" / "default" / name
     if not (root / "_complete").exists():
