@@ -170,6 +170,9 @@ _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
 # The number of days for which date objects are created once and shared, about two and a half centuries.
 _LONGEST_CALENDAR = 92_000
+# Decimals of a batch that are looked at; values count as repeated where each occurs so often on average.
+_LOOKED_AT = 4096
+_REPEATED = 4
 
 
 class FrameColumn(abc.ABC):
@@ -198,6 +201,8 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
         try:
             if pa.types.is_date32(field.type):
                 return _Dates(field, rows)
+            if pa.types.is_decimal(field.type):
+                return _Decimals(rows)
             target = _target(field, backend)
             if target is not None:
                 return _Placed(field, rows, *target)
@@ -264,6 +269,19 @@ class _Filled(FrameColumn):
         values[:kept] = self._values[:kept]
         self._values = values
 
+    def _next(self, rows: int) -> npt.NDArray[Any]:
+        """Return the place of the next ``rows`` rows."""
+        start, stop = self._length, self._length + rows
+        if stop > len(self._values):
+            self._resize(max(stop, len(self._values) * 2))
+        self._length = stop
+        return self._values[start:stop]
+
+    def _filled(self) -> npt.NDArray[Any]:
+        if self._length < len(self._values):
+            self._resize(self._length)
+        return self._values
+
 
 def _empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an array of unset values. Arrow keeps the memory of earlier reads, which the system need not clear again;
@@ -291,19 +309,14 @@ class _Placed(_Filled):
         self._filler = pa.scalar(zero, field.type) if beside else None
 
     def append(self, array: pa.Array) -> None:
-        start, stop = self._length, self._length + len(array)
-        if stop > len(self._values):
-            self._resize(max(stop, len(self._values) * 2))
+        start, values = self._length, self._next(len(array))
         if self._filler is not None and array.null_count:
-            self._nulls()[start:stop] = array.is_null().to_numpy(zero_copy_only=False)
+            self._nulls()[start : self._length] = array.is_null().to_numpy(zero_copy_only=False)
             array = pc.fill_null(array, self._filler)
-        self._values[start:stop] = array.to_numpy(zero_copy_only=False)
-        self._length = stop
+        values[:] = array.to_numpy(zero_copy_only=False)
 
     def finish(self) -> object:
-        if self._length < len(self._values):
-            self._resize(self._length)
-        values, wanted = self._values, self._wanted
+        values, wanted = self._filled(), self._wanted
         if isinstance(wanted, pd.DatetimeTZDtype):
             return pd.array(values.view(np.int64), dtype=wanted, copy=False)
         if wanted is not None:
@@ -338,17 +351,11 @@ class _Dates(_Filled):
         self._calendar: npt.NDArray[np.object_] = np.empty(0, object)
 
     def append(self, array: pa.Array) -> None:
-        start, stop = self._length, self._length + len(array)
-        if stop > len(self._values):
-            self._resize(max(stop, len(self._values) * 2))
-        self._place(array, self._values[start:stop])
-        self._length = stop
+        self._place(array, self._next(len(array)))
 
     def finish(self) -> object:
-        if self._length < len(self._values):
-            self._resize(self._length)
         # In this wrapper pandas does not infer another dtype.
-        return _NUMPY_ARRAY(self._values)
+        return _NUMPY_ARRAY(self._filled())
 
     def _place(self, array: pa.Array, values: npt.NDArray[np.object_]) -> None:
         nulls = array.null_count
@@ -383,19 +390,51 @@ class _Dates(_Filled):
         return True
 
 
+class _Decimals(_Filled):
+    """Decimals, made as the batches arrive; rows with equal values share one object where values repeat."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows, object)
+
+    def append(self, array: pa.Array) -> None:
+        self._next(len(array))[:] = _decimals(array)
+
+    def finish(self) -> object:
+        return _NUMPY_ARRAY(self._filled())
+
+
+def _decimals(array: pa.Array) -> npt.NDArray[np.object_]:
+    """Return the values as ``decimal.Decimal``, null as ``None``.
+
+    Making an object takes ten times as long as looking up one that exists, and finding equal values takes longer than
+    making them where few are equal. So some of the values are looked at first.
+    """
+    some = array.slice(0, _LOOKED_AT).drop_null()
+    if len(some.unique()) * _REPEATED > len(some):
+        return array.to_pandas().to_numpy(dtype=object)
+    encoded = array.dictionary_encode()
+    values = np.empty(len(encoded.dictionary) + 1, object)
+    values[:-1] = encoded.dictionary.to_pandas().to_numpy(dtype=object)
+    # The last one is null.
+    return values[encoded.indices.fill_null(len(values) - 1).to_numpy()]
+
+
 def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) -> object:
     nullable = backend == "numpy_nullable" or field.nullable
     dtype = _NULLABLE.get(column.type)
     if dtype is None and backend == "numpy_nullable":
         dtype = _NULLABLE_FLOATS.get(column.type)
         if dtype is None and pa.types.is_string(column.type):
-            return pd.array(column.to_pandas().to_numpy(dtype=object), dtype=pd.StringDtype())
+            strings: Any = pd.StringDtype()
+            return strings.__from_arrow__(column)
     if dtype is not None and nullable:
         return _masked(column, dtype)
     if pa.types.is_null(column.type):
         return np.full(len(column), None, dtype=object)
     if dtype is not None or pa.types.is_floating(column.type):
         return column.to_numpy()
+    if pa.types.is_decimal(column.type) and column.num_chunks:
+        return _NUMPY_ARRAY(np.concatenate([_decimals(chunk) for chunk in column.chunks]))
     if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
     if pa.types.is_nested(column.type) and _nanoseconds_within(column.type):

@@ -159,3 +159,33 @@ def test_a_date_that_python_has_no_object_for_is_an_error_that_names_the_column(
     if not pa.types.is_list(column.type):
         frame = frames.to_pandas(batch.schema, [batch], "pyarrow", rows)
         assert len(frame) == len(column)
+
+
+# === Decimals ===
+
+PRICES = [decimal.Decimal(number).scaleb(-2) for number in (-1, 0, 100, 10**17)]
+
+
+@pytest.mark.parametrize("rows", [None, 3, 10_000])
+@pytest.mark.parametrize("precision", [20, 38])
+@pytest.mark.parametrize("count", [1, 4, 5_000])
+def test_decimals_are_those_of_arrow(count: int, precision: int, rows: int | None) -> None:
+    field = pa.field("d", pa.decimal128(precision, 2))
+    values = [None, *PRICES, *(decimal.Decimal(number).scaleb(-2) for number in range(5, count))][: count + 1]
+    pieces = [(values * 2 * (10_000 // len(values)))[:10_000], [None] * 20, [], values[1:2] * 20]
+    made = frame(field, batches(field, pieces), "numpy", rows)["d"]
+    expected = [value for piece in pieces for value in piece]
+    assert made.dtype == object
+    assert made.tolist() == expected
+    # Equal values of a batch share an object where values repeat.
+    objects = len({id(value) for value in made[:10_000] if value is not None})
+    assert (objects == count) is (count < 5_000)
+
+
+@pytest.mark.parametrize("rows", [None, 100])
+def test_text_of_nullable_dtypes_is_that_of_pandas(rows: int | None) -> None:
+    field = pa.field("t", pa.string())
+    pieces = [["a", None, "\u00e9"], [], ["", None]]
+    made = frame(field, batches(field, pieces), "numpy_nullable", rows)["t"]
+    expected = pd.Series([value for piece in pieces for value in piece], dtype=pd.StringDtype(), name="t")
+    pd.testing.assert_series_equal(made, expected)
