@@ -157,7 +157,7 @@ class ReadOptions:
 
     max_concurrent_requests: int = 64
     max_bytes_in_flight: int = 256 * 1024 * 1024
-    batch_rows: int = 65_536
+    batch_rows: int = 131_072
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
     max_attempts: int = 8

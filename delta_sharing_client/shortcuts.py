@@ -28,6 +28,9 @@ class Shortcuts:
     plain_schemas:
         A schema with only plain types is not searched for types that only Arrow has (``parquet.footer``). Without it,
         every type is checked several times.
+    text_dictionaries:
+        Text of few distinct values is read as indices into its dictionary, filtered by the dictionary and expanded once
+        (``read.layout``). Without it, each value is copied several times. Benchmark: ``turns``, job ``text``.
     tight_memory:
         Large reads decode rows into memory of jemalloc, which releases the unused part of an array
         (``parquet.reader``). Without it, a table with narrow columns takes 1.4 times its size. Benchmark: ``peak``.
@@ -44,6 +47,7 @@ class Shortcuts:
     batches_together: bool = True
     late_columns: bool = True
     plain_schemas: bool = True
+    text_dictionaries: bool = True
     tight_memory: bool = True
     streamed_listing: bool = True
     lines_at_once: bool = True

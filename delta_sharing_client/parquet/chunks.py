@@ -43,6 +43,7 @@ class Chunk(NamedTuple):
 
     ``bounds`` are the smallest and largest value in the physical type, if the file states its column orders; then it is
     ``ordered``. ``values`` includes nulls. The positions of the indexes are the file's, if it has any.
+    ``dictionary_length`` are the bytes of the dictionary page that the footer states, 0 if none.
     """
 
     start: int
@@ -57,22 +58,34 @@ class Chunk(NamedTuple):
     offset_index: ByteRange | None
     column_index: ByteRange | None
     encoding_stats: bytes | None = None
+    dictionary_length: int = 0
+
+    @property
+    def is_dictionary_encoded(self) -> bool:
+        """Whether the footer states that all data pages refer to the dictionary."""
+        pages = self._data_pages() or {}
+        return self.dictionary_length > 0 and len(pages) > 0 and pages.keys() <= set(_DICTIONARY_ENCODINGS)
 
     def dictionary_pages(self) -> int | None:
         """Return the number of data pages with dictionary encoding, ``None`` if the footer does not state it.
 
         A writer that stops using its dictionary does not resume: those pages are the first ones.
         """
+        pages = self._data_pages()
+        return None if pages is None else sum(pages.get(encoding, 0) for encoding in _DICTIONARY_ENCODINGS)
+
+    def _data_pages(self) -> dict[int, int] | None:
+        """Return the number of data pages of each encoding, ``None`` if the footer does not state it."""
         if self.encoding_stats is None:
             return None
+        pages: dict[int, int] = {}
         try:
-            return sum(
-                stats[_COUNT]
-                for stats in list_of(read_struct)(self.encoding_stats, 0)[0]
-                if stats[_PAGE_TYPE] in _DATA_PAGES and stats[_ENCODING] in _DICTIONARY_ENCODINGS
-            )
+            for stats in list_of(read_struct)(self.encoding_stats, 0)[0]:
+                if stats[_PAGE_TYPE] in _DATA_PAGES and stats[_COUNT]:
+                    pages[stats[_ENCODING]] = pages.get(stats[_ENCODING], 0) + stats[_COUNT]
         except (IndexError, ValueError, TypeError, KeyError):
             return None
+        return pages
 
 
 class _Parsed(NamedTuple):
@@ -178,6 +191,7 @@ class Chunks:
             offset_index=self._index(raw, *_OFFSET_INDEX),
             column_index=self._index(raw, *_COLUMN_INDEX),
             encoding_stats=meta.get(_ENCODING_STATS),
+            dictionary_length=meta[_DATA_PAGE] - start,
         )
 
     def _index(self, raw: dict[int, Any], offset: int, length: int) -> ByteRange | None:

@@ -37,7 +37,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import InvalidText, VariantAs
 from delta_sharing_client.plan.columns import output_type
 from delta_sharing_client.read.absent import absent, has_default, nulls
-from delta_sharing_client.read.text import check_text, first_invalid, replaced
+from delta_sharing_client.read.text import check_text, expanded, first_invalid, replaced
 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
@@ -75,7 +75,7 @@ class FileColumn:
         """Whether ``apply`` returns every array as it is."""
 
     def apply(self, array: pa.Array) -> pa.Array:
-        """Return ``array``, the file's column, in the table's type.
+        """Return ``array``, the file's column, in the table's type; one that was read as a dictionary remains one.
 
         Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it; ``NotUtf8`` for
         such text.
@@ -84,9 +84,9 @@ class FileColumn:
             if self.convert is not None:
                 array = self.convert(array)
             if self._check is not None:
-                self._check(array)
+                self._check_values(array, self._check)
         except pa.ArrowInvalid as error:
-            if (invalid := first_invalid(array, (self.field.name,))) is not None:
+            if (invalid := first_invalid(expanded(array), (self.field.name,))) is not None:
                 raise invalid from None
             raise DataError(
                 f"Column {self.field.name!r} has a value that does not fit the table's type {self.type}: {error}."
@@ -94,6 +94,16 @@ class FileColumn:
         if not self.field.nullable and array.null_count:
             raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it.")
         return array
+
+    def _check_values(self, array: pa.Array, check: Check) -> None:
+        if not isinstance(array, pa.DictionaryArray):
+            check(array)
+            return
+        try:
+            check(array.dictionary)
+        except pa.ArrowInvalid:
+            # Only values that a row has matter.
+            check(expanded(array))
 
     def missing(self, length: int, others: Sequence[str]) -> pa.Array:
         """Return the values of a file that does not have the column: nulls, or its initial default.

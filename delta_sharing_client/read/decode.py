@@ -36,7 +36,7 @@ from delta_sharing_client.predicates.tree import Expression, Literal
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.equality import DeletedValues, leaf_of
 from delta_sharing_client.read.layout import Layout, Shape
-from delta_sharing_client.read.text import NotUtf8
+from delta_sharing_client.read.text import NotUtf8, expanded
 from delta_sharing_client.redact import scrub
 
 T = TypeVar("T")
@@ -173,7 +173,9 @@ class FileDecoder:
 
         Rows of skipped pages and rows in a deletion vector are dropped here, before a filter, a computation or a check.
         """
-        file = self._located(data.open) if self.layout.leaves else None
+        file = None
+        if self.layout.leaves:
+            file = self._located(data.open, self._located(self.layout.dictionaries, groups))
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
             self._predicate_of_group = self._within(group)
@@ -309,13 +311,21 @@ class _Columns:
         return _Columns(self._decoder, self._part._replace(raw=raw, rows=kept), positions)
 
     def filter_batch(self) -> pa.RecordBatch:
-        columns, layout = self._decoder.shape.context.filters, self._decoder.layout
-        return self._assemble(columns, layout.alignment.filter, pa.schema([column.arrow for column in columns]))
+        """Return the predicate's columns; text may be in dictionaries."""
+        columns, files = self._decoder.shape.context.filters, self._decoder.layout.alignment.filter
+        if not columns:
+            return rows_without_columns(self._rows)
+        arrays = self._arrays(columns, files)
+        fields = [column.arrow.with_type(array.type) for column, array in zip(columns, arrays, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def output_batch(self) -> pa.RecordBatch:
         context, alignment = self._decoder.shape.context, self._decoder.layout.alignment
-        if not alignment.is_as_stored or self._raw is None:
-            return self._assemble(context.output, alignment.output, context.output_schema)
+        if not alignment.is_as_stored or self._raw is None or self._has_dictionaries:
+            if not context.output:
+                return rows_without_columns(self._rows)
+            arrays = [expanded(array) for array in self._arrays(context.output, alignment.output)]
+            return pa.RecordBatch.from_arrays(arrays, schema=context.output_schema)
         # Rebuilding the batch of a small file from its columns would take a tenth of the time of decoding it.
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
@@ -324,16 +334,16 @@ class _Columns:
         # Each call of Arrow lets other threads take the interpreter.
         return self._raw if self._raw.schema.metadata == wanted else self._raw.replace_schema_metadata(wanted)
 
-    def _assemble(
-        self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], schema: pa.Schema
-    ) -> pa.RecordBatch:
-        if not columns:
-            return rows_without_columns(self._rows)
-        arrays = [
+    @property
+    def _has_dictionaries(self) -> bool:
+        assert self._raw is not None
+        return any(map(pa.types.is_dictionary, self._raw.schema.types))
+
+    def _arrays(self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...]) -> list[pa.Array]:
+        return [
             self._computed(column) if file is None else self._from_file(file)
             for column, file in zip(columns, files, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _computed(self, column: ReadColumn) -> pa.Array:
         task, alignment = self._decoder.task, self._decoder.layout.alignment

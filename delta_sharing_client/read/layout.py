@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Union
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.chunks import Chunks
+from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import Footer
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
@@ -25,6 +25,7 @@ from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.read.align import Aligner, FileColumn
 from delta_sharing_client.read.bounds import RowGroupBounds
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 _LONG = PrimitiveType("long")
 _CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
@@ -34,6 +35,10 @@ _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TI
 # it.
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
 _OLD_WRITER_PADDING = 100
+# Rows of a row group below which opening another reader takes longer than reading its text.
+_LEAST_DICTIONARY_ROWS = 4096
+# Stored bytes of a dictionary; expanding a longer one takes as long as reading the text.
+_LONGEST_DICTIONARY = 64 * 1024
 _VALUES_PER_BYTE = 2  # low on purpose: only data that unpacks to far more than its encoded size counts as large
 
 
@@ -190,7 +195,8 @@ class Alignment:
     ``columns`` is the number of Parquet columns; ``leaves`` are the needed ones, and ``tops`` the places of their
     top-level columns in what is read. ``equality`` has the columns of equality deletes, by field id. ``has_lists``: a
     row may have any number of values in one of the needed columns; ``is_as_stored``: they are the output, with its
-    names and types.
+    names and types. ``texts`` are the leaves that can be read as dictionaries, because the predicate and the output
+    take them as they are.
     """
 
     columns: int
@@ -204,6 +210,7 @@ class Alignment:
     tops: dict[int, int]
     has_lists: bool
     is_as_stored: bool
+    texts: frozenset[int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,6 +275,20 @@ class Layout:
         chunk = self.chunks.get(group, leaf)
         return ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start))
 
+    def dictionaries(self, groups: tuple[int, ...]) -> list[str]:
+        """Return the paths of the text columns that all of ``groups`` store as indices into short dictionaries."""
+        texts = self.alignment.texts if SHORTCUTS.text_dictionaries else ()
+        if not texts or any(self.rows(group) < _LEAST_DICTIONARY_ROWS for group in groups):
+            return []
+        paths = []
+        for leaf in sorted(texts):
+            path = self.footer.metadata.schema.column(leaf).path
+            chunks = [self.chunks.get(group, leaf) for group in groups]
+            # With a dot, it may also be the path of a field in a struct.
+            if "." not in path and all(map(_is_short_dictionary, chunks)):
+                paths.append(path)
+        return paths
+
     def compressed_size(self, groups: tuple[int, ...]) -> int:
         """Return how many bytes of the file ``groups`` need; approximate if the whole file is downloaded."""
         if self.whole:
@@ -287,6 +308,10 @@ class Layout:
         chunk = self.chunks.get(group, leaf)
         partial = self.pages[group].chunks.get(leaf) if group in self.pages else None
         return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // chunk.length
+
+
+def _is_short_dictionary(chunk: Chunk) -> bool:
+    return chunk.is_dictionary_encoded and chunk.dictionary_length <= _LONGEST_DICTIONARY
 
 
 def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False) -> Layout:
@@ -384,7 +409,15 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         tops=tops,
         has_lists=aligner.has_lists(tops),
         is_as_stored=_is_as_stored(output, list(tops), arrow, context.output_schema),
+        texts=_texts(arrow, (*output, *filters), equality.values()),
     )
+
+
+def _texts(arrow: pa.Schema, columns: Sequence[FileColumn | None], equality: Iterable[FileColumn]) -> frozenset[int]:
+    used = [column for column in columns if column is not None and column.leaves]
+    texts = {column.leaves[0] for column in used if pa.types.is_string(arrow.field(column.top).type)}
+    others = (*equality, *(column for column in used if column.convert is not None))
+    return frozenset(texts.difference(*(column.leaves for column in others)))
 
 
 def _is_as_stored(

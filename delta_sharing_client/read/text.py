@@ -68,6 +68,15 @@ def check_text(array: pa.StringArray) -> None:
         raise pa.ArrowInvalid("Invalid UTF8 sequence")
 
 
+def expanded(array: pa.Array) -> pa.Array:
+    """Return the values of an array that was read as a dictionary; any other array as it is.
+
+    Raises ``pyarrow.ArrowIndexError`` for an index that the dictionary does not have.
+    """
+    # Unlike 'take', a cast does not check the indices, which come from the file.
+    return array.dictionary.take(array.indices) if isinstance(array, pa.DictionaryArray) else array
+
+
 # === The first invalid value ===
 
 

@@ -112,6 +112,7 @@ def test_a_chunk_is_what_the_footer_says() -> None:
         offset_index=ByteRange(500, 510),
         column_index=ByteRange(510, 530),
         encoding_stats=as_list(12, [struct_of({1: 0, 2: 8, 3: 4})]),
+        dictionary_length=30,
     )
     bare = found_chunk({4: None})
     assert bare == Chunk(40, 200, 300, None, None, 30, 2, 0, True, None, None)
@@ -371,3 +372,27 @@ def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
     assert end(exact) == last
     with pytest.raises(DataError, match=f"to {last}, outside of the file"):
         end(Chunks(footer, leaves, last - 1))
+
+
+@pytest.mark.parametrize(
+    ("pages", "is_encoded"),
+    [
+        ([(2, 0, 1), (0, 8, 4)], True),
+        ([(2, 0, 1), (0, 2, 4)], True),
+        ([(2, 0, 1), (3, 8, 1), (3, 2, 1)], True),
+        ([(2, 0, 1), (0, 8, 4), (0, 0, 1)], False),
+        ([(2, 0, 1), (0, 8, 4), (0, 0, 0)], True),
+        ([(2, 0, 1), (0, 0, 1)], False),
+        ([(2, 0, 1), (0, 6, 1)], False),
+        ([(2, 0, 1)], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_dictionary_encoded_chunks_have_no_other_pages(
+    pages: list[tuple[int, int, int]] | None, is_encoded: bool
+) -> None:
+    stats = None if pages is None else {13: [dict(enumerate(page, 1)) for page in pages]}
+    assert found_chunk({11: 10, **(stats or {})}).is_dictionary_encoded is is_encoded
+    # Without a dictionary page, the footer contradicts itself.
+    assert not found_chunk(stats).is_dictionary_encoded

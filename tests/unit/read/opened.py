@@ -21,8 +21,9 @@ class File:
 
     def __init__(
         self,
-        content: pa.Table,
+        content: pa.Table | bytes,
         *,
+        schema: pa.Schema | None = None,
         partition: dict[str, str] | None = None,
         wanted: Expression | None = None,
         columns: list[str] | None = None,
@@ -32,11 +33,12 @@ class File:
         whole: bool = True,
         **write: Any,
     ) -> None:
-        schema = content.schema
+        schema = content.schema if isinstance(content, pa.Table) else schema
+        assert schema is not None, "the schema of bytes is stated"
         for name in partition or {}:
             schema = schema.append(pa.field(name, pa.string()))
         table = Table(Storage(), metadata(schema, [*(partition or {})]))
-        blob = parquet_bytes(content, **write)
+        blob = content if isinstance(content, bytes) else parquet_bytes(content, **write)
         table.add(blob, partition_values=partition or {})
         plan = table.plan(
             columns=columns, filter=wanted, options=fast_options(batch_rows=batch_rows, max_bytes_in_flight=in_flight)

@@ -698,14 +698,14 @@ TEXTS = pa.table({"a": pa.array([1, 2, None], pa.int64()), "b": ["x", None, "\u0
 def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of rows of batches that are made of single columns, as they come."""
     found: list[int] = []
-    assemble = decode._Columns._assemble
+    arrays_of = decode._Columns._arrays
 
-    def counted(self: Any, *values: Any) -> pa.RecordBatch:
-        batch = assemble(self, *values)
-        found.append(batch.num_rows)
-        return batch
+    def counted(self: Any, *values: Any) -> list[pa.Array]:
+        arrays = arrays_of(self, *values)
+        found.append(len(arrays[0]))
+        return arrays
 
-    monkeypatch.setattr(decode._Columns, "_assemble", counted)
+    monkeypatch.setattr(decode._Columns, "_arrays", counted)
     return found
 
 
