@@ -364,7 +364,8 @@ class SharedTable:
             The snapshot to read, the latest one by default; text or datetimes, in UTC without a zone. Of an Iceberg
             table, ``version`` is the id of a snapshot, or the name of a branch or tag.
         row_lineage:
-            Append ``_row_id`` and ``_row_commit_version`` (docs/row-lineage.md).
+            Append ``_row_id`` and ``_row_commit_version``; of an Iceberg table, ``_row_id`` and
+            ``_last_updated_sequence_number`` (docs/row-lineage.md).
         response_format:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:

@@ -70,7 +70,9 @@ TimestampOption = Annotated[
     Optional[str],
     typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current at that time."),
 ]
-LineageOption = Annotated[bool, typer.Option("--row-lineage", help="Add _row_id and _row_commit_version.")]
+LineageOption = Annotated[
+    bool, typer.Option("--row-lineage", help="Add _row_id and when the row was updated: a version or sequence number.")
+]
 ToOption = Annotated[
     Optional[Path],
     typer.Option(

@@ -13,6 +13,8 @@ from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, 
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 
 MAX_FORMAT_VERSION = 3
+ROW_LINEAGE_VERSION = 3
+"""The first version whose rows have ids."""
 MAIN = "main"
 NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 FIRST_PARTITION_ID = 1000

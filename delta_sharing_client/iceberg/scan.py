@@ -21,16 +21,29 @@ from delta_sharing_client.errors import DataError, UnsupportedFeatureError, Usag
 from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, Deletes, vector_size
 from delta_sharing_client.iceberg.files import IcebergFiles
 from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
-from delta_sharing_client.iceberg.metadata import Choice, TableMetadata, check_metadata, choose
+from delta_sharing_client.iceberg.metadata import (
+    ROW_LINEAGE_VERSION,
+    Choice,
+    TableMetadata,
+    check_metadata,
+    choose,
+)
 from delta_sharing_client.iceberg.partitioning import BoundField, bind_spec, identity_columns, sources
 from delta_sharing_client.iceberg.positions import PositionDeletes, read_positions, union
-from delta_sharing_client.iceberg.schema import comparable_columns, schema_string
+from delta_sharing_client.iceberg.schema import LAST_UPDATED_FIELD, ROW_ID_FIELD, comparable_columns, schema_string
 from delta_sharing_client.iceberg.statistics import FileFilter, Skipped
 from delta_sharing_client.iceberg.values import partition_text
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
-from delta_sharing_client.plan.tasks import EqualityDeletesRef, FileTask, ScanPlan, ScanStream, SkippedFiles
+from delta_sharing_client.plan.tasks import (
+    EqualityDeletesRef,
+    FileTask,
+    RowLineage,
+    ScanPlan,
+    ScanStream,
+    SkippedFiles,
+)
 
 # Metadata files that are downloaded ahead.
 _AHEAD = 16
@@ -64,6 +77,7 @@ def table_state(table: Table, choice: Choice, specs: Iterable[Sequence[BoundFiel
             partition_columns=partition_columns,
             configuration={MODE_PROPERTY: ColumnMappingMode.ID.value},
         ),
+        row_lineage=RowLineage(row_id=ROW_ID_FIELD, row_update=LAST_UPDATED_FIELD, may_be_missing=True),
     )
 
 
@@ -77,12 +91,17 @@ def chosen(table: Table, request: ScanRequest) -> Choice:
     """Return the snapshot and the schema for ``request``.
 
     Raises ``UsageError`` if there is no such snapshot, ``UnsupportedFeatureError`` for a newer version of the format,
-    and for row lineage.
+    and for row lineage of an older one.
     """
     check_metadata(table.metadata)
-    if request.row_lineage:
+    version = table.metadata.format_version
+    if request.row_lineage and version < ROW_LINEAGE_VERSION:
         raise UnsupportedFeatureError(
-            "Row lineage of Iceberg tables is not read by this client: leave row_lineage out.", feature="row lineage"
+            f"The table has version {version} of the Iceberg format, and row lineage exists since version "
+            f"{ROW_LINEAGE_VERSION}: leave row_lineage out, or ask the provider to upgrade the table "
+            f"(ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '{ROW_LINEAGE_VERSION}')).",
+            feature="row lineage",
+            table=table.name,
         )
     return choose(table.metadata, request.version, request.timestamp)
 
@@ -99,6 +118,7 @@ def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) ->
     ``UnsupportedFeatureError`` for what this client does not read; the stream raises ``DataError`` for damaged
     metadata, and the errors of the storage.
     """
+    request = dataclasses.replace(request, of_iceberg=True)
     choice = chosen(table, request)
     state = table_state(table, choice)
     specs = bound_specs(table, state)
@@ -261,6 +281,8 @@ class _Snapshot:
             partition_values=self._partition_values(file),
             stats=f'{{"numRecords":{file.records}}}',
             deletion_vector=vector,
+            base_row_id=file.first_row_id,
+            default_row_commit_version=None if file.first_row_id is None else file.sequence_number,
         )
         return SharedFile(action, file.path)
 

@@ -27,8 +27,15 @@ from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 
 MAX_FIELD_ID = 2147483447
 """Greater field ids are those of Iceberg's metadata columns."""
-ROW_ID_FIELD_ID = 2147483540
-LAST_UPDATED_SEQUENCE_NUMBER_FIELD_ID = 2147483539
+
+
+def _metadata_column(name: str, field_id: int) -> StructField:
+    return StructField(name, PrimitiveType("long"), metadata={FIELD_ID_KEY: field_id, PHYSICAL_NAME_KEY: name})
+
+
+# The columns of row lineage, which writers store for rows that they copy ("Reserved Field IDs").
+ROW_ID_FIELD = _metadata_column("_row_id", 2147483540)
+LAST_UPDATED_FIELD = _metadata_column("_last_updated_sequence_number", 2147483539)
 
 _TYPES = {
     "boolean": "boolean", "int": "integer", "long": "long", "float": "float", "double": "double", "date": "date",

@@ -18,7 +18,7 @@ from delta_sharing_client.iceberg.files import IcebergFiles, address_of, is_insi
 from delta_sharing_client.iceberg.metadata import Snapshot, check_metadata, choose, first_since
 from delta_sharing_client.iceberg.scan import Table, bound_specs, chosen, stream_snapshot, table_state
 from delta_sharing_client.iceberg.values import EXTRA
-from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.snapshot import scan_context
 from delta_sharing_client.plan.tasks import ScanStream
@@ -70,6 +70,7 @@ def stream_table(
 def read_schema(rest: RestClient, name: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
     """Return the schema of the rows of ``request``; no manifest is read."""
     table = load_table(rest, name, options)
+    request = dataclasses.replace(request, of_iceberg=True)
     state = table_state(table, chosen(table, request))
     return scan_context(state, request.bound(state.schema), options).output_schema
 
@@ -99,6 +100,7 @@ def describe(
         table_size=_count(summary.get("total-files-size")),
         num_files=_count(summary.get("total-data-files")),
         location=metadata.location,
+        table_format=TableFormat.ICEBERG,
     )
 
 

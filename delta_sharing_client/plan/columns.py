@@ -39,6 +39,7 @@ class Origin(enum.Enum):
     # Columns that no table has, by their names.
     ROW_ID = "_row_id"
     ROW_COMMIT_VERSION = "_row_commit_version"
+    LAST_UPDATED_SEQUENCE_NUMBER = "_last_updated_sequence_number"
     CHANGE_TYPE = "_change_type"
     COMMIT_VERSION = "_commit_version"
     COMMIT_TIMESTAMP = "_commit_timestamp"
@@ -46,13 +47,18 @@ class Origin(enum.Enum):
 
 ROW_ID: Final = Origin.ROW_ID.value
 ROW_COMMIT_VERSION: Final = Origin.ROW_COMMIT_VERSION.value
+LAST_UPDATED_SEQUENCE_NUMBER: Final = Origin.LAST_UPDATED_SEQUENCE_NUMBER.value
 CHANGE_TYPE: Final = Origin.CHANGE_TYPE.value
 COMMIT_VERSION: Final = Origin.COMMIT_VERSION.value
 COMMIT_TIMESTAMP: Final = Origin.COMMIT_TIMESTAMP.value
 
 LEFT_OUT_KEY = "delta_sharing.left_out"
 
+ROW_UPDATES = frozenset((Origin.ROW_COMMIT_VERSION, Origin.LAST_UPDATED_SEQUENCE_NUMBER))
+"""When a row was last updated: the column of a Delta table, and that of an Iceberg table."""
+ROW_LINEAGE = ROW_UPDATES | {Origin.ROW_ID}
 ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
+ICEBERG_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(LAST_UPDATED_SEQUENCE_NUMBER, pa.int64()))
 CHANGE_FIELDS = (
     pa.field(CHANGE_TYPE, pa.string()),
     pa.field(COMMIT_VERSION, pa.int64()),

@@ -25,7 +25,13 @@ from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.plan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
+from delta_sharing_client.plan.columns import (
+    CHANGE_FIELDS,
+    COMMIT_VERSION,
+    ICEBERG_LINEAGE_FIELDS,
+    ROW_LINEAGE_FIELDS,
+)
+from delta_sharing_client.plan.tasks import RowLineage
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, fixed
 from delta_sharing_client.predicates.tree import columns as columns_of
@@ -51,7 +57,10 @@ class ScanRequest:
         Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server. A version in
         text is the name of a branch or tag of an Iceberg table.
     row_lineage:
-        Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking").
+        Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking"), or
+        ``_last_updated_sequence_number`` of an Iceberg table (Iceberg table spec, "Row Lineage").
+    of_iceberg:
+        The table is an Iceberg table (known once it is loaded).
     response_format:
         The response format to request; the rows are the same.
 
@@ -67,6 +76,7 @@ class ScanRequest:
     version: int | str | None = None
     timestamp: str | None = None
     row_lineage: bool = False
+    of_iceberg: bool = False
     response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
@@ -87,7 +97,9 @@ class ScanRequest:
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
         """The columns that the read adds to the table's."""
-        return ROW_LINEAGE_FIELDS if self.row_lineage else ()
+        if not self.row_lineage:
+            return ()
+        return ICEBERG_LINEAGE_FIELDS if self.of_iceberg else ROW_LINEAGE_FIELDS
 
     def bound(self, schema: StructType) -> ScanRequest:
         """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they do
@@ -151,6 +163,8 @@ class TableState:
         For messages.
     version:
         The version described; ``None`` if it is not known yet.
+    row_lineage:
+        Its row lineage; ``None`` if the table's properties say it, as those of a Delta table.
     urls:
         The source of new URLs when those of the response expire.
     allowed:
@@ -163,6 +177,7 @@ class TableState:
     version: int | None
     protocol: Protocol
     metadata: Metadata
+    row_lineage: RowLineage | None = None
     urls: UrlSource | None = None
     allowed: Allowed = ONLY_HTTPS
     query_id: str | None = None

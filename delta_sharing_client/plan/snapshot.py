@@ -10,7 +10,7 @@ from typing import cast
 from msgspec.structs import replace as structs_replace
 
 from delta_sharing_client.delta.actions import AddFile, FileAction, SharedFile
-from delta_sharing_client.delta.data_types import ColumnPath
+from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
@@ -85,12 +85,12 @@ class FilePlanner:
     def __init__(self, table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> None:
         self._context = context = scan_context(table, request.bound(table.schema), options)
         self._limit = request.limit
-        self._lineage = context.row_lineage is not None
+        self._lineage = context.row_lineage
         self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
         # Rows can only be counted against the limit if every row of a file is returned.
         self._left = request.limit if context.predicate is None else None
         self.has_enough = False
-        self.takes_all = context.predicate is None and request.limit is None and not self._lineage
+        self.takes_all = context.predicate is None and request.limit is None and self._lineage is None
         """Whether every file of a snapshot has a task; without a deletion vector, that of ``plain_tasks``."""
         self._skipped = {"by_partition": 0, "by_statistics": 0, "by_limit": 0, "bytes": 0}
 
@@ -173,16 +173,17 @@ class FilePlanner:
     ) -> FileTask:
         action = file.action
         base_row_id = default_row_commit_version = None
-        if self._lineage:
+        if self._lineage is not None:
             assert isinstance(action, AddFile)
             base_row_id, default_row_commit_version = action.base_row_id, action.default_row_commit_version
-        if self._lineage and (base_row_id is None or default_row_commit_version is None):
-            raise DataError(
-                "The table tracks rows, but the server sent no baseRowId or defaultRowCommitVersion for a file; row "
-                "lineage needs the delta response format.",
-                table=self._context.table,
-                file_id=file.file_id,
-            )
+            is_missing = base_row_id is None or default_row_commit_version is None
+            if is_missing and not self._lineage.may_be_missing:
+                raise DataError(
+                    "The table tracks rows, but the server sent no baseRowId or defaultRowCommitVersion for a file; "
+                    "row lineage needs the delta response format.",
+                    table=self._context.table,
+                    file_id=file.file_id,
+                )
         return FileTask(
             key=url_key(file),
             url=action.path,
@@ -232,7 +233,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         filters=filter_columns(schema, request.filter, partition_columns, added),
         predicate=request.filter,
         options=options,
-        row_lineage=_row_lineage(table) if lineage else None,
+        row_lineage=(table.row_lineage or _row_lineage(table)) if lineage else None,
         is_change_feed=isinstance(request, ChangesRequest),
         left_out=left_out,
         urls=table.urls,
@@ -269,9 +270,13 @@ def _row_lineage(table: TableState) -> RowLineage:
             table=table.name,
         )
     return RowLineage(
-        row_id_column=properties.get("delta.rowTracking.materializedRowIdColumnName"),
-        row_commit_version_column=properties.get("delta.rowTracking.materializedRowCommitVersionColumnName"),
+        row_id=_materialized(properties.get("delta.rowTracking.materializedRowIdColumnName")),
+        row_update=_materialized(properties.get("delta.rowTracking.materializedRowCommitVersionColumnName")),
     )
+
+
+def _materialized(name: str | None) -> StructField | None:
+    return None if name is None else StructField(name, PrimitiveType("long"))
 
 
 # === Skipping files ===

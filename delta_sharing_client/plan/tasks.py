@@ -104,7 +104,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     num_records:
         Physical rows of the file including deleted ones, if the statistics state it.
     base_row_id, default_row_commit_version:
-        Row tracking of the file, or ``None``.
+        Row tracking of the file, or ``None``; in an Iceberg table its first row id and data sequence number.
     change:
         The change feed constants; ``None`` in a snapshot.
     row_groups:
@@ -172,10 +172,15 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowLineage:
-    """Physical names of the materialized row-tracking columns, ``None`` if the table has none."""
+    """The columns with the values of single rows, as files have them; ``None`` if the table has none.
 
-    row_id_column: str | None
-    row_commit_version_column: str | None
+    ``may_be_missing``: a file without a base row id is no error, and its rows have neither of the two values (files of
+    Iceberg tables from before an upgrade to version 3).
+    """
+
+    row_id: StructField | None
+    row_update: StructField | None
+    may_be_missing: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +198,7 @@ class ScanContext:
     predicate:
         Bound to the schema (and to the columns that the read adds), or ``None``.
     row_lineage:
-        Set if ``_row_id`` and ``_row_commit_version`` are requested.
+        Set if the columns of row lineage are requested.
     equality_columns:
         The columns by which equality deletes may delete, by field id, each pruned to one column of a simple type.
     is_change_feed:

@@ -22,7 +22,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.listed import SharedValues
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.options import ResponseFormat, TableFormat
 from delta_sharing_client.protocol.body import Block
 from delta_sharing_client.protocol.lines import (
     NOTHING,
@@ -99,6 +99,7 @@ class TableHead:
     auxiliary_locations: tuple[str, ...] = ()
     access_modes: tuple[str, ...] = ()
     is_view: bool = False
+    table_format: TableFormat = TableFormat.DELTA
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.dictionaries import longest_text
 from delta_sharing_client.parquet.pages import ChunkPages, walk_pages
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.plan.columns import Origin, ReadColumn
+from delta_sharing_client.plan.columns import ROW_UPDATES, Origin, ReadColumn
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.skipping import within
@@ -349,9 +349,9 @@ class _Columns:
         task, alignment = self._decoder.task, self._decoder.layout.alignment
         if column.origin is Origin.ROW_ID:
             return self._lineage(alignment.row_id, task.base_row_id, lambda base: pc.add(self._row_positions(), base))
-        if column.origin is Origin.ROW_COMMIT_VERSION:
+        if column.origin in ROW_UPDATES:
             return self._lineage(
-                alignment.row_commit_version,
+                alignment.row_update,
                 task.default_row_commit_version,
                 lambda version: pa.repeat(version, self._rows),
             )
@@ -359,10 +359,13 @@ class _Columns:
 
     def _lineage(self, file: FileColumn | None, known: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
         """Return the values in ``file``; where it has none, those derived from the whole file's ``known`` number."""
+        if known is None:
+            # Planning refuses such a file of a Delta table. In an Iceberg table, its rows have neither value, even if
+            # one is written (Iceberg, Appendix E, "Row lineage changes").
+            return pa.nulls(self._rows, pa.int64())
         written = None if file is None else self._from_file(file)
         if written is not None and not written.null_count:
             return written
-        assert known is not None, "planning refuses such a file"
         derived = derive(pa.scalar(known, pa.int64()))
         return derived if written is None else pc.coalesce(written, derived)
 

@@ -19,7 +19,15 @@ from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import Footer
 from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
-from delta_sharing_client.plan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share, unbounded_paths
+from delta_sharing_client.plan.columns import (
+    CHANGE_TYPE,
+    ROW_LINEAGE,
+    ROW_UPDATES,
+    Origin,
+    ReadColumn,
+    needed_share,
+    unbounded_paths,
+)
 from delta_sharing_client.plan.tasks import ChangeKind, FileTask, ScanContext
 from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.tree import columns as columns_of
@@ -27,7 +35,6 @@ from delta_sharing_client.read.align import Aligner, FileColumn
 from delta_sharing_client.read.bounds import RowGroupBounds
 from delta_sharing_client.shortcuts import SHORTCUTS
 
-_LONG = PrimitiveType("long")
 _CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
 # One value in a whole file, like the type of a change in most files.
 _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP))
@@ -67,7 +74,7 @@ class Shape:
         ]
         constant = _CONSTANT | {Origin.CHANGE_TYPE}
         self._constant = [column for column in self.columns if column.origin in constant]
-        self._in_files = not self.origins.isdisjoint({Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
+        self._in_files = not self.origins.isdisjoint({Origin.FILE, *ROW_LINEAGE})
         self._last: tuple[tuple[bool, frozenset[str], frozenset[int]], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
@@ -204,7 +211,7 @@ class Alignment:
     output: tuple[FileColumn | None, ...]
     filter: tuple[FileColumn | None, ...]
     row_id: FileColumn | None
-    row_commit_version: FileColumn | None
+    row_update: FileColumn | None
     equality: Mapping[int, FileColumn]
     leaves: tuple[int, ...]
     tops: dict[int, int]
@@ -386,15 +393,15 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
     filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT, context.options.invalid_text)
     filters = tuple(_file_column(filter_aligner, column, task, untold) for column in context.filters)
     lineage = context.row_lineage
-    row_id = row_version = None
+    row_id = row_update = None
     if lineage is not None:
-        if lineage.row_id_column is not None and Origin.ROW_ID in shape.origins:
-            row_id = aligner.column(StructField(lineage.row_id_column, _LONG))
-        if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
-            row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
+        if lineage.row_id is not None and Origin.ROW_ID in shape.origins:
+            row_id = aligner.column(lineage.row_id)
+        if lineage.row_update is not None and not ROW_UPDATES.isdisjoint(shape.origins):
+            row_update = aligner.column(lineage.row_update)
     # A delete may be older than what forbids nulls in the column.
     equality = {field_id: aligner.column(delete_column(context, field_id)) for field_id in sorted(equality_ids(task))}
-    columns = (*output, *filters, row_id, row_version, *equality.values())
+    columns = (*output, *filters, row_id, row_update, *equality.values())
     used = [column for column in columns if column is not None and column.leaves]
     tops = {top: position for position, top in enumerate(sorted({column.top for column in used}))}
     return Alignment(
@@ -403,7 +410,7 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         output=output,
         filter=filters,
         row_id=row_id,
-        row_commit_version=row_version,
+        row_update=row_update,
         equality=equality,
         leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
         tops=tops,

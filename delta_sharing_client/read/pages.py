@@ -19,7 +19,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.parquet.pages import Pages, PageValues, check_page, pages, values
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
-from delta_sharing_client.plan.columns import Origin
+from delta_sharing_client.plan.columns import ROW_LINEAGE
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.read.align import Node
@@ -318,8 +318,7 @@ def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: 
 
     The file's bytes from ``held`` on are downloaded already.
     """
-    lineage = (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION)
-    if not SHORTCUTS.late_columns or any(column.origin in lineage for column in shape.context.filters):
+    if not SHORTCUTS.late_columns or any(column.origin in ROW_LINEAGE for column in shape.context.filters):
         return ()
     # Which rows are deleted is known by columns that may not be the filter's.
     if layout.alignment.equality:

@@ -399,7 +399,7 @@ class DeltaSharingSource(DataSource):
         if self._parsed.read.columns is None:
             # The DataFrame may be stored, and nobody sees a warning of Spark's planner.
             check_nothing_left_out(parse_schema(text), f"The DataFrame of '{self._parsed.table}'")
-        return relation_columns(text, self._parsed).schema
+        return relation_columns(text, self._parsed.of_format(self._described.table_format)).schema
 
     @property
     def described_version(self) -> int:
@@ -419,6 +419,7 @@ class DeltaSharingSource(DataSource):
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         described = self._described or self._describe(operation)
+        options = options.of_format(described.table_format)
         schema_string, loaded = described.metadata.schema_string, options.loaded_version
         if loaded is not None:
             check_unchanged(schema_string, options, schema, str(options.table))

@@ -177,6 +177,11 @@ class SparkOptions(FollowRequest):
             )
         return self
 
+    def of_format(self, table_format: TableFormat) -> SparkOptions:
+        """Return ``self`` for a table of this format, by which row lineage has its names."""
+        read = dataclasses.replace(self.read, of_iceberg=table_format is TableFormat.ICEBERG)
+        return dataclasses.replace(self, read=read)
+
     def _check_combinations(self, given: Mapping[str, str]) -> None:
         if isinstance(self.starting_version, int) and self.ending_version is not None:
             _in_order("Version", self.starting_version, self.ending_version)

@@ -241,10 +241,17 @@ class HandMade:
         self.count += 1
         return self.root / kind / f"{self.count:05d}{ending}"
 
-    def data_file(self, rows: pa.Table, *, ids: Mapping[str, int] | None = None, **fields: Any) -> dict[str, Any]:
+    def data_file(
+        self,
+        rows: pa.Table,
+        *,
+        ids: Mapping[str, int] | None = None,
+        row_group_size: int | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
         """Write a data file, and return its ``data_file`` struct with changed ``fields``."""
         path = self.path("data", ".parquet")
-        pq.write_table(with_ids(rows, self.ids if ids is None else ids), path)
+        pq.write_table(with_ids(rows, self.ids if ids is None else ids), path, row_group_size=row_group_size)
         return self._file(path, rows.num_rows, **fields)
 
     def _file(self, path: Path, records: int, **fields: Any) -> dict[str, Any]:

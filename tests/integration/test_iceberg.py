@@ -536,9 +536,9 @@ def test_what_iceberg_tables_do_not_have_is_refused(made: HandMade, server: Iceb
         next(iter(table.follow(tmp_path / "cursor")))
     with pytest.raises(UsageError, match="ids of snapshots have no order"):
         table.history(1)
-    with pytest.raises(UnsupportedFeatureError, match="leave row_lineage out"):
+    with pytest.raises(UnsupportedFeatureError, match="row lineage exists since version 3: leave row_lineage out"):
         table.scan(row_lineage=True).to_arrow()
-    with pytest.raises(UnsupportedFeatureError, match="leave row_lineage out"):
+    with pytest.raises(UnsupportedFeatureError, match="row lineage exists since version 3: leave row_lineage out"):
         table.scan(row_lineage=True).schema  # noqa: B018 - it asks the server
 
 

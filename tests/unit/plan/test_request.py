@@ -87,6 +87,9 @@ def test_the_added_columns_are_those_that_are_asked_for() -> None:
 
     assert added(ScanRequest()) == []
     assert added(ScanRequest(row_lineage=True)) == ["_row_id", "_row_commit_version"]
+    of_iceberg = ["_row_id", "_last_updated_sequence_number"]
+    assert added(ScanRequest(row_lineage=True, of_iceberg=True)) == of_iceberg
+    assert added(ScanRequest(of_iceberg=True)) == []
     assert added(ChangesRequest(starting_version=0)) == ["_change_type", "_commit_version", "_commit_timestamp"]
     assert added(ChangesRequest(starting_version=0, of_view=True)) == ["_change_type", "_commit_timestamp"]
 

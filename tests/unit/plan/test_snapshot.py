@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from delta_sharing_client.delta import listed
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
+from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.delta.statistics import FileStatistics, StatisticsReader
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
@@ -230,10 +231,12 @@ def lineage(*files: SharedFile, **properties: str) -> ScanPlan:
 
 def test_row_lineage_needs_the_property_of_the_table_and_two_numbers_of_each_file() -> None:
     found = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
-    assert found.context.row_lineage == RowLineage(row_id_column="_id", row_commit_version_column="_version")
+    assert found.context.row_lineage == RowLineage(
+        row_id=StructField("_id", PrimitiveType("long")), row_update=StructField("_version", PrimitiveType("long"))
+    )
     assert (found.tasks[0].base_row_id, found.tasks[0].default_row_commit_version) == (0, 0)
     assert lineage(**{"delta.enableRowTracking": "true"}).context.row_lineage == RowLineage(
-        row_id_column=None, row_commit_version_column=None
+        row_id=None, row_update=None
     )
     for numbers in ({}, {"base_row_id": 3}, {"default_row_commit_version": 3}):
         with pytest.raises(DataError, match="baseRowId or defaultRowCommitVersion") as refused:
