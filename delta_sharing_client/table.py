@@ -62,7 +62,8 @@ class TableDetails:
     Arrow types, and in its metadata, as ``delta_sharing.left_out``, columns of types that cannot be read. ``location``,
     ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory access.
     ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and features
-    that a reader needs.
+    that a reader needs. An Iceberg table (``table_format``) has its own version in ``configuration``, as
+    ``format-version``; its schema and protocol are those of the Delta table as which it is read.
     """
 
     id: str
@@ -82,16 +83,19 @@ class TableDetails:
     location: str | None = None
     auxiliary_locations: Sequence[str] = ()
     access_modes: Sequence[str] = ()
+    table_format: TableFormat = TableFormat.DELTA
 
     def _repr_html_(self) -> str:
+        is_delta = self.table_format is TableFormat.DELTA
         facts = {
             "description": self.description,
+            "table format": self.table_format.value,
             "version": self.version,
             "files": self.num_files,
             "bytes": self.size,
             "partition columns": self.partition_columns,
-            "reader features": self.protocol.reader_features,
-            "response format": self.response_format.value,
+            "reader features": self.protocol.reader_features if is_delta else None,
+            "response format": self.response_format.value if is_delta else None,
         }
         comments = {field.name: field.metadata.get("comment") for field in parse_schema(self.schema_string).fields}
         columns = [
@@ -237,6 +241,7 @@ class SharedTable:
             format=metadata.format,
             location=answer.location,
             auxiliary_locations=answer.auxiliary_locations,
+            table_format=answer.table_format,
             access_modes=answer.access_modes,
         )
 

@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.s3 import Bucket
+from delta_sharing_client.redact import Secret
+from mock_server.s3 import S3Settings
+from tests.s3 import KEYS, REGION, Bucket
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "tables_iceberg"
 BUCKET = "lake"
@@ -54,3 +56,13 @@ def upload(tables: Iterable[IcebergTable], bucket: Bucket) -> None:
         for path in table.folder.rglob("*"):
             if path.is_file():
                 bucket.put(f"{table.name}/{path.relative_to(table.folder).as_posix()}", path.read_bytes())
+
+
+def store(bucket: Bucket) -> S3Settings:
+    """Return where a server finds the bucket."""
+    return S3Settings(
+        endpoint=bucket.endpoint,
+        region=REGION,
+        access_key_id=KEYS["aws_access_key_id"],
+        secret_access_key=Secret(KEYS["aws_secret_access_key"]),
+    )

@@ -26,6 +26,7 @@ from delta_sharing_client.cli.program import (
     open_client,
     open_table,
     run_sql,
+    version_of_text,
 )
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import expanded
@@ -65,7 +66,10 @@ FilterOption = Annotated[
     Optional[str], typer.Option("--filter", "-f", metavar="SQL", help="Rows to read, such as \"date >= '2024-01-01'\".")
 ]
 LimitOption = Annotated[Optional[int], typer.Option("--limit", metavar="N", help="Maximum number of rows.")]
-VersionOption = Annotated[Optional[int], typer.Option("--version", metavar="N", help="Version of the table to read.")]
+VersionOption = Annotated[
+    Optional[str],
+    typer.Option("--version", metavar="N", help="Version to read; of an Iceberg table a snapshot's id, branch or tag."),
+]
 TimestampOption = Annotated[
     Optional[str],
     typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current at that time."),
@@ -200,7 +204,9 @@ def count(
     Example: delta-sharing count demo.shop.orders
     Example: delta-sharing count demo.shop.orders --filter "amount > 100"
     """
-    scan = open_table(settings.profile, table).scan(filter=filter_, version=version, timestamp=timestamp)
+    scan = open_table(settings.profile, table).scan(
+        filter=filter_, version=version_of_text(version), timestamp=timestamp
+    )
     _print_number("rows", scan.count(), settings)
 
 
@@ -217,7 +223,11 @@ def files(
     Example: delta-sharing files demo.shop.orders
     Example: delta-sharing files demo.shop.orders --filter "country = 'DE'" --json
     """
-    plan = open_table(settings.profile, table).scan(filter=filter_, version=version, timestamp=timestamp).plan()
+    plan = (
+        open_table(settings.profile, table)
+        .scan(filter=filter_, version=version_of_text(version), timestamp=timestamp)
+        .plan()
+    )
     names = {field.physical_name: field.name for field in plan.context.schema.fields}
     items = [
         {
@@ -247,7 +257,7 @@ def explain(
     Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
     """
     scan = open_table(settings.profile, table).scan(
-        _split(columns), filter_, limit, version=version, timestamp=timestamp
+        _split(columns), filter_, limit, version=version_of_text(version), timestamp=timestamp
     )
     _print_plan(scan, settings)
 
@@ -318,7 +328,7 @@ def head(
     from delta_sharing_client.outputs.files import json_rows
 
     read = open_table(settings.profile, table).scan(
-        _split(columns), filter_, rows, version=version, timestamp=timestamp, row_lineage=row_lineage
+        _split(columns), filter_, rows, version=version_of_text(version), timestamp=timestamp, row_lineage=row_lineage
     )
     if settings.as_json:
         _write(read, None, FileFormat.JSONL, settings)
@@ -348,7 +358,7 @@ def read_table(
     Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
     """
     read = open_table(settings.profile, table).scan(
-        _split(columns), filter_, limit, version=version, timestamp=timestamp, row_lineage=row_lineage
+        _split(columns), filter_, limit, version=version_of_text(version), timestamp=timestamp, row_lineage=row_lineage
     )
     _print_plan(read, settings) if explain else _write(read, to, file_format, settings)
 
@@ -466,7 +476,7 @@ def copy(
     table: TableArgument,
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the copy.")],
     columns: ColumnsOption = None,
-    version: VersionOption = None,
+    version: Annotated[Optional[int], typer.Option("--version", metavar="N", help="Version of the table.")] = None,
     timestamp: TimestampOption = None,
     keep_days: Annotated[
         float, typer.Option("--keep-days", metavar="N", min=0, help="Days to keep files of older versions.")

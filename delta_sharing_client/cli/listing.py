@@ -21,6 +21,7 @@ from delta_sharing_client.cli.program import (
     open_asset,
     open_client,
     share_and_schema,
+    version_of_text,
 )
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.redact import scrub
@@ -38,7 +39,10 @@ AssetArgument = Annotated[
     str, typer.Argument(metavar="ASSET", help="share.schema.name", autocompletion=names_of_assets)
 ]
 VersionOption = Annotated[
-    Optional[int], typer.Option("--version", metavar="N", help="Version of the table to read, or of the model.")
+    Optional[str],
+    typer.Option(
+        "--version", metavar="N", help="Version of the table (Iceberg: snapshot, branch or tag), or of the model."
+    ),
 ]
 TimestampOption = Annotated[
     Optional[str],
@@ -276,7 +280,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: scrub(value) if isinstance(value, str) else value for name, value in facts.items()}
 
 
-def _asked_kinds(version: int | None, timestamp: str | None, alias: str | None, kind: str | None) -> list[str]:
+def _asked_kinds(version: str | None, timestamp: str | None, alias: str | None, kind: str | None) -> list[str]:
     """Return the kinds of assets that options describe; ``UsageError`` if they exclude each other."""
     kinds = list(KIND_NOUNS)
     if kind is not None and kind.lower() not in kinds:
@@ -308,11 +312,11 @@ def _near(client: "SharingClient", name: "AssetName") -> str:
 
 
 def _describe_table(
-    client: "SharingClient", name: "AssetName", version: int | None, timestamp: str | None, settings: Settings
+    client: "SharingClient", name: "AssetName", version: str | None, timestamp: str | None, settings: Settings
 ) -> None:
     from delta_sharing_client.cli import output
 
-    facts, columns = output.describe_table(client.table(name), version, timestamp)
+    facts, columns = output.describe_table(client.table(name), version_of_text(version), timestamp)
     if settings.as_json:
         output.print_json({**facts, "columns": columns})
         return
@@ -351,7 +355,7 @@ def _describe_place(settings: Settings, place: str) -> None:
 
 
 def _describe_asset(
-    client: "SharingClient", noun: str, name: "AssetName", version: int | None, alias: str | None, settings: Settings
+    client: "SharingClient", noun: str, name: "AssetName", version: str | None, alias: str | None, settings: Settings
 ) -> None:
     import msgspec
 
@@ -362,7 +366,10 @@ def _describe_asset(
     if alias is not None:
         kind, item = MODEL_VERSION, rest.get_model_alias(name, alias)
     elif version is not None:
-        kind, item = MODEL_VERSION, rest.get_model_version(name, version)
+        number = version_of_text(version)
+        if not isinstance(number, int):
+            raise UsageError(f"Expected a number as the --version of a model, found {number!r}.")
+        kind, item = MODEL_VERSION, rest.get_model_version(name, number)
     else:
         item = rest.get_asset(kind, name)
     facts: dict[str, Any] = {"kind": kind.noun, **_shown(msgspec.to_builtins(item))}

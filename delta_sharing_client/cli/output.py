@@ -202,22 +202,25 @@ def _console(file: TextIO) -> Console:
 
 
 def describe_table(
-    table: SharedTable, version: int | None, timestamp: str | None
+    table: SharedTable, version: int | str | None, timestamp: str | None
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Return the facts about ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
     from delta_sharing_client.delta.schema import parse_schema
+    from delta_sharing_client.options import TableFormat
 
     details = table.metadata(version=version, timestamp=timestamp)
     protocol = details.protocol
+    is_delta = details.table_format is TableFormat.DELTA
     facts: dict[str, object] = {
         "table": str(table.name),
         "id": details.id,
         "name": details.name,
         "description": details.description,
+        "tableFormat": details.table_format.value,
         "version": details.version,
-        "format": details.response_format.value,
-        "minReaderVersion": protocol.min_reader_version,
-        "readerFeatures": list(protocol.reader_features or ()),
+        "format": details.response_format.value if is_delta else None,
+        "minReaderVersion": protocol.min_reader_version if is_delta else None,
+        "readerFeatures": list(protocol.reader_features or ()) if is_delta else None,
         "partitionColumns": list(details.partition_columns),
         "sizeInBytes": details.size,
         "numFiles": details.num_files,

@@ -247,6 +247,11 @@ def open_table(profile: str | None, text: str) -> SharedTable:
     return client.table(name)
 
 
+def version_of_text(text: str | None) -> int | str | None:
+    """Return the version that an option names: digits are a number, other text is the name of a branch or tag."""
+    return int(text) if text is not None and text.isdigit() else text
+
+
 def _client_and_name(profile: str | None, text: str) -> tuple[SharingClient, str]:
     from delta_sharing_client.protocol.names import split_table_url
 

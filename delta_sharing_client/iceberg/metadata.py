@@ -19,7 +19,8 @@ MAIN = "main"
 NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 FIRST_PARTITION_ID = 1000
 """The id of the first field of a partition spec of version 1, which does not state ids."""
-_NO_SNAPSHOT = -1
+NO_SNAPSHOT = -1
+"""The version of a table to which nothing was committed, as in its metadata."""
 
 
 class Snapshot(msgspec.Struct, rename="kebab", frozen=True):
@@ -134,7 +135,7 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
         """The current snapshot, ``None`` if nothing was committed; ``ProtocolError`` if it is not listed."""
         main = (self.refs or {}).get(MAIN)
         wanted = self.current_snapshot_id if main is None else main.snapshot_id
-        if wanted is None or wanted == _NO_SNAPSHOT:
+        if wanted is None or wanted == NO_SNAPSHOT:
             return None
         found = self.snapshot_by_id(wanted)
         if found is None:
@@ -163,14 +164,16 @@ class Choice(NamedTuple):
 
 
 def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | None) -> Choice:
-    """Return the snapshot of a read: the current one, that with the id ``version``, that of a branch or tag of this
-    name, or the one that was current at ``timestamp`` (ISO 8601 text).
+    """Return the snapshot of a read: the current one, that with the id ``version`` (``NO_SNAPSHOT``: none), that of a
+    branch or tag of this name, or the one that was current at ``timestamp`` (ISO 8601 text).
 
     The current snapshot and those of branches are read in the table's current schema, others in the schema of their
     time. Raises ``UsageError`` if there is no such snapshot, ``ProtocolError`` if the metadata contradicts itself.
     """
     if version is None and timestamp is None:
         return Choice(metadata.current_snapshot, metadata.current_schema)
+    if version == NO_SNAPSHOT:
+        return Choice(None, metadata.current_schema)
     if timestamp is not None:
         return _of_its_time(metadata, _at(metadata, timestamp))
     references = metadata.refs or {}

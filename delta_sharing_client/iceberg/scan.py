@@ -22,6 +22,7 @@ from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, Delete
 from delta_sharing_client.iceberg.files import IcebergFiles
 from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
 from delta_sharing_client.iceberg.metadata import (
+    NO_SNAPSHOT,
     ROW_LINEAGE_VERSION,
     Choice,
     TableMetadata,
@@ -69,7 +70,7 @@ def table_state(table: Table, choice: Choice, specs: Iterable[Sequence[BoundFiel
     partition_columns = [field.name for field in identity_columns(specs)]
     return TableState(
         name=table.name,
-        version=None if choice.snapshot is None else choice.snapshot.snapshot_id,
+        version=NO_SNAPSHOT if choice.snapshot is None else choice.snapshot.snapshot_id,
         protocol=Protocol(3, 7, ["columnMapping", "deletionVectors"], ["columnMapping", "deletionVectors"]),
         metadata=Metadata(
             id=table.metadata.table_uuid,

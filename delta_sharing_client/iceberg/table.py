@@ -15,7 +15,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
 from delta_sharing_client.iceberg.files import IcebergFiles, address_of, is_inside
-from delta_sharing_client.iceberg.metadata import Snapshot, check_metadata, choose, first_since
+from delta_sharing_client.iceberg.metadata import NO_SNAPSHOT, Snapshot, check_metadata, choose, first_since
 from delta_sharing_client.iceberg.scan import Table, bound_specs, chosen, stream_snapshot, table_state
 from delta_sharing_client.iceberg.values import EXTRA
 from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat
@@ -28,8 +28,6 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg
 from delta_sharing_client.storage.place import Place, open_place
 
-NO_SNAPSHOT = -1
-"""The version of a table to which nothing was committed, as in its metadata."""
 # Where writers may put files beside the table's location, if its properties say so.
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _PLANNING_MODE = "scan-planning-mode"

@@ -207,8 +207,8 @@ def version_number(version: int | str | None) -> int | None:
     """Return the version of a Delta table. Raises ``UsageError`` for the name of a branch or tag."""
     if isinstance(version, str):
         raise UsageError(
-            f"'version' must be an integer of 0 or more, not {version!r}: this is a Delta table, and only Iceberg "
-            "tables have branches and tags."
+            f"'version' ('versionAsOf' in Spark) must be an integer of 0 or more, not {version!r}: this is a Delta "
+            "table, and only Iceberg tables have branches and tags."
         )
     return version
 

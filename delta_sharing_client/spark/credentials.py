@@ -42,7 +42,11 @@ def fields_of(profile: Profile) -> dict[str, str] | None:
     """Return ``profile`` as options, ``None`` if that is not possible: with an audience, in the body, signed, or from a
     file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
     credentials = profile.credentials
-    found: dict[str, str | None] = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
+    found: dict[str, str | None] = {
+        "endpoint": profile.endpoint,
+        "icebergEndpoint": profile.iceberg_endpoint,
+        "shareCredentialsVersion": str(profile.version),
+    }
     if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
         expires = credentials.expires
         found["type"] = None if profile.version == 1 else "bearer_token"

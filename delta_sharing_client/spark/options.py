@@ -34,7 +34,7 @@ from delta_sharing_client.options import (
     TableFormat,
     VariantAs,
 )
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, is_reference
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, split_table_url
@@ -298,6 +298,12 @@ def _parse_count(
     return int(value)
 
 
+def _parse_version(name: str, value: str) -> int | str:
+    """Parse a number of a version or snapshot, or the name of a branch or tag."""
+    is_name = is_reference(value) and re.fullmatch(r"\s*[+-]?\d*\s*", value) is None
+    return value if is_name else _parse_count(name, value)
+
+
 _parse_positive = functools.partial(_parse_count, least=1, expected="a positive integer")
 
 
@@ -381,7 +387,7 @@ _READ = _table(
     _Option("columns", "columns", _columns),
     _Option("filter", "filter", _filter),
     _Option("limit", "limit", _parse_count),
-    _Option("versionAsOf", "version", _parse_count),
+    _Option("versionAsOf", "version", _parse_version),
     _Option("timestampAsOf", "timestamp", _parse_timestamp),
     _Option("rowLineage", "row_lineage", _parse_flag),
     _Option("responseFormat", "response_format", _enum(ResponseFormat)),
@@ -416,7 +422,7 @@ _OPTIONS = _table(
 # Set by our own classes in the driver for each scan, so they are not documented.
 _OWN = _table(
     _Option("pushed", "pushed", Pushed.parse),
-    _Option("loadedVersion", "loaded_version", _parse_count),
+    _Option("loadedVersion", "loaded_version", functools.partial(_parse_count, least=-1)),
     _Option("tell", "tell", _parse_text),
     _Option("table", "table", _parse_names),
 )
@@ -444,6 +450,7 @@ _CREDENTIALS = (
     "shareCredentialsVersion",
     *_TYPES,
     "endpoint",
+    "icebergEndpoint",
     "bearerToken",
     "expirationTime",
     "username",

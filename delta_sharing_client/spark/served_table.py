@@ -90,6 +90,10 @@ class ServedTable(FollowedTable):
             if latest == version:
                 return found
             found.close()
+            if version < 0:
+                # Nothing had been committed to this Iceberg table when the DataFrame was created: a closed listing has
+                # no files.
+                return found
         pinned = dataclasses.replace(read, version=version)
         try:
             return self._planned(stream_table, pinned)

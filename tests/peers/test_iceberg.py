@@ -20,9 +20,7 @@ import requests
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.redact import Secret
-from mock_server.s3 import S3Settings
-from tests.iceberg_corpus import BUCKET, IcebergTable, tables, upload
+from tests.iceberg_corpus import BUCKET, IcebergTable, store, tables, upload
 from tests.s3 import KEYS, REGION, Bucket, s3_bucket
 
 SERVER = os.environ.get("ICEBERG_SERVER_CLASSPATH")
@@ -47,15 +45,9 @@ def bucket() -> Iterator[Bucket]:
 @pytest.fixture(scope="module")
 def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The rows that Spark reads through our server's catalog."""
-    settings = S3Settings(
-        endpoint=bucket.endpoint,
-        region=REGION,
-        access_key_id=KEYS["aws_access_key_id"],
-        secret_access_key=Secret(KEYS["aws_secret_access_key"]),
-    )
     folder = tmp_path_factory.mktemp("spark")
     shared = {f"s.made.{table.name}": table.location for table in TABLES}
-    with mock_server.running(shared, s3=settings) as server:
+    with mock_server.running(shared, s3=store(bucket)) as server:
         profile = server.profile
         command = [
             SPARK_PYTHON,

@@ -127,6 +127,10 @@ def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:
             {**FIELDS, "shareCredentialsVersion": "2", "type": "bearer_token"},
         ),
         (OAUTH, {**OAUTH, "shareCredentialsVersion": "2"}),
+        (
+            {**FIELDS, "shareCredentialsVersion": 1, "icebergEndpoint": "https://sharing.example/iceberg"},
+            {**FIELDS, "icebergEndpoint": "https://sharing.example/iceberg"},
+        ),
         ({**OAUTH, "scope": "a b"}, {**OAUTH, "shareCredentialsVersion": "2", "scope": "a b"}),
         ({**OAUTH, "audience": "https://audience.example"}, None),
         ({**FIELDS, "shareCredentialsVersion": 1, "bearerToken": lambda: TOKEN}, None),

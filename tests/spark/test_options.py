@@ -69,7 +69,7 @@ def test_profile_file_and_inline_credentials_are_not_both_taken() -> None:
 
 
 NOT_OF_QUERIES = {
-    *("path", "profile", "endpoint", "bearerToken", "username", "password", "expirationTime"),
+    *("path", "profile", "endpoint", "icebergEndpoint", "bearerToken", "username", "password", "expirationTime"),
     *("tokenEndpoint", "clientId", "clientSecret", "scope", "type", "shareCredentialsType", "shareCredentialsVersion"),
     *("versionAsOf", "timestampAsOf"),
 }
@@ -216,7 +216,7 @@ def test_two_types_of_a_profile_are_refused() -> None:
         ("startingVersion", "Latest", "must be greater than or equal to zero"),
         ("startingVersion", "abc", "must be greater than or equal to zero"),
         ("startingVersion", str(2**63), "must be greater than or equal to zero"),
-        ("versionAsOf", "x", "must be an integer greater than or equal to zero"),
+        ("versionAsOf", "-1", "must be an integer greater than or equal to zero"),
         ("startingTimestamp", "", "is not a timestamp"),
         ("startingTimestamp", "202", "is not a timestamp"),
         ("startingTimestamp", "a", "is not a timestamp"),
@@ -264,6 +264,10 @@ def test_bad_value_is_refused_with_what_fits(name: str, value: str, fragment: st
         ("queryTableVersionIntervalSeconds", "5m", "version_interval", 300),
         ("responseFormat", "delta", "read.response_format", ResponseFormat.DELTA),
         ("rowLineage", "True", "read.row_lineage", True),
+        ("versionAsOf", " 7 ", "read.version", 7),
+        ("versionAsOf", "audit", "read.version", "audit"),
+        ("versionAsOf", "v1.0", "read.version", "v1.0"),
+        ("icebergEndpoint", "https://sharing.example/ice", "profile.iceberg_endpoint", "https://sharing.example/ice"),
     ],
 )
 def test_value_is_read(name: str, value: str, field: str, expected: object) -> None:

@@ -1,0 +1,137 @@
+"""Iceberg tables of a share in Spark: the rows that Iceberg's own Spark runtime reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.errors import UsageError
+from tests.iceberg_corpus import BUCKET, IcebergTable, store, upload
+from tests.s3 import s3_bucket
+
+pytestmark = pytest.mark.spark
+
+NAMES = [
+    *("branches", "deletion-vectors", "empty", "equality-deletes", "evolved", "identity-partitions", "lineage"),
+    *("plain", "position-deletes"),
+]
+LINEAGE = ["_row_id", "_last_updated_sequence_number"]
+
+
+@pytest.fixture(scope="module")
+def shared(spark: Any) -> Iterator[Any]:
+    """A server with the tables of ``NAMES``, also the catalog ``ice`` of Spark."""
+    import mock_server
+
+    tables = [IcebergTable(name) for name in NAMES]
+    with s3_bucket(BUCKET) as bucket:
+        upload(tables, bucket)
+        locations = {f"demo.made.{table.name}": table.location for table in tables}
+        with mock_server.running(locations, s3=store(bucket)) as server:
+            ds.attach(spark, server.profile_path, name="ice")
+            yield server
+            spark.conf.unset("spark.sql.catalog.ice")
+
+
+def rows_of(frame: Any) -> list[str]:
+    return sorted(str(tuple(row)) for row in frame.collect())
+
+
+def expected(spark: Any, name: str, which: str = "current") -> Any:
+    """Return the rows that Iceberg's runtime read, as this Spark reads them from its file."""
+    from tests.iceberg_corpus import FOLDER
+
+    return spark.read.parquet(str(FOLDER / name / f"rows-{which}.parquet"))
+
+
+def url(shared: Any, name: str) -> str:
+    return f"{shared.profile_path}#demo.made.{name}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "empty"])
+def test_rows_are_those_of_icebergs_runtime(spark: Any, shared: Any, name: str) -> None:
+    wanted = expected(spark, name)
+    wanted = wanted.drop(*LINEAGE)
+
+    found = ds.load_as_spark(url(shared, name))
+    assert found.columns == wanted.columns
+    assert rows_of(found) == rows_of(wanted)
+    assert found.count() == wanted.count()
+
+
+def test_rows_come_by_format_and_catalog(spark: Any, shared: Any) -> None:
+    wanted = rows_of(expected(spark, "lineage").drop(*LINEAGE))
+
+    assert rows_of(spark.read.format("deltaSharing").load(url(shared, "lineage"))) == wanted
+    assert rows_of(spark.table("ice.demo.made.lineage")) == wanted
+    assert {row.tableName for row in spark.sql("SHOW TABLES IN ice.demo.made").collect()} == set(NAMES)
+    kept = spark.sql("SELECT id FROM ice.demo.made.lineage WHERE p = 1 AND id > 10")
+    assert "PushedFilters: [id > 10" in kept._jdf.queryExecution().toString()
+    assert sorted(row.id for row in kept.collect()) == [13, 17, 21, 25, 29]
+
+
+def test_an_empty_table_has_its_columns(spark: Any, shared: Any) -> None:
+    for frame in (ds.load_as_spark(url(shared, "empty")), spark.table("ice.demo.made.empty")):
+        assert frame.columns
+        assert frame.collect() == []
+
+
+def test_snapshots_branches_and_tags(spark: Any, shared: Any) -> None:
+    address = url(shared, "branches")
+    [first, *_] = IcebergTable("branches").expected["snapshots"]
+    audit, tagged = (rows_of(expected(spark, "branches", which)) for which in ("branch-audit", "tag-first"))
+
+    assert rows_of(ds.load_as_spark(address, version="audit")) == audit
+    assert rows_of(spark.read.format("deltaSharing").option("versionAsOf", "audit").load(address)) == audit
+    assert rows_of(spark.sql("SELECT * FROM ice.demo.made.branches VERSION AS OF 'first'")) == tagged
+    assert rows_of(spark.sql(f"SELECT * FROM ice.demo.made.branches VERSION AS OF {first['id']}")) == tagged
+    with pytest.raises(UsageError, match=r"a branch or tag, found 'none'.*'audit', 'first', 'main'"):
+        ds.load_as_spark(address, version="none")
+
+
+def test_row_lineage_is_that_of_icebergs_runtime(spark: Any, shared: Any) -> None:
+    wanted = expected(spark, "lineage")
+    address = url(shared, "lineage")
+
+    found = spark.read.format("deltaSharing").option("rowLineage", "true").load(address)
+    assert found.columns == wanted.columns == ["id", "v", "p", *LINEAGE]
+    assert rows_of(found) == rows_of(wanted)
+    assert rows_of(found.where("_row_id > 50").select("id")) == rows_of(wanted.where("_row_id > 50").select("id"))
+    frame = ds.SharingClient(shared.profile_path).table("demo.made.lineage").scan(row_lineage=True).to_spark(spark)
+    assert rows_of(frame) == rows_of(wanted)
+    with pytest.raises(Exception, match="row lineage exists since version 3"):
+        ds.load_as_spark(url(shared, "plain"), row_lineage=True).collect()
+
+
+def test_what_iceberg_tables_do_not_have_is_refused(spark: Any, shared: Any, tmp_path: Any) -> None:
+    reader = spark.read.format("deltaSharing").option("readChangeFeed", "true").option("startingVersion", "0")
+    with pytest.raises(Exception, match="An Iceberg table has no change data feed"):
+        reader.load(url(shared, "plain")).collect()
+    stream = spark.readStream.format("deltaSharing").load(url(shared, "plain"))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match="An Iceberg table has no change data feed"):
+        query.awaitTermination(60)
+
+
+def test_a_commit_after_load_is_not_read(spark: Any, tmp_path: Any) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from mock_server import running
+
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    catalog = SqlCatalog("own", uri="sqlite:///:memory:", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", rows.schema, location=(tmp_path / "s" / "n" / "t").as_uri())
+    with running(tmp_path) as server:
+        empty = ds.load_as_spark(f"{server.profile_path}#s.n.t")
+        assert empty.count() == 0
+        table.append(rows)
+        frame = ds.load_as_spark(f"{server.profile_path}#s.n.t")
+        assert (frame.count(), empty.count(), empty.collect()) == (2, 0, [])
+        table.append(rows)
+        assert frame.count() == 2
+        assert ds.load_as_spark(f"{server.profile_path}#s.n.t").count() == 4
