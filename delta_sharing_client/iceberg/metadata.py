@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, Union
 import msgspec
 
 from delta_sharing_client.delta.actions import Long
+from delta_sharing_client.delta.schema import MAX_NESTING
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
+from delta_sharing_client.parquet.field_ids import MappedField, NameMapping
 
 MAX_FORMAT_VERSION = 3
 ROW_LINEAGE_VERSION = 3
@@ -240,18 +242,38 @@ def _no_such(metadata: TableMetadata, version: int | str | None) -> str:
     )
 
 
-def name_mapping(properties: Mapping[str, str]) -> list[Any] | None:
-    """Return the name mapping of a table's properties as JSON, ``None`` if it has none.
+def name_mapping(properties: Mapping[str, str]) -> NameMapping | None:
+    """Return the name mapping of a table's properties, ``None`` if it has none (Iceberg, "Name Mapping Serialization").
 
-    Raises ``ProtocolError`` if it is not a list.
+    Raises ``ProtocolError`` if it is malformed, or two fields of a level have a name in common.
     """
     text = properties.get(NAME_MAPPING_PROPERTY)
     if text is None:
         return None
     try:
-        found = msgspec.json.decode(text)
+        listed = msgspec.json.decode(text, type=list[_NamedField])
     except (msgspec.DecodeError, RecursionError):
-        found = None
-    if not isinstance(found, list):
-        raise ProtocolError(f"The table property '{NAME_MAPPING_PROPERTY}' must be a list in JSON, found another text.")
+        raise _bad_mapping("a list of fields in JSON, found another text") from None
+    return _by_name(listed, 0)
+
+
+class _NamedField(msgspec.Struct, rename="kebab", frozen=True):
+    names: list[str]
+    field_id: Union[int, None] = None
+    fields: Union[list[_NamedField], None] = None
+
+
+def _by_name(listed: Sequence[_NamedField], depth: int) -> NameMapping:
+    if depth > MAX_NESTING:
+        raise _bad_mapping(f"fields that are nested at most {MAX_NESTING} levels deep")
+    found: dict[str, MappedField] = {}
+    for item in listed:
+        mapped = MappedField(item.field_id, _by_name(item.fields or (), depth + 1))
+        for name in item.names:
+            if found.setdefault(name, mapped) is not mapped:
+                raise _bad_mapping(f"one field for a name, found several for {name[:100]!r}")
     return found
+
+
+def _bad_mapping(expected: str) -> ProtocolError:
+    return ProtocolError(f"The table property '{NAME_MAPPING_PROPERTY}' must have {expected}.")

@@ -91,6 +91,11 @@ class BoundField(NamedTuple):
     def is_identity(self) -> bool:
         return self.transform.name == "identity"
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether the rows of a file have its partition value in the column."""
+        return self.is_identity and len(self.source.path) == 1 and _has_text(self.source.field.type)
+
     def bounds(self, raw: Any, rows: int) -> ColumnBounds | None:
         """Return what the partition value ``raw`` says about the ``rows`` rows of a file, ``None`` if nothing."""
         if self.transform.name not in _KNOWN:
@@ -333,9 +338,8 @@ def identity_columns(specs: Iterable[Sequence[BoundField]]) -> list[StructField]
     found: dict[str, StructField] = {}
     for fields in specs:
         for field in fields:
-            name, *below = field.source.path
-            if field.is_identity and not below and _has_text(field.source.field.type):
-                found[name] = field.source.field
+            if field.is_constant:
+                found[field.source.field.name] = field.source.field
     return list(found.values())
 
 

@@ -14,8 +14,11 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace as structs_replace
+
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol, SharedFile
 from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappingMode
+from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY
 from delta_sharing_client.delta.deletion_vectors import encode_inline
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, Deletes, vector_size
@@ -28,10 +31,17 @@ from delta_sharing_client.iceberg.metadata import (
     TableMetadata,
     check_metadata,
     choose,
+    name_mapping,
 )
 from delta_sharing_client.iceberg.partitioning import BoundField, bind_spec, identity_columns, sources
 from delta_sharing_client.iceberg.positions import PositionDeletes, read_positions, union
-from delta_sharing_client.iceberg.schema import LAST_UPDATED_FIELD, ROW_ID_FIELD, comparable_columns, schema_string
+from delta_sharing_client.iceberg.schema import (
+    LAST_UPDATED_FIELD,
+    ROW_ID_FIELD,
+    comparable_columns,
+    reuses_names,
+    schema_string,
+)
 from delta_sharing_client.iceberg.statistics import FileFilter, Skipped
 from delta_sharing_client.iceberg.values import partition_text
 from delta_sharing_client.options import ReadOptions
@@ -132,11 +142,20 @@ def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) ->
             stream.context,
             files=table.files,
             equality_columns=comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())]),
+            name_mapping=name_mapping(table.metadata.all_properties),
         ),
         skipped=lambda: snapshot.skipped(stream.skipped()),
         break_off=snapshot.broken_off.set,
         access=f"the Iceberg table's own files, in {table.metadata.location}",
     )
+
+
+def _may_swap_statistics(metadata: TableMetadata) -> bool:
+    """Whether a file without field ids may have been added when a name was that of another column.
+
+    Its statistics are by the ids of that time, its columns are read by the name mapping of today.
+    """
+    return name_mapping(metadata.all_properties) is not None and reuses_names(metadata.schemas or ())
 
 
 class _Snapshot:
@@ -156,12 +175,14 @@ class _Snapshot:
         self._specs = specs
         self.planner = FilePlanner(state, request, options)
         bound = request.bound(state.schema)
-        self._filter = None if bound.filter is None else FileFilter(bound.filter, state.schema, specs)
+        self._filter = None
+        if bound.filter is not None:
+            self._filter = FileFilter(
+                bound.filter, state.schema, specs, has_statistics=not _may_swap_statistics(table.metadata)
+            )
         self._identity = {
-            spec_id: [field for field in fields if field.is_identity and len(field.source.path) == 1]
-            for spec_id, fields in specs.items()
+            spec_id: [field for field in fields if field.is_identity] for spec_id, fields in specs.items()
         }
-        self._partition_columns = set(state.partition_columns)
         self._positions: dict[str, Future[PositionDeletes]] = {}
         self._skipped = {Skipped.BY_PARTITION: 0, Skipped.BY_STATISTICS: 0}
         self._skipped_bytes = 0
@@ -188,11 +209,12 @@ class _Snapshot:
                 if self._skips(file):
                     continue
                 found = deletes.of(file)
-                shared = self._shared(file, found, pool)
+                values, required = self._partition_values(file)
+                shared = self._shared(file, values, found, pool)
                 equality = tuple(map(self._equality_ref, found.equality))
                 task = self.planner.consider(shared, without=vector_ref(shared), equality=equality)
                 if task is not None:
-                    yield task
+                    yield structs_replace(task, required_ids=required) if required else task
                 elif self.planner.has_enough:
                     return
         finally:
@@ -267,7 +289,9 @@ class _Snapshot:
         self._skipped_bytes += file.size
         return True
 
-    def _shared(self, file: File, deletes: Deletes, pool: ThreadPoolExecutor) -> SharedFile:
+    def _shared(
+        self, file: File, values: dict[str, str | None], deletes: Deletes, pool: ThreadPoolExecutor
+    ) -> SharedFile:
         if file.format != "parquet":
             raise UnsupportedFeatureError(
                 f"The table has data files in the format '{file.format[:40]}', but this client reads Parquet only. Ask "
@@ -279,7 +303,7 @@ class _Snapshot:
         action = AddFile(
             path=self._table.files.checked(file.path),
             size=file.size,
-            partition_values=self._partition_values(file),
+            partition_values=values,
             stats=f'{{"numRecords":{file.records}}}',
             deletion_vector=vector,
             base_row_id=file.first_row_id,
@@ -287,18 +311,23 @@ class _Snapshot:
         )
         return SharedFile(action, file.path)
 
-    def _partition_values(self, file: File) -> dict[str, str | None]:
-        """Return the values of the columns by which the file is partitioned; the others are read from it."""
+    def _partition_values(self, file: File) -> tuple[dict[str, str | None], tuple[int, ...]]:
+        """Return the values of the columns by which the file is partitioned, also if the file has them, as in Iceberg's
+        own readers; and the ids of those that it must have, because a log has no text for their values ("Column
+        Projection")."""
         values: dict[str, str | None] = {}
+        required: list[int] = []
         for field in self._identity[file.spec_id]:
-            name, key = field.source.field.name, str(field.field_id)
-            if name not in self._partition_columns or key not in file.partition:
+            name, key, column = field.source.field.name, str(field.field_id), field.source.field
+            if key not in file.partition:
                 continue
             raw = file.partition[key]
-            text = partition_text(raw, field.source.field.type)
-            if text is not None or raw is None:
+            text = partition_text(raw, column.type) if field.is_constant else None
+            if field.is_constant and (text is not None or raw is None):
                 values[name] = text
-        return values
+            elif column.field_id is not None and (raw is not None or INITIAL_DEFAULT_KEY in column.metadata):
+                required.append(column.field_id)
+        return values, tuple(required)
 
     def _vector(self, file: File, deletes: Deletes, pool: ThreadPoolExecutor) -> DeletionVectorDescriptor | None:
         if deletes.vector is not None:

@@ -17,6 +17,7 @@ from delta_sharing_client.delta.data_types import (
     FIELD_ID_KEY,
     INITIAL_DEFAULT_KEY,
     PHYSICAL_NAME_KEY,
+    ColumnPath,
     DecimalType,
     PrimitiveType,
     StructField,
@@ -68,6 +69,22 @@ def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructFie
     for schema in schemas:
         _collect(parse_schema(schema_string(schema)), (), found)
     return found
+
+
+def reuses_names(schemas: Iterable[dict[str, Any]]) -> bool:
+    """Return whether a column of ``schemas``, or a field below structs, has the name that another one had."""
+    ids: dict[ColumnPath, int | None] = {}
+    for schema in schemas:
+        waiting: list[tuple[ColumnPath, StructType]] = [((), parse_schema(schema_string(schema)))]
+        while waiting:
+            above, struct = waiting.pop()
+            for item in struct.fields:
+                path = (*above, item.name)
+                if ids.setdefault(path, item.field_id) != item.field_id:
+                    return True
+                if isinstance(item.type, StructType):
+                    waiting.append((path, item.type))
+    return False
 
 
 def _collect(struct: StructType, above: tuple[StructField, ...], found: dict[int, StructField]) -> None:

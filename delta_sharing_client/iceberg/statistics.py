@@ -43,10 +43,19 @@ class _Known:
 
 
 class FileFilter:
-    """Tests files and manifests with a predicate that is bound to ``schema``; ``specs`` are the table's by id."""
+    """Tests files and manifests with a predicate that is bound to ``schema``; ``specs`` are the table's by id.
 
-    def __init__(self, predicate: Expression, schema: StructType, specs: Mapping[int, list[BoundField]]) -> None:
-        self._specs = specs
+    ``has_statistics``: the statistics of columns are those of the columns with their field ids.
+    """
+
+    def __init__(
+        self,
+        predicate: Expression,
+        schema: StructType,
+        specs: Mapping[int, list[BoundField]],
+        *,
+        has_statistics: bool = True,
+    ) -> None:
         self._may_match = compile_skipping(predicate)
         paths = columns_of(predicate)
         self._buckets = {spec_id: possible_buckets(predicate, fields) for spec_id, fields in specs.items()}
@@ -54,8 +63,13 @@ class FileFilter:
             spec_id: [field for field in fields if field.source.path in paths] for spec_id, fields in specs.items()
         }
         self._columns: dict[ColumnPath, tuple[int, Callable[[bytes], Any] | None, bool]] = {}
+        # Rows have the partition value, also if the file has the column, so its statistics are those of other values.
+        self._constant = {
+            spec_id: frozenset(field.source.path for field in fields if field.is_constant)
+            for spec_id, fields in self._of_spec.items()
+        }
         for field_id, source in sources(schema).items():
-            if source.path in paths:
+            if has_statistics and source.path in paths:
                 name = getattr(source.field.type, "base", "")
                 decode = None if source.field.collation else bound_decoder(source.field.type)
                 self._columns[source.path] = (field_id, decode, name in ("float", "double"))
@@ -93,7 +107,7 @@ class FileFilter:
 
     def _statistics(self, file: File, path: ColumnPath) -> ColumnBounds | None:
         column = self._columns.get(path)
-        if column is None:
+        if column is None or path in self._constant[file.spec_id]:
             return None
         field_id, decode, is_floating = column
         nulls = (file.null_counts or {}).get(field_id)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
     from delta_sharing_client.delta.data_types import StructField, StructType
     from delta_sharing_client.fetch.report import ScanReport
+    from delta_sharing_client.parquet.field_ids import NameMapping
     from delta_sharing_client.predicates.tree import Expression
 
 
@@ -113,6 +114,9 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
         The version of the file with these ``row_groups``, so that all its tasks read the same one.
     equality:
         Delete files whose values delete rows, wherever they are.
+    required_ids:
+        Field ids of columns that the file must have if they are read: their values are those of its partition, which
+        ``partition_values`` cannot express.
     """
 
     key: str
@@ -130,6 +134,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     row_groups: Union[tuple[int, ...], None] = None
     version: Union[Version, None] = None
     equality: tuple[EqualityDeletesRef, ...] = ()
+    required_ids: tuple[int, ...] = ()
 
     @property
     def has_vector(self) -> bool:
@@ -201,6 +206,8 @@ class ScanContext:
         Set if the columns of row lineage are requested.
     equality_columns:
         The columns by which equality deletes may delete, by field id, each pruned to one column of a simple type.
+    name_mapping:
+        The field ids of columns by name, for files without field ids; ``None`` if such files are refused.
     is_change_feed:
         The three columns of the change feed exist (selected or not).
     urls, files:
@@ -227,6 +234,7 @@ class ScanContext:
     options: ReadOptions
     row_lineage: RowLineage | None = None
     equality_columns: Mapping[int, StructField] = dataclasses.field(default_factory=dict)
+    name_mapping: NameMapping | None = None
     is_change_feed: bool = False
     left_out: Mapping[str, str] | None = None
     urls: UrlSource | None = None

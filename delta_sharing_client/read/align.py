@@ -35,6 +35,7 @@ from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import InvalidText, VariantAs
+from delta_sharing_client.parquet.field_ids import FIELD_ID, NameMapping, has_ids, with_ids
 from delta_sharing_client.plan.columns import output_type
 from delta_sharing_client.read.absent import absent, has_default, nulls
 from delta_sharing_client.read.text import check_text, expanded, first_invalid, replaced
@@ -42,7 +43,6 @@ from delta_sharing_client.read.text import check_text, expanded, first_invalid, 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
 Check = Callable[[pa.Array], None]
-FIELD_ID = b"PARQUET:field_id"
 # The number of names in a message.
 _MOST_SHOWN = 8
 
@@ -171,8 +171,9 @@ class Aligner:
     """Finds table columns in a file's schema, by the table's column mapping.
 
     By field id (mode ``id``), by physical name (mode ``name``) or by name; a name in another case is accepted if there
-    is no exact match and only one such name (Delta Transaction Log Protocol, "Column Mapping"). Raises ``DataError`` if
-    field ids are needed and the file has none, a name is ambiguous, or a type cannot be read as the table's type.
+    is no exact match and only one such name (Delta Transaction Log Protocol, "Column Mapping"). ``names`` gives the
+    columns of a file without field ids theirs. Raises ``DataError`` if field ids are needed and the file has none, a
+    name is ambiguous, a type cannot be read as the table's type, or a column with one of ``required_ids`` is missing.
     """
 
     def __init__(
@@ -181,15 +182,21 @@ class Aligner:
         mode: ColumnMappingMode,
         variant_as: VariantAs,
         invalid_text: InvalidText = InvalidText.ERROR,
+        *,
+        names: NameMapping | None = None,
+        required_ids: frozenset[int] = frozenset(),
     ) -> None:
+        if mode is ColumnMappingMode.ID and schema.names and not has_ids(schema):
+            if names is None:
+                raise DataError("The table maps columns by field id, but the file has no field ids.")
+            schema = with_ids(schema, names)
+        self._required_ids = required_ids
         self._top = _Fields(schema, [Node.of(field.type) for field in schema])
         self._structs: dict[int, _Fields] = {}
         self._mode = mode
         self._variant_as = variant_as
         self._is_text_replaced = invalid_text is InvalidText.REPLACE
         self._calendar = hybrid_calendar(schema.metadata)
-        if mode is ColumnMappingMode.ID and schema.names and not any(FIELD_ID in (f.metadata or ()) for f in schema):
-            raise DataError("The table maps columns by field id, but the file has no field ids.")
 
     @property
     def leaves(self) -> int:
@@ -240,7 +247,20 @@ class Aligner:
             hits = fields.by_name.get(name) or fields.by_folded_name.get(name.lower(), [])
         if len(hits) > 1:
             raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
+        if not hits and self._required_ids:
+            self._refuse_required(item, path)
         return hits[0] if hits else None
+
+    def _refuse_required(self, item: StructField, path: ColumnPath) -> None:
+        if item.field_id in self._required_ids:
+            raise DataError(
+                f"The file has no column {dotted(path)!r}, whose value is that of its partition. This client reads it "
+                "from files alone below structs, if it is an empty text, and if it is a time outside of the years 0 to "
+                "9999. Ask the provider to rewrite the file."
+            )
+        if isinstance(item.type, StructType):
+            for inner in item.type.fields:
+                self._refuse_required(inner, (*path, inner.name))
 
     def _below(self, struct: Node) -> _Fields:
         """Return the fields of a struct, cached; this object keeps all its nodes."""

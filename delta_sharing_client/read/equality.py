@@ -137,7 +137,8 @@ class EqualityDeletes:
                 f"The manifest says that the equality delete file has {ref.records} rows, its footer says "
                 f"{footer.metadata.num_rows}."
             )
-        aligner = Aligner(footer.arrow, ColumnMappingMode.ID, VariantAs.STRUCT)
+        names = self._context.name_mapping
+        aligner = Aligner(footer.arrow, ColumnMappingMode.ID, VariantAs.STRUCT, names=names)
         files = [aligner.column(delete_column(self._context, field_id)) for field_id in ref.ids]
         for field_id, file in zip(ref.ids, files, strict=True):
             if not file.leaves:

@@ -75,14 +75,14 @@ class Shape:
         constant = _CONSTANT | {Origin.CHANGE_TYPE}
         self._constant = [column for column in self.columns if column.origin in constant]
         self._in_files = not self.origins.isdisjoint({Origin.FILE, *ROW_LINEAGE})
-        self._last: tuple[tuple[bool, frozenset[str], frozenset[int]], pa.Schema, Alignment] | None = None
+        self._last: tuple[tuple[object, ...], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
         """Return the scan's columns in a file with the schema ``arrow``; ``DataError`` if they do not fit.
 
         Files of a table usually have one schema, so the last result is cached.
         """
-        key, last = (self._reads_type(task), self.untold(task), equality_ids(task)), self._last
+        key, last = (self._reads_type(task), self.untold(task), equality_ids(task), task.required_ids), self._last
         if last is None or last[0] != key or not (last[1] is arrow or last[1].equals(arrow, check_metadata=True)):
             last = self._last = (key, arrow, _align(self, arrow, task))
         return last[2]
@@ -387,10 +387,20 @@ def delete_column(context: ScanContext, field_id: int) -> StructField:
 
 def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
     context = shape.context
-    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as, context.options.invalid_text)
+
+    def aligner_of(variant_as: VariantAs) -> Aligner:
+        return Aligner(
+            arrow,
+            context.mapping_mode,
+            variant_as,
+            context.options.invalid_text,
+            names=context.name_mapping,
+            required_ids=frozenset(task.required_ids),
+        )
+
+    aligner, filter_aligner = aligner_of(context.options.variant_as), aligner_of(VariantAs.STRUCT)
     untold = shape.untold(task)
     output = tuple(_file_column(aligner, column, task, untold) for column in context.output)
-    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT, context.options.invalid_text)
     filters = tuple(_file_column(filter_aligner, column, task, untold) for column in context.filters)
     lineage = context.row_lineage
     row_id = row_update = None

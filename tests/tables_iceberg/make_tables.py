@@ -28,6 +28,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
@@ -45,9 +47,10 @@ MAKERS: dict[str, Callable[[Table], None]] = {}
 class Table:
     """A table under construction: SQL in, the folder with its expectation out. ``{t}`` stands for the table."""
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
+    def __init__(self, spark: SparkSession, name: str, store: Any) -> None:
         self.spark = spark
         self.name = name
+        self.store = store
         self.full_name = f"lake.made.`{name}`"
         self.filters: list[str] = []
         # Spark cannot read lineage of snapshots from before an upgrade to version 3.
@@ -73,6 +76,31 @@ class Table:
         """Return the ``org.apache.iceberg.Table``, for what Spark's SQL cannot write."""
         jvm = self.spark._jvm
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.full_name)
+
+    def map_names(self) -> None:
+        """Give the table a name mapping of its current schema, as ``add_files`` and ``migrate`` do."""
+        jvm, table = self.spark._jvm.org.apache.iceberg, self.java()
+        mapping = jvm.mapping.NameMappingParser.toJson(jvm.mapping.MappingUtil.create(table.schema()))
+        table.updateProperties().set("schema.name-mapping.default", mapping).commit()
+
+    def add_file(self, rows: pa.Table, partition: str | None = None) -> None:
+        """Commit a Parquet file of another writer, as ``add_files`` does; its columns have no ids unless ``rows`` has."""
+        jvm, table = self.spark._jvm.org.apache.iceberg, self.java()
+        self.files = getattr(self, "files", 0) + 1
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        data = sink.getvalue().to_pybytes()
+        key = f"{self.name}/data/{f'{partition}/' if partition else ''}other-{self.files}.parquet"
+        self.store.put_object(Bucket=BUCKET, Key=key, Body=data)
+        text = table.properties().get("schema.name-mapping.default")
+        metrics = jvm.parquet.ParquetUtil.fileMetrics(
+            table.io().newInputFile(f"s3://{BUCKET}/{key}"),
+            jvm.MetricsConfig.forTable(table),
+            jvm.mapping.NameMappingParser.fromJson(text) if text else None,
+        )
+        file = jvm.DataFiles.builder(table.spec()).withPath(f"s3://{BUCKET}/{key}").withFormat("parquet")
+        file = file.withFileSizeInBytes(len(data)).withMetrics(metrics)
+        table.newAppend().appendFile((file.withPartitionPath(partition) if partition else file).build()).commit()
 
 
 def maker(function: Callable[[Table], None]) -> Callable[[Table], None]:
@@ -187,6 +215,83 @@ def swapped_names(t: Table) -> None:
         "ALTER TABLE {t} RENAME COLUMN tmp TO b",
         "INSERT INTO {t} VALUES (2, 'was b', 'was a')",
     )
+
+
+# === files of other writers ===
+
+
+def _imported(first: int, names: str = "a s x y l e m f", **more: list[Any]) -> pa.Table:
+    """Return two rows without field ids, with these names of columns and fields."""
+    a, s, x, y, l, e, m, f = names.split()  # noqa: E741
+    numbers = [first, first + 1]
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            m: pa.array([[(f"k{n}", {f: n})] for n in numbers], pa.map_(pa.string(), pa.struct([(f, pa.int32())]))),
+            a: [f"{a}{n}" for n in numbers],
+            s: pa.array([{y: f"y{n}", x: n} for n in numbers], pa.struct([(y, pa.string()), (x, pa.int32())])),
+            l: pa.array([[{e: n}, None] for n in numbers], pa.list_(pa.struct([(e, pa.int32())]))),
+            **more,
+        }
+    )
+
+
+@maker
+def name_mapping(t: Table) -> None:
+    t.create(
+        "id BIGINT, a STRING, s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<e: INT>>, m MAP<STRING, STRUCT<f: INT>>, n INT"
+    )
+    t.map_names()
+    t.add_file(_imported(1))
+    t.sql("INSERT INTO {t} VALUES (3, 'own', named_struct('x', 3, 'y', 'own'), NULL, NULL, 3)")
+    # The mapping keeps the old names.
+    t.sql(
+        "ALTER TABLE {t} RENAME COLUMN a TO b",
+        "ALTER TABLE {t} RENAME COLUMN s.x TO xx",
+        "ALTER TABLE {t} RENAME COLUMN l.element.e TO ee",
+        "ALTER TABLE {t} RENAME COLUMN m.value.f TO ff",
+    )
+    t.add_file(_imported(4, "b s xx y l ee m ff"))
+    t.add_file(_imported(6, n=pa.array([6, None], pa.int32()), other=["not", "mapped"]))
+    # A new column takes its name from the mapping of the old one.
+    t.sql("ALTER TABLE {t} ADD COLUMN a STRING")
+    t.add_file(_imported(8, "b s xx y l ee m ff", a=["new", "new"]))
+    t.filters += ["id > 4", "b = 'a6'", "b IS NULL", "a = 'new'", "s.xx < 6", "s.xx IS NULL", "n IS NULL", "n = 6"]
+
+
+@maker
+def hive_files(t: Table) -> None:
+    t.create("id BIGINT, p STRING, d DATE, n INT", tail="PARTITIONED BY (p, d)")
+    t.map_names()
+    for number, partition in enumerate(
+        ["p=a/d=2024-01-01", "p=b c/d=1969-12-31", "p=__HIVE_DEFAULT_PARTITION__/d=__HIVE_DEFAULT_PARTITION__"]
+    ):
+        t.add_file(pa.table({"id": pa.array([2 * number, 2 * number + 1], pa.int64())}), partition)
+    t.sql("ALTER TABLE {t} ADD PARTITION FIELD n", "INSERT INTO {t} VALUES (10, 'a', DATE'2024-01-01', 1)")
+    t.add_file(pa.table({"id": pa.array([11], pa.int64())}), "p=a/d=2024-01-01/n=7")
+    t.sql("ALTER TABLE {t} DROP PARTITION FIELD p", "ALTER TABLE {t} RENAME COLUMN p TO q")
+    t.add_file(pa.table({"id": pa.array([12], pa.int64()), "q": ["z"]}), "d=2024-02-01/n=8")
+    t.filters += [
+        "q = 'a'",
+        "q IS NULL",
+        "q <> 'a'",
+        "d > DATE'2024-01-01'",
+        "d IS NULL",
+        "n = 7",
+        "n IS NULL",
+        "id > 4",
+    ]
+
+
+@maker
+def partition_values(t: Table) -> None:
+    """Files that have the columns of their partition values, with other values: those of the partition are read."""
+    t.create("id BIGINT, p STRING, n INT", tail="PARTITIONED BY (p)")
+    t.map_names()
+    t.add_file(
+        pa.table({"id": pa.array([1, 2], pa.int64()), "p": ["x", "y"], "n": pa.array([1, 2], pa.int32())}), "p=a"
+    )
+    t.filters += ["p = 'a'", "p = 'x'", "p IS NULL"]
 
 
 # === deletes ===
@@ -697,7 +802,7 @@ def main(names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as work:
         spark = session(endpoint, work)
         for name in names or MAKERS:
-            table = Table(spark, name)
+            table = Table(spark, name, store)
             try:
                 MAKERS[name](table)
                 export(table, HERE / name, store)

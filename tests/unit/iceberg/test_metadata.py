@@ -13,6 +13,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.iceberg.metadata import TableMetadata, check_metadata, choose, first_since, name_mapping
 from delta_sharing_client.iceberg.schema import schema_string
+from delta_sharing_client.parquet.field_ids import MappedField
 
 
 def _schema(schema_id: int, *names: str) -> dict[str, Any]:
@@ -144,11 +145,30 @@ def test_the_first_snapshot_since_a_time() -> None:
     assert first_since(_metadata(), "2030-01-01") is None
 
 
-def test_name_mappings_are_json() -> None:
+NAMES = "schema.name-mapping.default"
+
+
+def test_a_name_mapping_has_fields_by_each_name() -> None:
+    text = '[{"names": ["a", "b"], "field-id": 1, "fields": [{"names": ["x"], "field-id": 2}]}, {"names": ["c"]}]'
+
+    mapped = MappedField(1, {"x": MappedField(2, {})})
     assert name_mapping({}) is None
-    assert name_mapping({"schema.name-mapping.default": '[{"names": ["a"]}]'}) == [{"names": ["a"]}]
-    with pytest.raises(ProtocolError, match="must be a list in JSON"):
-        name_mapping({"schema.name-mapping.default": "{"})
+    assert name_mapping({NAMES: text}) == {"a": mapped, "b": mapped, "c": MappedField(None, {})}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "must have a list of fields in JSON"),
+        ('[{"field-id": 1}]', "must have a list of fields in JSON"),
+        ('[{"names": ["a"], "field-id": 1}, {"names": ["b", "a"], "field-id": 2}]', "found several for 'a'"),
+        ('[{"names": ["a"], "fields": ' * 200 + "[]" + "}]" * 200, "nested at most 100 levels deep"),
+        ("[" * 100_000, "must have a list of fields in JSON"),
+    ],
+)
+def test_a_malformed_name_mapping_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        name_mapping({NAMES: text})
 
 
 # === Schemas ===
