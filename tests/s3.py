@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
+import threading
 from collections.abc import Iterator
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -44,3 +49,81 @@ def s3_bucket(name: str = "assets") -> Iterator[Bucket]:
         yield Bucket(name, endpoint, resource.create_bucket(Bucket=name))
     finally:
         server.stop()
+
+
+class Guard:
+    """A store in front of a bucket that knows its keys: each reads below its prefixes, and some have ended.
+
+    ``requests`` are the keys and paths that were asked for; ``keys`` are access key ids and the beginnings of paths,
+    such as ``{"planted-id": ["lake/t/"]}``. After ``ends[key]`` requests, a key is refused as one that has ended.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.keys: dict[str, list[str]] = {}
+        self.ends: dict[str, int] = {}
+        self.requests: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _guarded(self))
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def refusal(self, headers: Message, path: str) -> str | None:
+        """Return the error code for a request, ``None`` if it may be answered."""
+        match = re.search(r"Credential=([^/]+)/", headers.get("Authorization") or "")
+        key = match[1] if match else ""
+        with self._lock:
+            self.requests.append((key, path))
+            used = sum(one == key for one, _ in self.requests)
+        if used > self.ends.get(key, used):
+            return "ExpiredToken"
+        return None if any(map(path.startswith, self.keys.get(key, ()))) else "AccessDenied"
+
+    def content(self, path: str) -> bytes | None:
+        name, _, key = path.partition("/")
+        stored = self._bucket.resource
+        if name != self._bucket.name or key not in {one.key for one in stored.objects.filter(Prefix=key)}:
+            return None
+        return bytes(stored.Object(key).get()["Body"].read())
+
+
+def _guarded(guard: Guard) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = unquote(self.path.partition("?")[0]).lstrip("/")
+            refusal = guard.refusal(self.headers, path)
+            data = guard.content(path) if refusal is None else None
+            if data is None:
+                code = refusal or "NoSuchKey"
+                self._answer({"NoSuchKey": 404}.get(code, 403), f"<Error><Code>{code}</Code></Error>".encode())
+                return
+            wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+            if wanted is None:
+                self._answer(200, data)
+                return
+            first, last = wanted.groups()
+            start = int(first) if first else max(0, len(data) - int(last))
+            stop = min(int(last) + 1, len(data)) if first and last else len(data)
+            self._answer(206, data[start:stop], **{"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
+
+        do_HEAD = do_GET
+
+        def _answer(self, status: int, data: bytes, **headers: str) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(data)), "ETag": '"1"', **headers}.items():
+                self.send_header(name, value)
+            self.send_header("Last-Modified", "Mon, 02 Nov 2026 00:00:00 GMT")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    return Handler

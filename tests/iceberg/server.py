@@ -46,7 +46,7 @@ class IcebergServer:
         self.before_load: Callable[[str], None] = lambda name: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def profile(self) -> dict[str, Any]:

@@ -1,0 +1,229 @@
+"""Credentials that a catalog gives for an Iceberg table: which are used, until when, and that nothing shows them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, UnsupportedFeatureError
+from tests.iceberg.server import IcebergServer, iceberg_server
+from tests.iceberg.warehouse import rows_of
+from tests.iceberg_corpus import BUCKET, IcebergTable, upload
+from tests.s3 import REGION, Bucket, Guard, s3_bucket
+
+TABLE = IcebergTable("lineage")
+METADATA = json.loads(next((TABLE.folder / "metadata").glob("*.metadata.json")).read_text())
+ROWS = rows_of(TABLE.rows())
+SECRETS = ["planted-secret", "planted-token"]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_bucket(BUCKET) as bucket:
+        upload([TABLE], bucket)
+        yield bucket
+
+
+@pytest.fixture
+def guard(bucket: Bucket) -> Iterator[Guard]:
+    guard = Guard(bucket)
+    yield guard
+    guard.close()
+
+
+@pytest.fixture
+def server() -> Iterator[IcebergServer]:
+    with iceberg_server() as server:
+        yield server
+
+
+def _keys(guard: Guard, name: str, **more: str) -> dict[str, str]:
+    return {
+        "s3.access-key-id": name,
+        "s3.secret-access-key": f"planted-secret-of-{name}",
+        "s3.session-token": f"planted-token-of-{name}",
+        "s3.endpoint": guard.endpoint,
+        "s3.path-style-access": "true",
+        "client.region": REGION,
+        **more,
+    }
+
+
+def _credentials(guard: Guard, prefix: str, name: str, **more: str) -> dict[str, Any]:
+    return {"prefix": prefix, "config": _keys(guard, name, **more)}
+
+
+def _table(server: IcebergServer, **options: Any) -> ds.SharedTable:
+    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table("ice.n.t", format="iceberg")
+
+
+def _rows(table: ds.SharedTable) -> list[str]:
+    return rows_of(table.scan(row_lineage=True).to_arrow())
+
+
+def _used(guard: Guard) -> dict[str, set[str]]:
+    """Return which folders of the table each key read."""
+    found: dict[str, set[str]] = {}
+    for key, path in guard.requests:
+        found.setdefault(key, set()).add(path.split("/")[2])
+    return found
+
+
+def test_credentials_of_the_table_are_used(guard: Guard, server: IcebergServer) -> None:
+    guard.keys = {"table": ["lake/lineage/"]}
+    server.share("t", METADATA, config=_keys(guard, "table"))
+
+    assert _rows(_table(server)) == ROWS
+    assert _used(guard) == {"table": {"metadata", "data"}}
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_longest_prefix_decides(guard: Guard, server: IcebergServer, turn: int) -> None:
+    guard.keys = {"data": ["lake/lineage/data/"], "table": ["lake/lineage/metadata/"]}
+    given = [
+        _credentials(guard, "s3://lake", "bucket"),
+        _credentials(guard, "s3://lake/lineage/data/", "data"),
+        _credentials(guard, "s3://lake/line", "neighbour"),
+        _credentials(guard, "s3://lake/lineage", "table"),
+        _credentials(guard, "s3://lake/lineage/data/p=9/", "elsewhere"),
+        _credentials(guard, "s3", "store"),
+    ]
+    server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=given[::turn])
+
+    assert _rows(_table(server)) == ROWS
+    assert _used(guard) == {"data": {"data"}, "table": {"metadata"}}
+
+
+def test_credentials_and_their_store_may_come_apart(guard: Guard, server: IcebergServer) -> None:
+    guard.keys = {"table": ["lake/lineage/"]}
+    config = _keys(guard, "config")
+    own = {name: value for name, value in _keys(guard, "table").items() if "key" in name or "token" in name}
+    server.share("t", METADATA, config=config, storage_credentials=[{"prefix": TABLE.location, "config": own}])
+
+    assert _rows(_table(server)) == ROWS
+
+
+def test_a_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) -> None:
+    own = {"s3.access-key-id": "table", "s3.secret-access-key": "planted-secret"}
+    credentials = [{"prefix": TABLE.location, "config": own}]
+    server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=credentials)
+    plan_files = _loaded(server)
+
+    place, _ = plan_files._find(f"{TABLE.location}/data/x")
+    assert set(place.renewal.current().secrets) == {"access_key_id", "secret_access_key"}
+
+
+def _loaded(server: IcebergServer) -> Any:
+    from delta_sharing_client.iceberg.table import load_table
+
+    table = _table(server)
+    return load_table(table.rest, table.name, table.options).files
+
+
+@pytest.mark.parametrize("requests", [0, 1, 3, 5])
+def test_credentials_that_end_during_a_read_are_renewed(guard: Guard, server: IcebergServer, requests: int) -> None:
+    guard.keys = {"key1": ["lake/lineage/"], "key2": ["lake/lineage/"]}
+    guard.ends = {"key1": requests}
+    loads: list[str] = []
+
+    def before_load(name: str) -> None:
+        loads.append(name)
+        own = _credentials(guard, TABLE.location, f"key{len(loads)}")
+        server.share("t", METADATA, storage_credentials=[own])
+
+    server.share("t", METADATA)
+    server.before_load = before_load
+
+    assert _rows(_table(server)) == ROWS
+    assert len(loads) == 2
+    assert sum(key == "key1" for key, _ in guard.requests) > requests
+    assert "data" in _used(guard)["key2"]
+
+
+def test_credentials_are_renewed_before_they_end(guard: Guard, server: IcebergServer) -> None:
+    guard.keys = {"first": ["lake/lineage/"], "second": ["lake/lineage/"]}
+    end = {"s3.session-token-expires-at-ms": str(int(time.time() * 1000) + 3_600_000)}
+    server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "first", **end)])
+    files = _loaded(server)
+    server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "second", **end)])
+    place, _ = files._find(f"{TABLE.location}/data/x")
+    renewal = place.renewal
+    assert renewal.current().reveal("access_key_id") == "first"
+    # As if an hour had passed.
+    renewal._since_ms -= 3_500_000
+    renewal._given = pickle.loads(pickle.dumps(renewal._given))
+    object.__setattr__(renewal._given, "expires_ms", int(time.time() * 1000) + 60_000)
+
+    assert renewal.current().reveal("access_key_id") == "second"
+
+
+def test_a_part_in_another_process_asks_for_its_own(guard: Guard, server: IcebergServer) -> None:
+    guard.keys = {"first": ["lake/lineage/"], "second": ["lake/lineage/"]}
+    server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "first")])
+    parts = [pickle.dumps(part) for part in _table(server).scan().partitions(3)]
+    guard.ends = {"first": 0}
+    server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "second")])
+
+    batches = [batch for part in parts for batch in pickle.loads(part).read()]
+    assert pa.Table.from_batches(batches).num_rows == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("config", "credentials", "error", "reason"),
+    [
+        ({}, [], ProtocolError, "must give credentials for the table's files in 's3://lake/lineage', found none"),
+        ({"client.region": "x"}, [], ProtocolError, "'s3.access-key-id'"),
+        ({"gcs.oauth2.token": "planted-token"}, [], ProtocolError, "'s3.access-key-id'.*'s3:'"),
+        ({"s3.access-key-id": "planted-secret"}, [], ProtocolError, "'s3.access-key-id'"),
+        ({"s3.remote-signing-enabled": "true"}, [], UnsupportedFeatureError, "remote-signing"),
+        ({}, [{"prefix": "s3://lake/lineage", "config": {}}], ProtocolError, "'s3.access-key-id'"),
+        ({}, [{"prefix": 5, "config": {}}], ProtocolError, "is not the JSON of an Iceberg REST catalog"),
+        ({}, [{"prefix": "s3://lake/lineage"}], ProtocolError, "is not the JSON of an Iceberg REST catalog"),
+    ],
+)
+def test_missing_credentials_are_named(
+    server: IcebergServer, config: dict[str, str], credentials: list[Any], error: type[Exception], reason: str
+) -> None:
+    server.share("t", METADATA, config=config, storage_credentials=credentials)
+
+    with pytest.raises(error, match=reason) as caught:
+        _table(server).scan().to_arrow()
+    assert not [secret for secret in SECRETS if secret in str(caught.value)]
+
+
+def test_keys_that_may_not_read_end_in_an_error(guard: Guard, server: IcebergServer) -> None:
+    server.share("t", METADATA, config=_keys(guard, "stranger"))
+
+    with pytest.raises(DeltaSharingError, match=r"ask the provider whether the credentials may read") as caught:
+        _table(server).scan().to_arrow()
+    assert not [secret for secret in SECRETS if secret in str(caught.value)]
+
+
+def test_no_secret_is_in_any_text(
+    guard: Guard, server: IcebergServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    guard.keys = {"data": ["lake/lineage/data/"], "table": ["lake/lineage/metadata/"]}
+    guard.ends = {"data": 3}
+    given = [_credentials(guard, f"{TABLE.location}/data", "data"), _credentials(guard, TABLE.location, "table")]
+    server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=given)
+    table = _table(server)
+    with caplog.at_level(logging.DEBUG):
+        plan = table.scan().plan()
+        texts = [repr(plan), repr(plan.context), repr(plan.tasks), repr(plan.context.files), table.scan().explain()]
+        texts += [plan._repr_html_(), repr(_loaded(server)), repr(table), repr(table.metadata())]
+        # The keys for the data end, and the catalog has no others.
+        with pytest.raises(DeltaSharingError) as caught:
+            table.scan().to_arrow()
+    printed = capfd.readouterr()
+    texts += [str(caught.value), repr(caught.value), repr(caught.value.__dict__), printed.out, printed.err]
+    texts += [record.getMessage() for record in caplog.records if record.name.startswith("delta_sharing_client")]
+
+    assert not [text for text in texts if any(secret in text for secret in SECRETS)]
