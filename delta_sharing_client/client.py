@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.formats import tables_of_schema, tables_of_share
+from delta_sharing_client.formats import assets_in, tables_of_schema, tables_of_share
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
@@ -371,7 +371,7 @@ class Contents:
         return list(self)
 
     def _entries(self) -> list[AssetEntry]:
-        return self.client.rest.list_everything(*self.path)[1]
+        return assets_in(self.client.rest, *self.path)[1]
 
 
 def _key(entry: AssetEntry) -> str:

@@ -18,6 +18,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
 )
 from delta_sharing_client.options import ReadOptions, TableFormat
+from delta_sharing_client.protocol.kinds import AssetEntry
 from delta_sharing_client.protocol.names import Table, TableName
 from delta_sharing_client.protocol.rest import UNKNOWN_ENDPOINT, RestClient
 from delta_sharing_client.retry import NOT_IMPLEMENTED
@@ -92,6 +93,13 @@ def tables_of_share(rest: RestClient, share: str) -> list[Table]:
     """Like ``tables_of_schema``, for all schemas of a share."""
     listed = rest.list_all_tables(share)
     return [*listed, *_only_in_catalog(rest, share, listed, None)]
+
+
+def assets_in(rest: RestClient, share: str, schema: str | None = None) -> tuple[list[str], list[AssetEntry]]:
+    """Return the names of the schemas, and the assets of all kinds in them, tables first: those of ``share``, or of its
+    ``schema`` alone. ``NotFoundError`` if one does not exist."""
+    tables = tables_of_share(rest, share) if schema is None else tables_of_schema(rest, share, schema)
+    return rest.list_everything(share, schema, tables)
 
 
 def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas: list[str] | None) -> list[Table]:

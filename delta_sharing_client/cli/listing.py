@@ -150,6 +150,7 @@ def tree(
     Example: delta-sharing ls demo.shop.churn/ --version 1 --recursive
     """
     from delta_sharing_client.cli import output
+    from delta_sharing_client.formats import assets_in
     from delta_sharing_client.protocol.kinds import KINDS
 
     if where is not None and ("/" in where or recursive or version is not None or alias is not None):
@@ -167,7 +168,7 @@ def tree(
         return
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
     for share, schema in places:
-        listed, entries = client.rest.list_everything(share, schema)
+        listed, entries = assets_in(client.rest, share, schema)
         found = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:
             found.setdefault(entry.schema, {}).setdefault(entry.kind.plural, []).append(entry.name)
@@ -332,6 +333,7 @@ class _NoPlace(Exception):
 def _describe_place(settings: Settings, place: str) -> None:
     """Show a share or a schema, and each asset in it with its kind."""
     from delta_sharing_client.cli import output
+    from delta_sharing_client.formats import assets_in
 
     client = open_client(settings.profile)
     try:
@@ -344,7 +346,7 @@ def _describe_place(settings: Settings, place: str) -> None:
         "schema": schema,
         **({"comment": described.comment, "properties": dict(described.properties)} if schema is None else {}),
     }
-    _, entries = client.rest.list_everything(share, schema)
+    _, entries = assets_in(client.rest, share, schema)
     items = [{"kind": one.kind.noun, "name": f"{share}.{one.schema}.{one.name}"} for one in entries]
     if settings.as_json:
         output.print_json({**facts, "assets": items})

@@ -324,8 +324,10 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
 
 def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:
     """Yield each asset of every kind, with its share."""
+    from delta_sharing_client.formats import assets_in
+
     for share in client.list_shares():
-        _, entries = client.rest.list_everything(share.name)
+        _, entries = assets_in(client.rest, share.name)
         yield from ((share.name, entry) for entry in entries)
 
 

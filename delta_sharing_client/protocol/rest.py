@@ -298,15 +298,14 @@ class RestClient(Transport):
                 return items
         return items
 
-    def list_everything(self, share: str, schema: str | None = None) -> tuple[list[str], list[AssetEntry]]:
-        """Return the names of the schemas, and the tables and other assets of all kinds in them, tables first.
+    def list_everything(
+        self, share: str, schema: str | None, tables: Sequence[Table]
+    ) -> tuple[list[str], list[AssetEntry]]:
+        """Return the names of the schemas, and the assets of all kinds in them: ``tables``, and then the others.
 
         They are those of ``share``, or of its ``schema`` alone. ``NotFoundError`` if one does not exist.
         """
-        if schema is None:
-            schemas, tables = [item.name for item in self.list_schemas(share)], self.list_all_tables(share)
-        else:
-            schemas, tables = [schema], self.list_tables(share, schema)
+        schemas = [item.name for item in self.list_schemas(share)] if schema is None else [schema]
         entries = [AssetEntry(TABLE, table.schema, table.name) for table in tables]
         for kind in KINDS:
             if kind is TABLE:
@@ -317,6 +316,9 @@ class RestClient(Transport):
         if schema is not None and entries:
             # In the server's spelling.
             schemas = list(dict.fromkeys(entry.schema for entry in entries))
+        # A schema may have Iceberg tables alone, and only their catalog lists it.
+        known = {name.lower() for name in schemas}
+        schemas += dict.fromkeys(entry.schema for entry in entries if entry.schema.lower() not in known)
         return schemas, entries
 
     def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:

@@ -78,6 +78,8 @@ class IcebergServer:
         match steps:
             case ["shares"]:
                 return 200, {"items": [{"name": SHARE}]}
+            case ["shares", share] if share == SHARE:
+                return 200, {"share": {"name": SHARE}}
             case ["shares", share, "schemas"] if share == SHARE:
                 return 200, {"items": [{"name": SCHEMA, "share": SHARE}]}
             case ["shares", share, "all-tables"] if share == SHARE:
