@@ -291,8 +291,7 @@ def _query_snapshot(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     answer, state, _ = _ask(rest, table, request, options)
-    notes: list[str] = []
-    files = kept(_checked_files(answer, table, sys.maxsize, options, notes))
+    files = kept(_checked_files(answer, table, sys.maxsize, options, []))
     # Nothing is left to reconcile: each logical file is listed once.
     snapshot = Snapshot(
         version=answer.head.version,
@@ -302,8 +301,7 @@ def _query_snapshot(
         files=[file.action for file in files if isinstance(file.action, AddFile)],
         table=str(table),
     )
-    plan = plan_snapshot(state, files, request, options)
-    return snapshot, files, dataclasses.replace(plan, notes=(*plan.notes, *notes))
+    return snapshot, files, plan_snapshot(state, files, request, options)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -352,7 +350,7 @@ class _Feed:
         urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
         state = _state(self.rest, self.table, self.answer.head, urls)
         request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
-        with _closed_by_errors(self.answer):
+        with self.answer:
             return plan_changes(state, actions, request, self.options)
 
     def _in_windows(self, beginning: Sequence[TableAction]) -> ScanStream | None:

@@ -33,6 +33,7 @@ from delta_sharing_client.storage import place
 from delta_sharing_client.storage.credentials import StorageCredentials, now_ms
 from mock_server import catalog, demo
 from mock_server.s3 import S3Settings
+from tests.regressions.hand_made import HandMadeTable
 from tests.tables import TableWriter, rows_of
 from tests.unit.delta.log_builder import LogBuilder, metadata
 
@@ -337,6 +338,30 @@ def test_changes_that_were_not_recorded_are_refused(tmp_path: pathlib.Path) -> N
         pytest.raises(ds.UnsupportedFeatureError, match="were not recorded"),
     ):
         client.table("s.d.t").changes(starting_version=0).to_arrow()
+
+
+def test_changes_of_a_directory_have_the_metadata_of_each_version(tmp_path: pathlib.Path) -> None:
+    narrow, wide = pa.schema([("id", pa.int64())]), SCHEMA
+    hand_made = HandMadeTable(tmp_path / "altered").create(narrow, properties=FEED)
+    hand_made.commit(hand_made.file(pa.table({"id": [1]})))
+    hand_made.commit(hand_made.metadata(wide, (), FEED), hand_made.file(pa.table({"id": [2], "text": ["b"]})))
+    hand_made.commit(hand_made.metadata(wide), hand_made.file(pa.table({"id": [3], "text": ["c"]})))
+    hand_made.commit(hand_made.metadata(wide, (), FEED), hand_made.file(pa.table({"id": [4], "text": ["d"]})))
+    with (
+        mock_server.running(tables={"s.d.t": hand_made.root}, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        table = client.table("s.d.t")
+
+        def rows(start: int, end: int) -> list[tuple[int, int, str | None]]:
+            found = table.changes(starting_version=start, ending_version=end).to_arrow().to_pylist()
+            return sorted((row["_commit_version"], row["id"], row["text"]) for row in found)
+
+        assert rows(0, 2) == [(1, 1, None), (2, 2, "b")]
+        assert rows(4, 4) == [(4, 4, "d")]
+        for start in (0, 2, 3):
+            with pytest.raises(ds.UnsupportedFeatureError, match="version 3 were not recorded"):
+                rows(start, 4)
 
 
 # === What lies where ===

@@ -34,6 +34,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py", "vectors.py"),
     "planning.py": (),
     "replica.py": (),
+    "outputs": (),
+    "storage": (),
+    "follow": (),
+    "fetch": (),
+    "run": (),
+    "cli": (),
     "mock_server": (),
     "spark": (),
 }
@@ -43,9 +49,29 @@ SERVED = {
     "planning.py": (
         "tests/unit/test_planning.py",
         *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
-        *(f"tests/integration/test_{name}.py" for name in ("directory_access", "async_queries", "endless_servers")),
+        *(
+            f"tests/integration/test_{name}.py"
+            for name in ("directory_access", "async_queries", "endless_servers", "iceberg")
+        ),
     ),
-    "replica.py": ("tests/integration/test_replica.py",),
+    "replica.py": ("tests/integration/test_replica.py", "tests/unit/run/test_progress.py"),
+    "outputs": (
+        "tests/unit/outputs",
+        "tests/unit/test_reads.py",
+        *(f"tests/integration/test_{name}.py" for name in ("dataset", "push_down", "variant_outputs")),
+    ),
+    "storage": (
+        "tests/unit/storage",
+        *(f"tests/integration/test_{name}.py" for name in ("directory_access", "home_directory")),
+    ),
+    "follow": (
+        "tests/unit/follow",
+        "tests/unit/cli/test_following.py",
+        *(f"tests/spark/test_{name}.py" for name in ("reader", "source")),
+    ),
+    "fetch": ("tests/unit/fetch", "tests/unit/run", "tests/integration/test_downloads.py"),
+    "run": ("tests/unit/run", "tests/unit/test_reads.py", "tests/integration/test_dataset.py"),
+    "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
     "mock_server": ("tests/unit/mock_server",),
     "spark": tuple(
         f"tests/spark/test_{name}.py"

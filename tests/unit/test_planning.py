@@ -9,6 +9,7 @@ import pathlib
 import re
 import types
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -500,6 +501,9 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
         assert isinstance(stream, ScanStream)
         assert sent[0].answer in closed
         assert stream.context.version == 5
+        stream.break_off()
+        with pytest.raises(CancelledError):
+            next(stream.files)
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
 

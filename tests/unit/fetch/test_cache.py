@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import delta_sharing_client.fetch.cache as module
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
@@ -63,8 +64,9 @@ def test_what_is_not_covered_is_a_miss(cache: FileCache, start: int, stop: int) 
 
 def test_files_tables_and_sizes_are_kept_apart(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(50, 100), 200, V1)
-    other = FileCache(tmp_path / "cache", 1_000_000, "tablef")
-    assert other.get("", ByteRange(50, 100), 200, V1.agrees) is None
+    for table_id, file_id in (("tablef", ""), ("tabl", "ef"), ("other", "f")):
+        other = FileCache(tmp_path / "cache", 1_000_000, table_id)
+        assert other.get(file_id, ByteRange(50, 100), 200, V1.agrees) is None
     assert cache.get("g", ByteRange(50, 100), 200, V1.agrees) is None
     assert cache.get("f", ByteRange(50, 100), 201, V1.agrees) is None
     assert cache.get(None, ByteRange(50, 100), 200, V1.agrees) is None
@@ -274,6 +276,18 @@ def test_the_second_read_downloads_nothing(make_table: MakeTable, tmp_path: Path
     assert len(table.storage.requests) == asked > 0
     assert report.requests == 0
     assert report.cache_hits > 0
+
+
+def test_a_file_id_of_another_table_is_another_file(make_table: MakeTable, tmp_path: Path) -> None:
+    """Servers number files by table; without an ETag nothing else tells files of one size apart."""
+    options = fast_options(cache_directory=str(tmp_path / "cache"))
+    schema = pa.schema([("a", pa.int64())])
+    tables = [make_table(schema), make_table(schema)]
+    tables[1].metadata = replace(tables[1].metadata, id="00000000-0000-0000-0000-000000000002")
+    for number, table in enumerate(tables):
+        table.adds[:] = [replace(table.add(pa.table({"a": [number]}), name=f"{number}.parquet"), file_id="1")]
+    for number, table in [*enumerate(tables)] * 2:
+        assert rows_of(table.plan(options=options))["a"].to_pylist() == [number]
 
 
 def test_a_read_of_other_columns_fetches_only_those(make_table: MakeTable, tmp_path: Path) -> None:
