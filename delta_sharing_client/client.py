@@ -44,7 +44,7 @@ class SharingClient:
     --------
     >>> client = SharingClient("demo.share")
     >>> [str(table) for table in client.list_all_tables()]
-    ['demo.shop.orders', 'demo.shop.products', 'demo.weather.readings']
+    ['demo.shop.orders', 'demo.shop.products', 'demo.weather.readings', 'demo.lake.refunds']
     """
 
     def __init__(self, profile: ProfileSource = None, options: ReadOptions | None = None) -> None:

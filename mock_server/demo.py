@@ -2,7 +2,7 @@
 
 ``demo.shop.orders`` has a typical history: created, a column renamed, rows inserted, deleted and updated with deletion
 vectors, files compacted. ``demo.shop.products`` and ``demo.weather.readings`` are plain tables that the parquet
-response format can represent; the latter has a change data feed.
+response format can represent; the latter has a change data feed. ``demo.lake.refunds`` is an Iceberg table.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from delta_sharing_client.delta.actions import Action, AddFile, DomainMetadata, 
 
 from . import catalog, demo_assets
 from .catalog import Catalog
+from .iceberg_writer import LAST_UPDATED, ROW_ID, IcebergWriter
 from .table_writer import TableWriter, metadata, remove
 
 SHARE = "demo"
@@ -32,7 +33,12 @@ _ROW_VERSION = "_row-commit-version-col-77c1"
 
 def build(root: Path) -> Catalog:
     """Write the sample tables, and the assets of ``demo_assets``, below ``root`` and return their catalog."""
-    tables = {("shop", "orders"): _orders, ("shop", "products"): _products, ("weather", "readings"): _readings}
+    tables = {
+        ("shop", "orders"): _orders,
+        ("shop", "products"): _products,
+        ("weather", "readings"): _readings,
+        ("lake", "refunds"): _refunds,
+    }
     for (schema, table), write in tables.items():
         write(root / schema / table)
     entries = [catalog.entry(SHARE, schema, table, root / schema / table) for schema, table in tables]
@@ -272,6 +278,84 @@ def _products(root: Path) -> None:
     )
     add = writer.add(pa.Table.from_pylist(items, schema), time=_day(0))
     writer.commit([Protocol(1, 2), described, add], "WRITE", _day(0))
+
+
+# --- demo.lake.refunds ----------------------------------------------------------------------------------------------
+
+
+def _refunds(root: Path) -> None:
+    """An Iceberg table by months: two appends with a renamed column between them, a delete and an update."""
+    fields = [
+        {"id": 1, "name": "refund_id", "required": True, "type": "long"},
+        {"id": 2, "name": "order_id", "required": False, "type": "long"},
+        {"id": 3, "name": "refunded_on", "required": False, "type": "date"},
+        {"id": 4, "name": "why", "required": False, "type": "string"},
+        {"id": 5, "name": "amount", "required": False, "type": "decimal(9, 2)"},
+    ]
+    months = {"name": "refunded_on_month", "field-id": 1000, "source-id": 3, "transform": "month"}
+    writer = IcebergWriter(root, fields, months, "int", seed=4)
+    writer.comment("What customers got back, and why")
+    numbers = random.Random(17)
+    for rows in _by_month(_some_refunds(numbers, 240, 1, 0, "why")):
+        writer.add(rows, _month_of(rows))
+    writer.commit("append", _day(30), tag="january")
+    writer.rename("why", "reason")
+    for rows in _by_month(_some_refunds(numbers, 60, 241, 30, "reason")):
+        writer.add(rows, _month_of(rows))
+    writer.commit("append", _day(60))
+    withdrawn = {file: _places(file.rows, lambda number: number % 20 == 7) for file in writer.files}
+    writer.delete({file: places for file, places in withdrawn.items() if places})
+    writer.commit("delete", _day(61))
+    file = writer.files[0]
+    rows = file.live_rows()
+    # An update writes the row again: its id stays, and the number of the commit is that of the new file.
+    is_late = pc.less_equal(rows["refund_id"], 40)
+    amounts = pc.if_else(is_late, pa.scalar(Decimal(0), rows.schema.field("amount").type), rows["amount"])
+    updated = pc.if_else(is_late, pa.scalar(None, pa.int64()), rows[LAST_UPDATED])
+    rows = rows.drop_columns(["amount", ROW_ID, LAST_UPDATED]).append_column("amount", amounts)
+    rows = rows.append_column(ROW_ID, file.live_rows()[ROW_ID]).append_column(LAST_UPDATED, updated)
+    rows = rows.rename_columns(["reason" if name == "why" else name for name in rows.column_names])
+    writer.remove(file)
+    writer.add(rows, _month_of(rows))
+    writer.commit("overwrite", _day(62))
+
+
+def _some_refunds(numbers: random.Random, count: int, first: int, day: int, reason: str) -> pa.Table:
+    schema = pa.schema(
+        [
+            pa.field("refund_id", pa.int64(), nullable=False),
+            ("order_id", pa.int64()),
+            ("refunded_on", pa.date32()),
+            (reason, pa.string()),
+            ("amount", pa.decimal128(9, 2)),
+        ]
+    )
+    items = [
+        {
+            "refund_id": number,
+            "order_id": numbers.randrange(1, 3001),
+            "refunded_on": (_day(day) + datetime.timedelta(days=numbers.randrange(30))).date(),
+            reason: numbers.choice(("broken", "too small", "too large", "late", None)),
+            "amount": Decimal(numbers.randrange(500, 30_000)).scaleb(-2),
+        }
+        for number in range(first, first + count)
+    ]
+    return pa.Table.from_pylist(items, schema)
+
+
+def _by_month(rows: pa.Table) -> list[pa.Table]:
+    months = pc.month(rows["refunded_on"])
+    return [rows.filter(pc.equal(months, month)) for month in sorted(pc.unique(months).to_pylist())]
+
+
+def _month_of(rows: pa.Table) -> int:
+    """Return the months since 1970 of rows that are of one month."""
+    day = rows["refunded_on"][0].as_py()
+    return (day.year - 1970) * 12 + day.month - 1
+
+
+def _places(rows: pa.Table, is_gone: Callable[[int], bool]) -> list[int]:
+    return [place for place, number in enumerate(rows["refund_id"].to_pylist()) if is_gone(number)]
 
 
 # --- demo.weather.readings ------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from delta_sharing_client.cli import main as delta_sharing
 START_SECONDS = 60
 ORDERS = "demo.shop.orders"
 READINGS = "demo.weather.readings"
+REFUNDS = "demo.lake.refunds"
 
 
 def main() -> None:
@@ -45,6 +46,7 @@ def main() -> None:
         look_around(profile)
         read_rows(profile)
         read_history(profile)
+        read_iceberg(profile)
         if arguments.no_spark:
             say("Spark was left out, as asked.")
         elif shutil.which("java") is None:
@@ -92,6 +94,19 @@ def read_history(profile: Path) -> None:
     print(
         changes.groupby(["_commit_version", "_change_type"], observed=True).size().to_string()
     )
+
+
+def read_iceberg(profile: Path) -> None:
+    """An Iceberg table: its snapshots, a tag, and the ids of its rows."""
+    table = ds.SharingClient(profile).table(REFUNDS)
+    say(f'An Iceberg table: client.table("{REFUNDS}"), and its history()')
+    for snapshot in table.history():
+        print(
+            f"{snapshot.timestamp:%d %B %Y}  {snapshot.operation:9}  snapshot {snapshot.version}"
+        )
+    say('table.scan(version="january") reads a tag, table.scan(row_lineage=True) ids of rows')
+    print(f"{table.scan(version='january').count()} rows, then {table.scan().count()}")
+    print(table.scan(filter="_row_id < 5", row_lineage=True).to_pandas())
 
 
 def read_as_spark(profile: Path) -> None:

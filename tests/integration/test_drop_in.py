@@ -67,7 +67,7 @@ def test_script_of_its_readme_and_documentation_runs(profile_file: str) -> None:
         delta_sharing.Table(table.name, table.share, table.schema) for table in tables
     ]
     (share,) = client.list_shares()
-    assert {schema.name for schema in client.list_schemas(share)} == {"shop", "weather"}
+    assert {schema.name for schema in client.list_schemas(share)} == {"shop", "weather", "lake"}
     assert client.list_schemas(delta_sharing.Share(name="demo")) == client.list_schemas(share)
     found = client.list_tables(delta_sharing.Schema(name="shop", share="demo"))
     assert {table.name for table in found} == {"orders", "products"}

@@ -186,9 +186,10 @@ def test_sql_shows_the_tables_without_asking_for_their_schemas(serve_demo: Any, 
     serve_demo.reset_stats()
     found = ds.sql(query, serve_demo.profile)
     assert found.columns == ["share", "schema", "name"]
-    names = ["demo.shop.orders", "demo.shop.products", "demo.weather.readings"]
+    names = ["demo.shop.orders", "demo.shop.products", "demo.weather.readings", "demo.lake.refunds"]
     assert found.fetchall() == [tuple(name.split(".")) for name in names]
-    assert set(serve_demo.stats()["requests"]) == {"shares", "all-tables"}
+    asked = {name for name in serve_demo.stats()["requests"] if not name.startswith("iceberg")}
+    assert asked == {"shares", "all-tables"}
 
 
 @pytest.mark.parametrize(

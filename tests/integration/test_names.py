@@ -25,7 +25,7 @@ def client(serve_demo: Any) -> ds.SharingClient:
 def test_a_table_is_found_by_index_and_names_complete(client: ds.SharingClient) -> None:
     assert client["demo"]["shop"]["orders"] == client.table("demo.shop.orders")
     assert client._ipython_key_completions_() == ["demo"]
-    assert client["demo"]._ipython_key_completions_() == ["shop", "weather"]
+    assert client["demo"]._ipython_key_completions_() == ["shop", "weather", "lake"]
     assert list(client["demo"]["shop"]) == SHOP
     assert repr(client["demo"]["shop"]) == "Contents(demo.shop)"
 
@@ -64,11 +64,12 @@ def test_iterating_gives_the_names_inside(client: ds.SharingClient, serve_demo: 
     serve_demo.reset_stats()
     assert list(client) == [name for name in client] == ["demo"]  # noqa: C416
     assert {share: {schema: list(client[share][schema]) for schema in client[share]} for share in client} == {
-        "demo": {"shop": SHOP, "weather": ["readings"]}
+        "demo": {"shop": SHOP, "weather": ["readings"], "lake": ["refunds"]}
     }
     # Each loop lists once, and nothing asks for a length.
-    listed = dict.fromkeys(("tables", "volumes", "models", "skills"), 2)
-    assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, **listed}
+    listed = dict.fromkeys(("tables", "volumes", "models", "skills"), 3)
+    catalog = {"iceberg-config": 1, "iceberg-tables": 3}
+    assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, **listed, **catalog}
     for level in (client, client["demo"], client["demo"]["shop"]):
         assert not hasattr(level, "__len__")
 
@@ -161,7 +162,7 @@ def test_a_profile_with_which_nothing_is_shared_is_told(tmp_path: pathlib.Path) 
         (lambda client: client.list_tables("demo.shp"), "Did you mean 'demo.shop'?"),
         (lambda client: client.list_tables("dem.shop"), "Did you mean 'demo'?"),
         (lambda client: client.list_all_tables("dem"), "Did you mean 'demo'?"),
-        (lambda client: client.list_tables("demo.xyz"), "There are: demo.shop, demo.weather."),
+        (lambda client: client.list_tables("demo.xyz"), "There are: demo.shop, demo.weather, demo.lake."),
         (lambda client: list(client["demo"]["weathr"]), "Did you mean 'demo.weather'?"),
     ],
 )
@@ -176,7 +177,7 @@ def test_the_nearest_share_and_schema_are_told(
 def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     client["demo"]["shop"]["orders"].version()
-    assert set(serve_demo.stats()["requests"]) == {"version"}
+    assert set(serve_demo.stats()["requests"]) == {"table", "version"}
     with pytest.raises(ds.RequestError) as raised:
         client.table("demo.shop.orders").scan(version=99).to_arrow()
     assert "Did you mean" not in str(raised.value)
@@ -205,4 +206,5 @@ def test_history_of_a_table_that_is_not_there_is_asked_for_once(client: ds.Shari
         client.table("demo.shop.oders").history()
     requests = serve_demo.stats()["requests"]
     assert requests.pop("metadata") == 1
-    assert set(requests) <= {"shares", "all-tables", "volume", "model", "skill"}
+    formats = {"table", "iceberg-config", "iceberg-table", "iceberg-tables"}
+    assert set(requests) <= {"shares", "all-tables", "volume", "model", "skill", *formats}

@@ -141,7 +141,7 @@ def test_names_of_tables_complete(serve_demo: Any) -> None:
     assert names_of_tables(Context(), "demo.shop.o") == ["demo.shop.orders"]
     assert names_of_shares(Context(), "D") == ["demo"]
     assert names_of_schemas(Context(), "") == ["demo"]
-    assert names_of_schemas(Context(), "Demo.") == ["demo.shop", "demo.weather"]
+    assert names_of_schemas(Context(), "Demo.") == ["demo.shop", "demo.weather", "demo.lake"]
     assert names_of_schemas(Context(), "demo.w") == ["demo.weather"]
     Context.params = {"profile": "nowhere.share"}
     assert [names(Context(), "demo") for names in (names_of_tables, names_of_shares, names_of_schemas)] == [[], [], []]

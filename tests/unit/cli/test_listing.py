@@ -31,7 +31,7 @@ def run(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> Run:
 def test_tree_has_all_kinds_and_says_which_is_which(run: Run) -> None:
     lines = [line.strip("│├└─ \xa0") for line in run("ls").splitlines()[1:]]
     shop = ["orders", "products", "documents (volume)", "churn (model)", "sales-report (skill)"]
-    assert lines == ["demo", "shop", *shop, "weather", "readings"]
+    assert lines == ["demo", "shop", *shop, "weather", "readings", "lake", "refunds"]
     assert [line.strip("│├└─ \xa0") for line in run("ls", "demo.SHOP").splitlines()[1:]] == ["demo", "shop", *shop]
     assert json.loads(run("ls", "demo", "--json"))["demo"]["shop"] == {
         "tables": ["orders", "products"],
@@ -133,11 +133,15 @@ SHOP = [
     ("model", "demo.shop.churn"),
     ("skill", "demo.shop.sales-report"),
 ]
+OTHERS = [("table", "demo.weather.readings"), ("table", "demo.lake.refunds")]
 
 
 @pytest.mark.parametrize(
     ("place", "schema", "items"),
-    [("demo.shop", "shop", SHOP), ("DEMO", None, [*SHOP, ("table", "demo.weather.readings")])],
+    [
+        ("demo.shop", "shop", SHOP),
+        ("DEMO", None, [*SHOP, ("table", "demo.weather.readings"), ("table", "demo.lake.refunds")]),
+    ],
 )
 def test_describe_of_a_place_has_the_assets_in_it(
     run: Run, place: str, schema: str | None, items: list[tuple[str, str]]

@@ -13,7 +13,7 @@ from hypothesis import given
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.iceberg import avro
 from delta_sharing_client.iceberg.avro import read_avro
-from tests.iceberg.hand_made import (
+from mock_server.iceberg_avro import (
     MANIFEST_LIST_SCHEMA,
     SYNC,
     avro_block,

@@ -13,7 +13,8 @@ from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, partit
 from delta_sharing_client.iceberg.manifests import Content, File, Manifest, read_manifest, read_manifest_list
 from delta_sharing_client.iceberg.metadata import PartitionField, PartitionSpec
 from delta_sharing_client.iceberg.positions import read_positions, union
-from tests.iceberg.hand_made import MANIFEST_LIST_SCHEMA, HandMade, avro_file, manifest_schema
+from mock_server.iceberg_avro import MANIFEST_LIST_SCHEMA, avro_file, manifest_schema
+from tests.iceberg.hand_made import HandMade
 
 COLUMNS = [{"id": 1, "name": "a", "required": False, "type": "long"}]
 

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 
+import delta_sharing_client as ds
+import mock_server
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.deletion_vectors import decode_file, relative_path
 from delta_sharing_client.delta.log.commit import change_actions
@@ -151,3 +154,40 @@ def test_the_tables_are_those_of_the_documentation(tmp_path: Path) -> None:
         "products": "b19c9289c5f85ca4",
         "readings": "20223cdc45762a02",
     }
+
+
+# === demo.lake.refunds ===
+
+
+def test_the_iceberg_table_is_what_pyiceberg_reads(root: Path) -> None:
+    location = root / "lake" / "refunds"
+    table = StaticTable.from_metadata(max((location / "metadata").glob("v*.metadata.json")).as_uri())
+    counts = [table.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in table.snapshots()]
+    rows = table.scan().to_arrow()
+
+    assert counts == [240, 300, 285, 285]
+    assert [one.summary.operation.value for one in table.snapshots() if one.summary] == [
+        *("append", "append", "delete", "overwrite")
+    ]
+    assert rows.column_names == ["refund_id", "order_id", "refunded_on", "reason", "amount"]
+    assert not [number for number in rows["refund_id"].to_pylist() if number % 20 == 7]
+    assert rows["reason"].null_count < rows.num_rows / 2
+    months = {(day.year, day.month) for day in rows["refunded_on"].to_pylist()}
+    assert len(months) == len({file.file.partition for file in table.scan().plan_files()}) == 3
+    assert table.scan(snapshot_id=table.refs()["january"].snapshot_id).to_arrow().num_rows == 240
+
+
+def test_rows_of_the_iceberg_table_keep_their_ids(root: Path) -> None:
+    with mock_server.running({"demo.lake.refunds": root / "lake" / "refunds"}) as server:
+        table = ds.SharingClient(server.profile).table("demo.lake.refunds")
+        old, new = (
+            {row["refund_id"]: row for row in table.scan(version=version, row_lineage=True).to_arrow().to_pylist()}
+            for version in (table.history()[1].version, None)
+        )
+
+    assert sorted(row["_row_id"] for row in old.values()) == list(range(300))
+    assert all(row["_row_id"] == old[number]["_row_id"] for number, row in new.items())
+    late = {number for number, row in new.items() if row["amount"] == 0}
+    assert late
+    assert {number for number, row in new.items() if row["_last_updated_sequence_number"] == 4} == late
+    assert {row["_last_updated_sequence_number"] for number, row in new.items() if number > 240} == {2}

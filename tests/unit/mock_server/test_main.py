@@ -50,7 +50,7 @@ def test_the_demo_serves_writes_its_profile_and_says_what_to_try(demo: tuple[sub
     assert profile["bearerToken"] == "planted-secret"
     headers = {"Authorization": "Bearer planted-secret"}
     tables = requests.get(profile["endpoint"] + "shares/demo/all-tables", headers=headers).json()["items"]
-    assert {table["name"] for table in tables} == {"orders", "products", "readings"}
+    assert {table["name"] for table in tables} == {"orders", "products", "readings", "refunds"}
     child.send_signal(signal.SIGTERM)
     output, _ = child.communicate(timeout=120)
     assert child.returncode == 0
