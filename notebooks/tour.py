@@ -101,9 +101,7 @@ def read_iceberg(profile: Path) -> None:
     table = ds.SharingClient(profile).table(REFUNDS)
     say(f'An Iceberg table: client.table("{REFUNDS}"), and its history()')
     for snapshot in table.history():
-        print(
-            f"{snapshot.timestamp:%d %B %Y}  {snapshot.operation:9}  snapshot {snapshot.version}"
-        )
+        print(f"{snapshot.timestamp:%d %B %Y}  {snapshot.operation:9}  {snapshot.version}")
     say('table.scan(version="january") reads a tag, table.scan(row_lineage=True) ids of rows')
     print(f"{table.scan(version='january').count()} rows, then {table.scan().count()}")
     print(table.scan(filter="_row_id < 5", row_lineage=True).to_pandas())
