@@ -348,10 +348,22 @@ class Read(AsyncOutputs):
         [9, 10]
         """
         check_running()
-        from delta_sharing_client.outputs.polars import frame_of, lazy_frame
+        from delta_sharing_client.outputs.polars import frame, lazy_frame
 
         optional.load("polars", "polars")  # report a missing package before the rows are read
-        return lazy_frame(self) if lazy else frame_of(self.to_arrow())
+        if lazy:
+            return lazy_frame(self, type(self)._polars_batches)
+        plan = self._stream()
+        with self._polars_batches(plan) as batches:
+            return frame(plan.output_schema, batches)
+
+    def _polars_batches(
+        self, plan: ScanPlan | ScanStream | None = None, *, eager: bool = True, is_filtered_again: bool = False
+    ) -> Batches:
+        """Return the rows as batches that may have Arrow's views; errors as ``to_batches``."""
+        plan = plan or self._stream()
+        context = dataclasses.replace(plan.context, for_polars=True, is_filtered_again=is_filtered_again)
+        return self._run(dataclasses.replace(plan, context=context), eager=eager)
 
     def to_geopandas(self) -> geopandas.GeoDataFrame:
         """Return the rows as a ``geopandas.GeoDataFrame`` (extra ``geopandas``).

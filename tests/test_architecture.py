@@ -51,6 +51,7 @@ NOUNS_WITH_ONE_READER = {
     "protocol/auth.py": "sign-in",
     "protocol/pages.py": "a response from the network: its pages, polls and resumptions",
     "read/decode.py": "bytes to batches, without a download",
+    "read/polars_reader.py": "a library: what Polars decodes in place of Arrow",
     "run/scan.py": "the files of one read, on the loop; batches.py hands their rows to threads and coroutines",
     "storage/refusals.py": "what the errors of stores mean",
     "spark/push_down.py": "Java in the driver, and the check of it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from delta_sharing_client.reads import Read
+    from delta_sharing_client.run.batches import Batches
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
@@ -35,8 +36,16 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     return frame
 
 
-def lazy_frame(read: Read) -> pl.LazyFrame:
-    """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` sends new requests.
+def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
+    """Return ``batches`` of the columns of ``schema``, whose text and bytes may be views, as one Polars frame."""
+    polars = optional.load("polars", "polars")
+    frames = [frame_of(schema.empty_table()), *(frame_of(pa.Table.from_batches([batch])) for batch in batches)]
+    whole: pl.DataFrame = polars.concat(frames)
+    return whole
+
+
+def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
+    """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` sends new requests, by ``batches_of`` of a read.
 
     The supported parts of a filter are pushed down. Polars also applies the whole filter to the rows.
     """
@@ -47,13 +56,13 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
     counting = counting_name(schema)
 
     def source(
-        columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
+        columns: list[str] | None, predicate: pl.Expr | None, head: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
         predicate = None if predicate is None else without_hints(predicate)
         names = None if columns is None else [name for name in columns if name != counting]
         asked = read if names is None else read.select(*narrowed(read.request.columns, names))
         is_counted = columns is None or counting in columns
-        least = min((limit for limit in (rows, whole) if limit is not None), default=None)
+        least = min((limit for limit in (head, whole) if limit is not None), default=None)
         if least is not None:
             # Polars applies the limit before the filter, whatever the order in the query.
             asked = asked.limit(least)
@@ -61,12 +70,12 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
             asked = asked.where(weaker)
         # Polars does not pass a limit above a filter; it stops taking rows.
         eager = predicate is None
-        begin = functools.partial(asked.to_batches, eager=eager)
+        begin = functools.partial(batches_of, asked, eager=eager, is_filtered_again=not eager)
         with contextlib.closing(RowStream(begin, small_first=not eager)) as batches:
             for part in sliced(batches, batch_rows):
                 part = with_counting(part, counting) if is_counted else part
-                frame = frame_of(pa.Table.from_batches([part]))
-                yield frame if predicate is None else frame.filter(predicate)
+                rows = frame_of(pa.Table.from_batches([part]))
+                yield rows if predicate is None else rows.filter(predicate)
 
     known = frame_of(schema.empty_table()).schema
     return plugins.register_io_source(source, schema={counting: polars.Boolean, **known}).drop(counting)

@@ -220,6 +220,10 @@ class ScanContext:
         The id of the read's requests, for errors.
     advise:
         Adds to the error that ends the read what its reader can do, if that is special.
+    for_polars:
+        The batches become Polars frames: their text and bytes may be Arrow's views.
+    is_filtered_again:
+        Whoever takes the batches applies the filter: they may have rows that do not match.
     """
 
     table: str
@@ -242,6 +246,8 @@ class ScanContext:
     allowed: Allowed = ONLY_HTTPS
     query_id: str | None = None
     advise: Callable[[DeltaSharingError], object] | None = None
+    for_polars: bool = False
+    is_filtered_again: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:

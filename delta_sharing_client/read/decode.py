@@ -33,9 +33,11 @@ from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.skipping import within
 from delta_sharing_client.predicates.tree import Expression, Literal
+from delta_sharing_client.read import polars_reader
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.equality import DeletedValues, leaf_of
 from delta_sharing_client.read.layout import Layout, Shape
+from delta_sharing_client.read.polars_reader import filtered
 from delta_sharing_client.read.text import NotUtf8, expanded
 from delta_sharing_client.redact import scrub
 
@@ -181,8 +183,10 @@ class FileDecoder:
             self._predicate_of_group = self._within(group)
             position = self.layout.row_starts[group]
             stop = self.layout.end(group)
-            batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
-            batches = self._raw(file, group, batch_rows, threads)
+            batches = self._whole(data, group, most)
+            if batches is None:
+                batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
+                batches = self._raw(file, group, batch_rows, threads)
             # Nothing is decoded after the last wanted row: those rows may not be downloaded.
             while position < stop and (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
@@ -208,7 +212,7 @@ class FileDecoder:
         mask = self._selection.mask(first, rows)
         part = _Part(group, raw, first, rows, None)
         if mask is not None:
-            part = _Part(group, None if raw is None else raw.filter(mask), first, count_true(mask), mask)
+            part = _Part(group, None if raw is None else filtered(raw, mask), first, count_true(mask), mask)
         for deleted in self._deleted:
             part = self._without(deleted, part)
         return part
@@ -254,6 +258,17 @@ class FileDecoder:
             return self._predicate
         return within(self._predicate, self.layout.bounds.of_group(group))
 
+    def _whole(self, data: ParquetBytes, group: int, most: int) -> Iterator[tuple[pa.RecordBatch | None, int]] | None:
+        """Return the columns of a row group as Polars' reader decodes them, ``None`` if Arrow must."""
+        if not self.shape.context.for_polars or data.replaced or not polars_reader.is_usable():
+            return None
+        names = polars_reader.names_of(self.layout, group)
+        if names is None:
+            return None
+        chunks = {leaf: data.chunk(self.layout.chunks.get(group, leaf)) for leaf in self.layout.leaves}
+        batch = polars_reader.read_group(self.layout, group, names, chunks, most)
+        return None if batch is None else iter([(batch, batch.num_rows)])
+
     def _raw(
         self, file: pq.ParquetReader | None, group: int, batch_rows: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
@@ -270,7 +285,7 @@ class FileDecoder:
     def _batch(self, part: _Part) -> pa.RecordBatch | None:
         self._evaluate_constant()
         columns = _Columns(self, part)
-        if self._predicate_of_group is not None:
+        if self._predicate_of_group is not None and not self._is_left_to_consumer:
             mask = predicate_mask(self._predicate_of_group, columns.filter_batch())
             kept = count_true(mask)
             if not kept:
@@ -278,6 +293,10 @@ class FileDecoder:
             if kept < part.rows:
                 columns = columns.filtered(mask, kept)
         return columns.output_batch()
+
+    @property
+    def _is_left_to_consumer(self) -> bool:
+        return self.shape.context.is_filtered_again and not isinstance(self._predicate_of_group, Literal)
 
     def _naming(self, error: DeltaSharingError) -> DeltaSharingError:
         error.table, error.file_id = self.shape.context.table, self.task.file_id
@@ -306,7 +325,7 @@ class _Columns:
         self._positions: pa.Array | None = None
 
     def filtered(self, mask: pa.BooleanArray, kept: int) -> _Columns:
-        raw = None if self._raw is None else self._raw.filter(mask)
+        raw = None if self._raw is None else filtered(self._raw, mask)
         positions = functools.partial(_some, self._find_positions, mask)
         return _Columns(self._decoder, self._part._replace(raw=raw, rows=kept), positions)
 
@@ -325,7 +344,7 @@ class _Columns:
             if not context.output:
                 return rows_without_columns(self._rows)
             arrays = [expanded(array) for array in self._arrays(context.output, alignment.output)]
-            return pa.RecordBatch.from_arrays(arrays, schema=context.output_schema)
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema_of(arrays))
         # Rebuilding the batch of a small file from its columns would take a tenth of the time of decoding it.
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
@@ -333,6 +352,14 @@ class _Columns:
         wanted = context.output_schema.metadata
         # Each call of Arrow lets other threads take the interpreter.
         return self._raw if self._raw.schema.metadata == wanted else self._raw.replace_schema_metadata(wanted)
+
+    def _schema_of(self, arrays: list[pa.Array]) -> pa.Schema:
+        context = self._decoder.shape.context
+        if not context.for_polars:
+            return context.output_schema
+        return pa.schema(
+            [column.arrow.with_type(array.type) for column, array in zip(context.output, arrays, strict=True)]
+        )
 
     @property
     def _has_dictionaries(self) -> bool:
