@@ -510,8 +510,6 @@ class Copies:
                     await asyncio.to_thread(_write_part, temporary, part.start, data)
             finally:
                 ahead.release()
-            if self._report.on_progress is not None and (progress := self._report.progress) is not None:
-                self._report.on_progress(progress)
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -135,7 +135,7 @@ class TableFiles:
                 ) from None
             with contextlib.closing(body):
                 data = b"".join(iter(body.read, b""))
-            if len(data) < (body.span.stop or 0) - body.span.start:
+            if len(data) < (body.span.stop or 0):
                 raise Transient(TransportError("The table's storage ended a response early.", table=self.table))
             return data
 

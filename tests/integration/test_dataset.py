@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import decimal
 import itertools
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,23 @@ def test_a_dataset_with_required_columns_is_written(table: ds.SharedTable, tmp_p
 def test_frames_of_a_dataset_with_required_columns(table: ds.SharedTable) -> None:
     frame = table.scan().to_dataset().to_table(["id", "p"], pc.field("n").is_valid()).to_pandas()
     assert frame.to_dict("records") == [{"id": id_, "p": "one" if id_ < 20 else "two"} for id_ in range(0, 40, 3)]
+
+
+@pytest.mark.parametrize(("limit", "rows"), [(2, [1, 2, 2]), (None, [1, 2, 5])])
+def test_the_head_of_a_dataset_is_within_the_limit_of_its_scan(
+    table: ds.SharedTable, limit: int | None, rows: list[int]
+) -> None:
+    dataset = table.scan(limit=limit).to_dataset()
+    assert [dataset.head(number).num_rows for number in (1, 2, 5)] == rows
+
+
+def test_ctrl_c_is_heard_from_the_making_of_a_dataset_on(table: ds.SharedTable) -> None:
+    before = signal.set_wakeup_fd(-1)
+    try:
+        table.scan().to_dataset()
+        assert signal.set_wakeup_fd(-1) != -1
+    finally:
+        signal.set_wakeup_fd(before)
 
 
 def test_a_query_whose_batches_have_another_schema_fails(table: ds.SharedTable) -> None:

@@ -210,6 +210,11 @@ def test_a_removed_file_has_the_partition_values_of_its_addition(tmp_path: pathl
         leave_out("text=a/another.parquet")
         with pytest.raises(ds.DataError, match="version 2 removes has no partition values"):
             table.changes(starting_version=1).to_arrow()
+        beginning = writer.path / "_delta_log" / f"{0:020}.json"
+        removal = next(line for line in commit.read_text().splitlines() if "remove" in json.loads(line))
+        beginning.write_text(f"{beginning.read_text()}{removal}\n")
+        with pytest.raises(ds.DataError, match="version 0 removes has no partition values"):
+            table.changes(starting_version=0).to_arrow()
 
 
 def test_an_option_chooses_the_way_and_explain_tells_it(local: Any, writer: TableWriter) -> None:

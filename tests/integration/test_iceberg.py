@@ -468,7 +468,10 @@ def test_a_table_of_both_formats_is_read_as_delta(made: HandMade, server: Iceber
     with pytest.raises(NotFoundError):
         client.table("ice.n.t").scan().to_arrow()
     assert client.table("ice.n.t", "iceberg").scan().count() == 4
-    assert client.table("ice.n.t").scan(version="main").count() == 4
+    of_branch = client.table("ice.n.t").scan(version="main")
+    assert of_branch.count() == of_branch.to_arrow().num_rows == 4
+    assert of_branch.schema.names == ["a", "b"]
+    assert of_branch.plan().output_schema == of_branch.schema
 
 
 def test_delta_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:

@@ -51,10 +51,14 @@ SERVED = {
         *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
         *(
             f"tests/integration/test_{name}.py"
-            for name in ("directory_access", "async_queries", "endless_servers", "iceberg")
+            for name in ("directory_access", "async_queries", "endless_servers", "iceberg", "query_ids")
         ),
     ),
-    "replica.py": ("tests/integration/test_replica.py", "tests/unit/run/test_progress.py"),
+    "replica.py": (
+        "tests/unit/test_replica.py",
+        "tests/integration/test_replica.py",
+        "tests/unit/run/test_progress.py",
+    ),
     "outputs": (
         "tests/unit/outputs",
         "tests/unit/test_reads.py",

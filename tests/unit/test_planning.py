@@ -24,6 +24,7 @@ from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
+from delta_sharing_client.protocol.answers import unreadable
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import TableAnswer
 from mock_server.wire import Renderer
@@ -31,8 +32,13 @@ from tests.regressions.hand_made import HandMadeTable
 
 
 @contextmanager
-def shared(root: pathlib.Path, **options: Any) -> Iterator[tuple[ds.SharedTable, mock_server.RunningServer]]:
-    with mock_server.running(tables={"s.s.t": root}, **options) as server, ds.SharingClient(server.profile) as client:
+def shared(
+    root: pathlib.Path, *, options: ds.ReadOptions | None = None, **served: Any
+) -> Iterator[tuple[ds.SharedTable, mock_server.RunningServer]]:
+    with (
+        mock_server.running(tables={"s.s.t": root}, **served) as server,
+        ds.SharingClient(server.profile, options=options) as client,
+    ):
         yield client.table("s.s.t"), server
 
 
@@ -185,18 +191,30 @@ def test_filter_of_the_past_needs_no_metadata_of_the_past(
     described = planning.table_metadata
     partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
 
-    def latest_only(*arguments: Any, version: int | None = None, **options: Any) -> Any:
-        if refused and version is not None:
+    def latest_only(*arguments: Any, version: int | None = None, timestamp: str | None = None, **options: Any) -> Any:
+        if refused and (version is not None or timestamp is not None):
             raise ds.RequestError("the server refused", status=400)
         return described(*arguments, **options)
 
     monkeypatch.setattr(planning, "table_metadata", latest_only)
     with shared(partitioned.root) as (table, _):
-        assert table.scan(filter="p = '3' AND a < 9", version=1).to_pandas()["a"].tolist() == [3]
+        for moment in ({"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}):
+            assert table.scan(filter="p = '3' AND a < 9", **moment).to_pandas()["a"].tolist() == [3]
         with pytest.raises(ds.UsageError, match="The column 'a' is not in the table"):
             table.scan(filter="a < 9").to_pandas()
         with pytest.raises(ds.UsageError, match="The column 'b' is not in the table"):
             table.scan(filter="b < 9", version=1).to_pandas()
+
+
+@pytest.mark.parametrize("moment", [{"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}])
+def test_hints_of_the_past_are_made_for_its_columns(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, moment: dict[str, Any]
+) -> None:
+    partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
+    sent = asked(monkeypatch)
+    with shared(partitioned.root) as (table, _):
+        assert len(table.scan(filter="p = '3'", **moment).plan().tasks) == 1
+    assert ["'3'" in (one.request.json_predicate_hints or "").replace('"', "'") for one in sent] == [True]
 
 
 def test_both_a_version_and_a_timestamp_are_refused_before_any_request(partitioned: HandMadeTable) -> None:
@@ -441,6 +459,54 @@ def test_only_a_refusal_for_now_says_nothing_of_access_modes(
 ) -> None:
     assert planning._is_nobody(error) is nobody
     assert planning._may_be_of_mode(error) is of_mode
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ds.AuthError("no", status=401), ds.RequestError("busy", status=503), ds.ProtocolError("no"), ds.DataError("no")],
+    ids=repr,
+)
+def test_a_failure_of_no_mode_does_not_ask_for_the_modes(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, error: ds.DeltaSharingError
+) -> None:
+    def fail(*_: Any, **__: Any) -> TableAnswer:
+        raise error
+
+    with shared(partitioned.root) as (table, server):
+        monkeypatch.setattr(planning, "query_table", fail)
+        with pytest.raises(type(error)) as found:
+            table.scan().plan()
+        assert found.value is error
+        assert not any(server.stats()["requests"].values())
+
+
+def test_a_directory_that_fails_says_what_is_shared_instead(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> TableAnswer:
+        raise unreadable("Reading s.s.t", "s.s.t", {"volume"})
+
+    by_directory = ds.ReadOptions(access_mode=ds.AccessMode.DIR)
+    with shared(partitioned.root) as (table, _):
+        monkeypatch.setattr(planning, "query_table", fail)
+        with pytest.raises(ds.UnsupportedFeatureError, match="shared as 'volume'"):
+            table.scan(options=by_directory).plan()
+
+
+@pytest.mark.parametrize(("status", "goes_on"), [(401, False), (403, True)])
+def test_history_by_directory_goes_on_by_url_unless_nobody(
+    monkeypatch: pytest.MonkeyPatch, feed: HandMadeTable, status: int, goes_on: bool
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ds.AuthError("no", status=status)
+
+    monkeypatch.setattr("delta_sharing_client.storage.table.read_commits", fail)
+    with shared(feed.root, options=ds.ReadOptions(access_mode=ds.AccessMode.DIR)) as (table, _):
+        if goes_on:
+            assert [one.version for one in table.history(1)] == [1, 2, 3, 4, 5]
+        else:
+            with pytest.raises(ds.AuthError):
+                table.history(1)
 
 
 # === Change feeds ===

@@ -128,6 +128,24 @@ def test_the_frame_can_be_written_to() -> None:
         assert made[0].column(0) == pa.array(values[::2], data_type)
 
 
+NANOSECONDS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "found"),
+    [
+        (pa.struct([("t", NANOSECONDS)]), {"t": 1001}, {"t": pd.Timestamp(1001)}),
+        (pa.map_(pa.string(), NANOSECONDS), [("k", 1001)], [("k", pd.Timestamp(1001))]),
+        (pa.list_(pa.struct([("t", NANOSECONDS)])), [{"t": 1001}], [{"t": pd.Timestamp(1001)}]),
+    ],
+    ids=str,
+)
+def test_nanoseconds_in_structs_and_maps_are_timestamps(data_type: pa.DataType, value: object, found: object) -> None:
+    field = pa.field("c", data_type)
+    made = batches(field, [[value, None]])
+    assert frame(field, made, None, 2)["c"].to_list() == [found, None]
+
+
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
 def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanoseconds(data_type: pa.DataType) -> None:
     schema = pa.schema([("when", data_type)])

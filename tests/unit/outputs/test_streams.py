@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import os
+import queue
 import signal
 import socket
 import threading
@@ -70,6 +72,29 @@ def test_a_closed_stream_gives_no_more() -> None:
     assert rows.closed.is_set()
     with pytest.raises(UsageError, match="it was closed"):
         next(stream)
+
+
+def test_the_first_batches_are_small_where_that_is_asked_for() -> None:
+    large = pa.RecordBatch.from_pydict({"a": range(3000)})
+    for small, sizes in ((True, [1024, 1024, 952]), (False, [3000, 3000, 3000])):
+        reader = streams.stream_reader(large.schema, lambda: Rows(9), lambda _: [large], small_first=small)
+        assert [reader.read_next_batch().num_rows for _ in sizes] == sizes
+        reader.close()
+
+
+def test_who_waits_for_a_stream_lets_it_go_on() -> None:
+    stream = RowStream(lambda: Rows(9))
+    stream.wait(time.monotonic() + HANGS)
+    stream.close()
+    with pytest.raises(UsageError, match="it was closed"):
+        next(stream)
+
+
+def test_a_thread_that_python_did_not_start_is_alien() -> None:
+    found: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    _thread.start_new_thread(lambda: found.put(streams._is_alien()), ())
+    assert found.get(timeout=HANGS)
+    assert not streams._is_alien()
 
 
 def of_a_session(number: int, frame: object) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 import requests
 
@@ -113,6 +115,8 @@ def test_an_own_endpoint_is_named_alike_for_every_store(location: str) -> None:
         (S3, AWS, {}, {"access_point": "arn:aws:s3:eu-north-1:123:accesspoint/data"},
          {"endpoint": "https://data-123.s3-accesspoint.eu-north-1.amazonaws.com", "region": "eu-north-1",
           "virtual_hosted_style_request": True}),
+        (S3, AWS, {}, {"access_point": "arn:aws-cn:s3:cn-north-1:123:accesspoint/data"},
+         {"endpoint": "https://data-123.s3-accesspoint.cn-north-1.amazonaws.com.cn", "region": "cn-north-1"}),
         (S3, AWS, {}, {"access_point": "data-abc-s3alias"}, {"bucket": "data-abc-s3alias"}),
         (S3, AWS, {}, {"endpoint": "https://s.x", "virtual_hosted_style_request": "true"},
          {"endpoint": "https://bucket.s.x", "virtual_hosted_style_request": True}),
@@ -171,9 +175,17 @@ def test_own_settings_of_aws_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "leads_here", lambda host: host.startswith("inward."))
+    resolved: list[str] = []
+
+    def leads_here(host: str) -> bool:
+        resolved.append(host)
+        return host.startswith("inward.")
+
+    monkeypatch.setattr(stores, "leads_here", leads_here)
     with pytest.raises(ProtocolError, match="endpoint of the store that is not allowed"):
         opened(S3, AWS, stated={"endpoint": endpoint})
+    # No name is looked up for an endpoint that is refused as it is.
+    assert resolved == (["inward.example.com"] if "inward" in endpoint else [])
     if endpoint.startswith("http:"):
         assert opened(S3, AWS, stated={"endpoint": endpoint}, allowed=Allowed(http=True))
 
@@ -224,8 +236,6 @@ def test_a_location_leads_to_no_host_but_those_of_its_cloud(location: str, cloud
 
 
 def test_certificates_and_proxies_of_the_options_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    import certifi
-
     secrets = {name: Secret("planted") for name in SECRETS[AWS]}
     options = ReadOptions(proxy="http://proxy.example.com:3128", ca_bundle=certifi.where())
     settings = StoreSettings(Location.parse(S3), options, ONLY_HTTPS)
@@ -235,6 +245,11 @@ def test_certificates_and_proxies_of_the_options_are_used(monkeypatch: pytest.Mo
     assert b"BEGIN CERTIFICATE" in bytes(store.client_options["root_certificate"])
 
 
+def test_a_directory_of_certificates_is_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path))
+    assert "root_certificate" not in opened(S3, AWS).client_options
+
+
 @pytest.mark.parametrize(
     ("said", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
 )
@@ -242,9 +257,14 @@ def test_s3_is_asked_for_the_region_of_a_bucket(
     said: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
+    for name in ("https_proxy", "HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
 
-    def head(url: str, **_: object) -> requests.Response:
+    def head(url: str, *, timeout: float, allow_redirects: bool, **network: Any) -> requests.Response:
         assert url == "https://bucket.s3.amazonaws.com"
+        assert timeout > 0
+        assert not allow_redirects
+        assert network == {"verify": certifi.where(), "proxies": {"https": "http://proxy.example.com:3128"}}
         if said is None:
             raise requests.ConnectionError
         response = requests.Response()
@@ -253,4 +273,5 @@ def test_s3_is_asked_for_the_region_of_a_bucket(
 
     monkeypatch.setattr(stores.requests, "head", head)
 
-    assert stores.bucket_region("bucket", ReadOptions()) == region
+    options = ReadOptions(proxy="http://proxy.example.com:3128", ca_bundle=certifi.where())
+    assert stores.bucket_region("bucket", options) == region
