@@ -38,19 +38,21 @@ class AvroFile(NamedTuple):
     records: Iterator[dict[str, Any]]
 
 
-def read_avro(data: bytes, name: str, without: Collection[int] = ()) -> AvroFile:
+def read_avro(data: bytes, name: str, without: Collection[int] = (), keys: Collection[int] | None = None) -> AvroFile:
     """Return the records of an Avro file; their fields ``without`` are skipped, at every level.
 
-    ``name`` is the file's name for errors. Raises ``DataError`` here if the header is damaged or the schema is not one
-    of Iceberg's; the iterator raises it for a damaged block, after the records of the blocks before.
+    Maps of numbers to numbers or bytes have ``keys`` alone, if given. ``name`` is the file's name for errors. Raises
+    ``DataError`` here if the header is damaged or the schema is not one of Iceberg's; the iterator raises it for a
+    damaged block, after the records of the blocks before.
     """
     try:
-        return _open(data, name, frozenset(without))
+        return _open(data, _Schema(name, frozenset(without), None if keys is None else frozenset(keys)))
     except _DAMAGED:
         raise _damaged(name, "its header ends early or does not decode") from None
 
 
-def _open(data: bytes, name: str, without: frozenset[int]) -> AvroFile:
+def _open(data: bytes, schemas: _Schema) -> AvroFile:
+    name = schemas.name
     if data[:4] != _MAGIC:
         raise _damaged(name, "an Avro file starts with the bytes 'Obj' and 1")
     properties, at = _read_properties(data, 4)
@@ -59,7 +61,7 @@ def _open(data: bytes, name: str, without: frozenset[int]) -> AvroFile:
         schema = msgspec.json.decode(properties.get("avro.schema", b""))
     except (msgspec.DecodeError, RecursionError):
         raise _damaged(name, "its schema is not JSON") from None
-    reader = _Schema(name, without).reader(schema, 0)
+    reader = schemas.reader(schema, 0)
     codec = properties.get("avro.codec", b"null").decode("ascii")
     if codec not in _CODECS:
         raise _damaged(name, f"its codec {codec[:40]!r} is not one of {', '.join(map(repr, _CODECS))}")
@@ -243,17 +245,38 @@ def _items(read_key: Read, read_value: Read) -> Read:
     return read
 
 
-def _skipped_numbers(data: bytes, at: int) -> tuple[None, int]:
-    """Skip an array of pairs of numbers, as the counts of a file's columns: those of all files take most of a
-    manifest."""
-    count, at = _read_count(data, at)
-    while count:
-        for _ in range(2 * count):
-            while data[at] >= 0x80:
-                at += 1
-            at += 1
+def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
+    """Return the reader of a map of numbers to numbers or bytes, of which most items are skipped: the statistics of all
+    columns of all files take most of a manifest."""
+    has_bytes = read_value is _read_bytes
+
+    def read(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+        found: dict[int, Any] = {}
+        end = len(data)
         count, at = _read_count(data, at)
-    return None, at
+        while count:
+            for _ in range(count):
+                key = data[at]
+                if key < 0x80:
+                    key, at = (key >> 1) ^ -(key & 1), at + 1
+                else:
+                    key, at = _read_long(data, at)
+                if key in keys:
+                    found[key], at = read_value(data, at)
+                elif not has_bytes:
+                    while data[at] >= 0x80:
+                        at += 1
+                    at += 1
+                elif (size := data[at]) < 0x80:
+                    at += 1 + (size >> 1)
+                    if size & 1 or at > end:  # an odd one is negative
+                        raise IndexError
+                else:
+                    _, at = _read_bytes(data, at)
+            count, at = _read_count(data, at)
+        return found, at
+
+    return read
 
 
 def _list(read_item: Read) -> Read:
@@ -300,9 +323,10 @@ class _Schema:
     """Makes the reader of a file's schema. Raises ``DataError`` for what Iceberg does not write: recursion, an item
     without bytes, names without field ids."""
 
-    def __init__(self, name: str, without: frozenset[int]) -> None:
-        self._name = name
+    def __init__(self, name: str, without: frozenset[int], keys: frozenset[int] | None) -> None:
+        self.name = name
         self._without = without
+        self._keys = keys
 
     def reader(self, schema: object, depth: int) -> Read:
         if depth > _MOST_NESTING:
@@ -338,11 +362,10 @@ class _Schema:
             field_id = field.get("field-id")
             if not isinstance(field_id, int) or isinstance(field_id, bool):
                 raise self._refused(f"has a field {str(field.get('name'))[:60]!r} without 'field-id'")
+            keys, self._keys = self._keys, frozenset() if field_id in self._without else self._keys
             read = self.reader(field.get("type"), depth + 1)
-            if field_id in self._without:
-                fields.append((None, _optional_numbers(field.get("type")) or read))
-            else:
-                fields.append((str(field_id), read))
+            self._keys = keys
+            fields.append((None if field_id in self._without else str(field_id), read))
         names = [name for name, _ in fields if name is not None]
         if len(set(names)) < len(names):
             raise self._refused("has a record with two fields of one 'field-id'")
@@ -354,8 +377,10 @@ class _Schema:
             fields = self._fields(items) if isinstance(items, dict) else []
             if len(fields) != 2:
                 raise self._refused("has a map without a key and a value")
-            key = self._item(fields[0].get("type"), depth)
-            return _items(key, self.reader(fields[1].get("type"), depth + 1))
+            key, value = self._item(fields[0].get("type"), depth), self.reader(fields[1].get("type"), depth + 1)
+            if self._keys is not None and key is _read_long and value in (_read_long, _read_bytes):
+                return _chosen_items(self._keys, value)
+            return _items(key, value)
         return _list(self._item(items, depth))
 
     def _item(self, schema: object, depth: int) -> Read:
@@ -370,7 +395,7 @@ class _Schema:
         return fields
 
     def _refused(self, what: str) -> DataError:
-        return _damaged(self._name, f"its schema {what}")
+        return _damaged(self.name, f"its schema {what}")
 
 
 def _takes_bytes(schema: object, depth: int) -> bool:
@@ -387,19 +412,6 @@ def _takes_bytes(schema: object, depth: int) -> bool:
             return isinstance(schema.get("size"), int) and schema["size"] > 0
         return kind in ("array", "map") or _takes_bytes(kind, depth + 1)
     return isinstance(schema, list) or (isinstance(schema, str) and schema != "null")
-
-
-def _optional_numbers(schema: object) -> Read | None:
-    """Return the quick way over an optional map of numbers to numbers, ``None`` for other types."""
-    branches = schema if isinstance(schema, list) else [schema]
-    for branch in branches:
-        if isinstance(branch, dict) and branch.get("logicalType") == "map" and isinstance(branch.get("items"), dict):
-            types = [field.get("type") for field in branch["items"].get("fields", ()) if isinstance(field, dict)]
-            if len(types) == 2 and all(kind in ("int", "long") for kind in types):
-                if not isinstance(schema, list):
-                    return _skipped_numbers
-                return _union([_skipped_numbers if one is branch else _read_null for one in branches])
-    return None
 
 
 def _damaged(name: str, reason: str) -> DataError:

@@ -7,7 +7,7 @@ rows.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 import msgspec
@@ -20,9 +20,8 @@ from delta_sharing_client.iceberg.partitioning import FieldSummary
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 _MOST_MANIFESTS = 1_000_000
-# The fields of a data file that are not read, and those that are read for statistics.
-_UNUSED = (105, 106, 107, 108, 109, 111, 132, 140)
-_STATISTICS = (110, 125, 128, 137)
+# The fields of a data file that are not read.
+_UNUSED = (105, 106, 107, 108, 109, 111, 132, 137, 140)
 
 
 class Content(enum.IntEnum):
@@ -85,7 +84,6 @@ class _DataFile(msgspec.Struct, frozen=True):
     size: Count = msgspec.field(name="104")
     content: Literal[0, 1, 2] = msgspec.field(name="134", default=0)
     null_counts: Union[dict[int, int], None] = msgspec.field(name="110", default=None)
-    nan_counts: Union[dict[int, int], None] = msgspec.field(name="137", default=None)
     lower: Union[dict[int, bytes], None] = msgspec.field(name="125", default=None)
     upper: Union[dict[int, bytes], None] = msgspec.field(name="128", default=None)
     key_metadata: Union[bytes, None] = msgspec.field(name="131", default=None)
@@ -110,7 +108,7 @@ class File(NamedTuple):
     first_row_id:
         The id of its first row, ``None`` if its rows have none.
     null_counts, lower, upper:
-        Statistics by field id, ``None`` where they were not read or not written.
+        Statistics by field id, ``None`` where they were not written.
     """
 
     path: str
@@ -151,16 +149,16 @@ def read_manifest_list(data: bytes, name: str) -> list[Manifest]:
     return found
 
 
-def read_manifest(data: bytes, manifest: Manifest, *, statistics: bool) -> Iterator[File]:
+def read_manifest(data: bytes, manifest: Manifest, *, statistics: Collection[int]) -> Iterator[File]:
     """Yield the live files of a manifest in order, complete with what they inherit.
 
-    Without ``statistics`` those of columns are not decoded. Raises ``DataError`` if the file is damaged, or its entries
-    differ from what the manifest list says of them, ``UnsupportedFeatureError`` for encryption.
+    ``statistics`` are the field ids of the columns whose statistics are read. Raises ``DataError`` if the file is
+    damaged, or its entries differ from what the manifest list says of them, ``UnsupportedFeatureError`` for encryption.
     """
     name = manifest.path
     if len(data) < manifest.length:
         raise _broken(name, f"the manifest list says that it has {manifest.length} bytes, found {len(data)}")
-    opened = read_avro(data, name, _UNUSED if statistics else (*_UNUSED, *_STATISTICS))
+    opened = read_avro(data, name, _UNUSED, statistics)
     _check_header(opened.properties, manifest)
     counts = [0, 0, 0]
     next_row_id = manifest.first_row_id

@@ -21,7 +21,7 @@ from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappi
 from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY
 from delta_sharing_client.delta.deletion_vectors import encode_inline
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, Deletes, vector_size
+from delta_sharing_client.iceberg.deletes import FILE_PATH_FIELD_ID, NO_DELETES, DeleteIndex, Deletes, vector_size
 from delta_sharing_client.iceberg.files import IcebergFiles
 from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
 from delta_sharing_client.iceberg.metadata import (
@@ -268,8 +268,10 @@ class _Snapshot:
                 manifest = waiting.popleft()
                 under_way.append((manifest, pool.submit(self._table.files.read, manifest.path)))
             manifest, data = under_way.popleft()
-            # Bounds of paths tell which data files a delete file concerns.
-            statistics = self._filter is not None or manifest.is_of_deletes
+            statistics = frozenset() if self._filter is None else self._filter.ids
+            if manifest.is_of_deletes:
+                # Bounds of paths tell which data files a delete file concerns.
+                statistics = frozenset((FILE_PATH_FIELD_ID,))
             yield from read_manifest(self._result(data), manifest, statistics=statistics)
 
     def _result(self, future: Future[T]) -> T:

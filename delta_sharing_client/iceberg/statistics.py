@@ -73,6 +73,8 @@ class FileFilter:
                 name = getattr(source.field.type, "base", "")
                 decode = None if source.field.collation else bound_decoder(source.field.type)
                 self._columns[source.path] = (field_id, decode, name in ("float", "double"))
+        self.ids = frozenset(field_id for field_id, _, _ in self._columns.values())
+        """The field ids of the columns whose statistics are used."""
 
     def may_have_matches(self, manifest: Manifest) -> bool:
         """Whether a file of ``manifest`` may have a matching row, by the summaries of its partition values."""

@@ -25,7 +25,16 @@ from delta_sharing_client.errors import (
     UsageError,
     within_limits,
 )
-from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Allowed, Reach, is_loopback, redirected, unfetchable
+from delta_sharing_client.network import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    Allowed,
+    Reach,
+    is_loopback,
+    leads_here,
+    redirected,
+    unfetchable,
+)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
@@ -234,14 +243,14 @@ class Transport:
             )
         url = "/".join((endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
-        response = self._send(request, url)
+        response = self._send(request, url, _reach(request, profile))
         for _ in range(MAX_REDIRECTS):
             location = response.headers.get("Location")
             if response.status_code not in REDIRECTS or location is None:
                 return response
             response.close()
             url, trusted = self._target(response, location, request)
-            response = self._send(request, url, trusted=trusted, reach=self._redirects.reach(url))
+            response = self._send(request, url, self._redirects.reach(url), trusted=trusted, is_redirect=True)
         response.close()
         raise RequestError(
             f"{request.doing} failed: the server redirects more than {MAX_REDIRECTS} times; ask the data provider.",
@@ -255,11 +264,11 @@ class Transport:
         return Allowed(http=True, loopback=self.is_here)
 
     def _send(
-        self, request: Request, url: str, *, trusted: bool = True, reach: Reach | None = None
+        self, request: Request, url: str, reach: Reach, *, trusted: bool = True, is_redirect: bool = False
     ) -> requests.Response:
         """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``.
 
-        ``reach`` has the addresses that a redirect may lead to; ``None`` for the endpoint itself.
+        ``reach`` has the addresses that it may lead to.
         """
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
@@ -267,9 +276,7 @@ class Transport:
         headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
-        limits = RequestLimits(
-            self.options, self.deadline, request.doing, request.table, self._interrupt, reach=reach or Reach.ANY
-        )
+        limits = RequestLimits(self.options, self.deadline, request.doing, request.table, self._interrupt, reach=reach)
         auth = self._auth if trusted else None
         doing = printable(request.doing)
         try:
@@ -278,7 +285,7 @@ class Transport:
         except (DeltaSharingError, Transient) as failure:
             _log.debug("%s: %s (query id %s)", doing, failure, query_id)
             raise
-        if reach is None and limits.is_here is not None:
+        if not is_redirect and limits.is_here is not None:
             self._server.places.add(limits.is_here)
         _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status_code, query_id)
         return response
@@ -319,6 +326,16 @@ class Transport:
                 table=request.table,
             )
         return url, trusted and "Authorization" in response.request.headers
+
+
+def _reach(request: Request, profile: Profile) -> Reach:
+    """Return the addresses that a request to an endpoint of the profile may connect to.
+
+    A server elsewhere must not name a service of this machine as its catalog.
+    """
+    if not request.to_catalog or leads_here(urlsplit(profile.endpoint).hostname or ""):
+        return Reach.ANY
+    return Reach.REMOTE
 
 
 class _Server:

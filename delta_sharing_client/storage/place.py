@@ -154,6 +154,10 @@ def open_place(
     return ObjectPlace(StoreSettings(where, options, allowed), Renewal(provider, given), subject, table)
 
 
+# No file has a name with a zero byte, or one that the file system cannot encode (ValueError).
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)
+
+
 class LocalPlace:
     """A ``Place`` on this machine."""
 
@@ -202,7 +206,7 @@ class LocalPlace:
     def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         try:
             stream = (self._root / path).open("rb")
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except (*_NOT_THERE, IsADirectoryError):
             raise Refused(404, None) from None
         except OSError:
             raise Refused(403, None) from None
@@ -225,7 +229,7 @@ class LocalPlace:
     def head(self, path: str) -> StoredFile:
         try:
             facts = os.stat(self._root / path)
-        except (FileNotFoundError, NotADirectoryError):
+        except _NOT_THERE:
             raise Refused(404, None) from None
         except OSError:
             raise Refused(403, None) from None

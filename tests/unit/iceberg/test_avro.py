@@ -77,6 +77,36 @@ def test_fields_without_are_skipped() -> None:
     assert records[2]["2"]["104"] == 100
 
 
+@pytest.mark.parametrize("keys", [(), (1,), (300,), (1, 2, 300), (2**40,)])
+@pytest.mark.parametrize("without", [(), (3, 108)])
+def test_maps_have_the_wanted_keys_alone(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
+    data = avro_file(manifest_schema(), [ENTRY] * 3)
+    whole = list(read_avro(data, "m.avro", without).records)
+
+    records = list(read_avro(data, "m.avro", without, keys).records)
+
+    assert len(records) == 3
+    for record, complete in zip(records, whole, strict=True):
+        chosen = {
+            name: {key: item for key, item in value.items() if key in keys} if isinstance(value, dict) else value
+            for name, value in complete["2"].items()
+            if name != "102"
+        }
+        assert record == {**complete, "2": {**chosen, "102": complete["2"]["102"]}}
+
+
+@pytest.mark.parametrize("size", [-1, 42, 63, 200, 2**40])
+def test_a_skipped_value_with_an_impossible_length_is_refused(size: int) -> None:
+    items = _record((7, "int"), (8, "bytes"))
+    schema = _record((1, {"type": "array", "logicalType": "map", "items": items}))
+    body = encode("long", 1) + encode("int", 7) + encode("long", size) + b"x" * 40 + encode("long", 0)
+    data = avro_file(schema, [], codec="null") + avro_block(1, body, "null")
+
+    for keys in (None, (), (7,)):
+        with pytest.raises(DataError, match="damaged"):
+            list(read_avro(data, "x", (), keys).records)
+
+
 @meets(several=20)
 @given(
     st.lists(

@@ -205,6 +205,34 @@ def test_no_name_of_a_token_endpoint_leads_to_the_own_machine(
     assert service.connections == 0
 
 
+def test_no_name_of_a_catalog_leads_to_the_own_machine(server: Any, service: Service, names: Names) -> None:
+    names.addresses["inside.test"] = [[OWN]]
+    catalog = f"http://inside.test:{service.port}/iceberg"
+    profile = {
+        "shareCredentialsVersion": 1,
+        "endpoint": server.endpoint,
+        "icebergEndpoint": catalog,
+        "bearerToken": "t",
+    }
+    table = ds.SharingClient(profile, options=ds.ReadOptions(max_attempts=2)).table("s.d.t", format="iceberg")
+
+    with pytest.raises(DeltaSharingError, match="leads to this machine"):
+        table.scan().to_arrow()
+    assert service.connections == 0
+
+
+def test_a_catalog_beside_a_server_of_the_own_machine_is_asked(own_server: Any, names: Names) -> None:
+    names.addresses["catalog.test"] = [["127.0.0.1"]]
+    catalog = own_server.endpoint.replace("127.0.0.1", "catalog.test")
+    endpoint = own_server.endpoint.replace("127.0.0.1", "sharing.test")
+    profile = {"shareCredentialsVersion": 1, "endpoint": endpoint, "icebergEndpoint": catalog, "bearerToken": "t"}
+    table = ds.SharingClient(profile, options=ds.ReadOptions(max_attempts=1)).table("s.d.t", format="iceberg")
+
+    with pytest.raises(DeltaSharingError):
+        table.scan().to_arrow()
+    assert own_server.seen[0].path == "/v1/config"
+
+
 def test_a_name_that_changes_its_address_is_checked_when_it_is_used(
     server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:

@@ -1,0 +1,153 @@
+"""Planning 100,000 data files of an Iceberg table, in turns with pyiceberg's ``scan().plan_files()``.
+
+::
+
+    python -m benchmarks.iceberg_planning         # 100,000 files in 10 manifests, with statistics of 16 columns
+    python -m benchmarks.iceberg_planning --turns 9 --files 20000
+
+pyiceberg writes the table once (``--folder``). Each turn is a process of its own, which imports, loads the metadata
+file and then plans: all files, and those of a filter. What is printed is the wall time of planning alone, and the ratio
+of the medians; the goal is 1.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+COLUMNS = 16
+IN_MANIFEST = 10_000
+FILTER = "c0 >= 150000"
+GOAL = 1.5
+SUBJECTS = ("pyiceberg", "here")
+CASES = ("all", "filter")
+
+
+def write(folder: Path, files: int) -> Path:
+    """Write a table with entries for ``files`` data files that do not exist; return its metadata file."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.transforms import BucketTransform
+    from pyiceberg.typedef import Record
+    from pyiceberg.types import LongType, NestedField
+
+    catalog = SqlCatalog("made", uri="sqlite://", warehouse=f"file://{folder}")
+    catalog.create_namespace("n")
+    schema = Schema(*(NestedField(at + 1, f"c{at}", LongType(), required=False) for at in range(COLUMNS)))
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(16), "bucket"))
+    table = catalog.create_table("n.t", schema, partition_spec=spec)
+    ids = range(1, COLUMNS + 1)
+    for start in range(0, files, IN_MANIFEST):
+        with table.transaction() as change, change.update_snapshot().fast_append() as append:
+            for number in range(start, min(start + IN_MANIFEST, files)):
+                low, high = (to_bytes(LongType(), number * 2 + at) for at in (0, 1))
+                append.append_data_file(
+                    DataFile.from_args(
+                        content=DataFileContent.DATA,
+                        file_path=f"{table.location()}/data/bucket={number % 16}/part-{number:08}.parquet",
+                        file_format=FileFormat.PARQUET,
+                        partition=Record(number % 16),
+                        record_count=1000,
+                        file_size_in_bytes=100_000,
+                        column_sizes=dict.fromkeys(ids, 6000),
+                        value_counts=dict.fromkeys(ids, 1000),
+                        null_value_counts=dict.fromkeys(ids, 0),
+                        nan_value_counts={},
+                        lower_bounds=dict.fromkeys(ids, low),
+                        upper_bounds=dict.fromkeys(ids, high),
+                        key_metadata=None,
+                        split_offsets=[4],
+                        equality_ids=None,
+                        sort_order_id=None,
+                        spec_id=spec.spec_id,
+                    )
+                )
+    return Path(table.metadata_location.removeprefix("file://"))
+
+
+def plan(subject: str, case: str, metadata: Path) -> dict[str, Any]:
+    """Plan once; return the seconds and the number of files."""
+    if subject == "pyiceberg":
+        from pyiceberg.table import StaticTable
+
+        scan = StaticTable.from_metadata(str(metadata)).scan(row_filter=FILTER if case == "filter" else "true")
+        began = time.perf_counter()
+        found = len(list(scan.plan_files()))
+    else:
+        found, began = _plan_here(case, metadata)
+    return {"seconds": time.perf_counter() - began, "files": found}
+
+
+def _plan_here(case: str, metadata: Path) -> tuple[int, float]:
+    import msgspec
+
+    from delta_sharing_client.iceberg.files import IcebergFiles
+    from delta_sharing_client.iceberg.metadata import TableMetadata
+    from delta_sharing_client.iceberg.scan import Table, plan_snapshot
+    from delta_sharing_client.options import ReadOptions
+    from delta_sharing_client.plan.request import ScanRequest
+    from delta_sharing_client.predicates.parse import parse_filter
+    from delta_sharing_client.storage.place import LocalPlace
+
+    options = ReadOptions()
+    loaded = msgspec.json.decode(metadata.read_bytes(), type=TableMetadata)
+    root = Path(loaded.location.removeprefix("file://"))
+    files = IcebergFiles("n.t", options, [loaded.location], lambda _root, _location: LocalPlace(root))
+    table = Table("n.t", loaded, files)
+    request = ScanRequest(filter=parse_filter(FILTER)) if case == "filter" else ScanRequest()
+    began = time.perf_counter()
+    return len(plan_snapshot(table, request, options).tasks), began
+
+
+def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[float]]:
+    """Plan in processes of their own, in turns."""
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for turn in range(turns):
+        for case in CASES:
+            counts = set()
+            for subject in SUBJECTS if turn % 2 else reversed(SUBJECTS):
+                command = [sys.executable, "-m", "benchmarks.iceberg_planning", "--one", subject, case, str(metadata)]
+                answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                seconds.setdefault((case, subject), []).append(answer["seconds"])
+                counts.add(answer["files"])
+            if len(counts) > 1:
+                raise SystemExit(f"{case}: the numbers of files differ: {sorted(counts)}")
+    return seconds
+
+
+def main() -> int:
+    """Run from the command line; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where the table is written, or was")
+    parser.add_argument("--one", nargs=3, metavar=("SUBJECT", "CASE", "METADATA"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        subject, case, metadata = options.one
+        sys.stdout.write(json.dumps(plan(subject, case, Path(metadata))))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        written = sorted(folder.glob("n*/t/metadata/*.metadata.json")) or [write(folder, options.files)]
+        seconds = _turns(written[-1], options.turns)
+    is_met = True
+    for case in CASES:
+        theirs, ours = (statistics.median(seconds[case, subject]) for subject in SUBJECTS)
+        is_met &= ours <= GOAL * theirs
+        sys.stdout.write(f"{case}: pyiceberg {theirs:.2f} s, here {ours:.2f} s, ratio {ours / theirs:.2f}\n")
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,242 @@
+"""Damage the metadata of Iceberg tables: only a DeltaSharingError that names the file may come out, or rows.
+
+::
+
+    python -m tests.fuzz.fuzz_iceberg --seconds 60                    # all kinds of damage
+    python -m tests.fuzz.fuzz_iceberg --kind block --seed 7           # one, repeatable
+
+Tables of Iceberg's Spark runtime are read with one file damaged: manifest lists and manifests as bytes, as the plain
+bytes of their blocks (with lengths and compression that are right again), and cut off; table metadata and name mappings
+as JSON values. A file that is cut off is never rows. The exit code is 1 after a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import random
+import sys
+import time
+import tracemalloc
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.fetch.source import Span, Version
+from delta_sharing_client.iceberg.catalog import LoadedTable
+from delta_sharing_client.iceberg.files import IcebergFiles
+from delta_sharing_client.iceberg.scan import Table, plan_snapshot
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.protocol.loose import MALFORMED
+from delta_sharing_client.run.batches import execute
+from delta_sharing_client.storage.place import StoredBody
+from tests.fuzz.fuzz_codecs import mutate
+from tests.fuzz.fuzz_wire import Failed, _dumps, damage_value
+from tests.iceberg.hand_made import avro_block
+from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
+from tests.time_limits import Stopwatch
+
+# A table of each kind of deletes, of version 1, with a name mapping, and with row lineage.
+TABLES = {
+    "deletion-vectors": "id > 10 AND v <> 'u'",
+    "position-deletes-partitioned": "p = 1 AND id < 30",
+    "equality-deletes": "id IS NOT NULL",
+    "version-1": "part = 'x'",
+    "evolved-partitions": "id > 3",
+    "name-mapping": "s.xx < 6 OR b IS NULL",
+    "lineage": "id > 3",
+}
+SLOW = 4.0
+MOST_MEMORY = 200 << 20
+OPTIONS = ReadOptions(max_attempts=1, max_retry_seconds=0.1)
+
+
+class _Damaged(Lake):
+    """The bucket, with other bytes in one file."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        super().__init__(FOLDER)
+        self._path = path
+        self._data = data
+        self.asked: set[str] = set()
+
+    def get(self, path: str, *others: Any) -> StoredBody:
+        self.asked.add(path)
+        if path != self._path:
+            return super().get(path, *others)
+        size = len(self._data)
+        return StoredBody(Span(0, size, size), Version("1", size), None, iter([self._data]))
+
+
+def read(name: str, metadata: bytes, place: Lake) -> int:
+    """Read a table with the condition of ``TABLES`` and without, and return the rows without it."""
+    loaded = msgspec.json.decode(b'{"metadata": ' + metadata + b"}", type=LoadedTable).metadata
+    files = IcebergFiles(name, OPTIONS, [expected(name)["location"]], lambda root, location: place)
+    table = Table(name, loaded, files)
+    lineage = name == "lineage"
+    found = 0
+    for request in (ScanRequest(filter=parse_filter(TABLES[name])), ScanRequest(row_lineage=lineage)):
+        plan = plan_snapshot(table, request, OPTIONS)
+        found = sum(batch.num_rows for batch in execute(plan))
+    return found
+
+
+# === Damage ===
+
+
+@functools.cache
+def _avro_files(name: str) -> list[Path]:
+    """Return the manifest list and the manifests that a read needs."""
+    place = _Damaged("", b"")
+    read(name, metadata_of(name), place)
+    return sorted(
+        FOLDER / path.replace("/metadata/", "/table/metadata/") for path in place.asked if "/metadata/" in path
+    )
+
+
+def _parts(data: bytes) -> tuple[bytes, int, bytes]:
+    """Return the header of an Avro file of one deflated block, with its marker, the block's count and plain bytes."""
+    at = 4
+    size, at = _long(data, at)
+    while size:
+        for _ in range(2 * size):
+            length, at = _long(data, at)
+            at += length
+        size, at = _long(data, at)
+    header = data[: at + 16]
+    count, at = _long(data, at + 16)
+    length, at = _long(data, at)
+    return header, count, zlib.decompress(data[at : at + length], -15)
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+def _block(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
+    header, count, plain = _parts(data)
+    if random_.random() < 0.2:
+        count = random_.choice((0, count - 1, count + 1, 1 << 40, -1))
+    block = avro_block(count, mutate(plain, [_parts(other)[2] for other in others], random_), "deflate")
+    return header + block[:-16] + header[-16:]
+
+
+def _cut(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
+    return data[: random_.randrange(len(data))]
+
+
+def _header(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
+    """Damage the schema of an Avro file as a JSON value."""
+    start = data.index(b"avro.schema") + len(b"avro.schema")
+    length, at = _long(data, start)
+    text = _dumps(damage_value(json.loads(data[at : at + length]), random_)).encode("utf-8", "surrogatepass")
+    return data[:start] + avro_block(len(text), b"", "null")[:-17] + text + data[at + length :]
+
+
+AVRO = {"bytes": mutate, "block": _block, "cut": _cut, "header": _header}
+KINDS = (*AVRO, "metadata", "mapping")
+
+
+def damaged(kind: str, random_: random.Random) -> tuple[str, bytes, str, bytes]:
+    """Return the name and the metadata of a table, and the path of a file with what it has now."""
+    name = random_.choice(list(TABLES))
+    metadata = metadata_of(name)
+    if kind == "metadata":
+        return name, _json(damage_value(json.loads(metadata), random_)), "", b""
+    if kind == "mapping":
+        name = "name-mapping"
+        document = json.loads(metadata_of(name))
+        mapping = json.loads(document["properties"]["schema.name-mapping.default"])
+        document["properties"]["schema.name-mapping.default"] = _json(damage_value(mapping, random_)).decode()
+        return name, json.dumps(document).encode(), "", b""
+    others = [path.read_bytes() for path in _avro_files(name)]
+    path = random_.choice(_avro_files(name))
+    return name, metadata, f"{name}/metadata/{path.name}", AVRO[kind](path.read_bytes(), others, random_)
+
+
+def _json(value: Any) -> bytes:
+    return _dumps(value).encode("utf-8", "replace")
+
+
+def run_one(kind: str, seed: int) -> str:
+    """Read one damaged table; return ``rows``, ``refused`` or ``malformed`` (by the catalog). Raises ``Failed``."""
+    again = f"run again: python -m tests.fuzz.fuzz_iceberg --kind {kind} --one {seed}"
+    name, metadata, path, data = damaged(kind, random.Random(seed))
+    clock = Stopwatch(time.process_time)
+    try:
+        rows = read(name, metadata, _Damaged(path, data))
+        outcome = "rows"
+        if kind == "cut":
+            raise Failed(f"{name}: a file that is cut off gave {rows} rows\n{again}")
+    except DeltaSharingError as error:
+        outcome = "refused"
+        if path and isinstance(error, DataError) and not error.file_id:
+            raise Failed(f"no file is named: {error}\n{again}") from error
+    except MALFORMED:
+        outcome = "malformed"
+    except Failed:
+        raise
+    except Exception as error:
+        raise Failed(f"{type(error).__name__}: {str(error)[:500]}\n{again}") from error
+    if not clock.within(SLOW):
+        raise Failed(f"it took {clock.took:.1f} seconds\n{again}")
+    return outcome
+
+
+def fuzz(kind: str, *, seed: int, seconds: float | None = None, inputs: int | None = None) -> Counter[str]:
+    """Read damaged tables for a time or a number of inputs; return how often what came out. Raises ``Failed``."""
+    found: Counter[str] = Counter()
+    stop = None if seconds is None else time.monotonic() + seconds
+    tracemalloc.start()
+    while (inputs is None or found.total() < inputs) and (stop is None or time.monotonic() < stop):
+        one = seed + found.total()
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        found[run_one(kind, one)] += 1
+        _, peak = tracemalloc.get_traced_memory()
+        if peak - before > MOST_MEMORY:
+            raise Failed(
+                f"it took {peak >> 20} MiB\nrun again: python -m tests.fuzz.fuzz_iceberg --kind {kind} --one {one}"
+            )
+    tracemalloc.stop()
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run from the command line; see the module."""
+    parser = argparse.ArgumentParser(description="Damage the metadata of Iceberg tables.")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="default: all")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--one", type=int, help="the seed of one input, as a failure prints it")
+    options = parser.parse_args(arguments)
+    kinds = options.kind or list(KINDS)
+    write = sys.stdout.write
+    if options.one is not None:
+        write(f"{run_one(kinds[0], options.one)}\n")
+        return 0
+    write(f"seed {options.seed}\n")
+    try:
+        for kind in kinds:
+            write(f"{kind}: {dict(fuzz(kind, seed=options.seed, seconds=options.seconds / len(kinds)))}\n")
+    except Failed as failed:
+        write(f"FAILED: {failed}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""A short run of the fuzzer of Iceberg's metadata with every test run; the long ones are started by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from delta_sharing_client.errors import DataError
+from tests.fuzz import fuzz_iceberg
+from tests.fuzz.fuzz_iceberg import KINDS, TABLES, fuzz, main, read
+from tests.fuzz.fuzz_wire import Failed
+from tests.fuzz.test_fuzz_wire import seed_of_this_run
+from tests.iceberg.lake import FOLDER, Lake, metadata_of, rows
+
+INPUTS = 25
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_metadata_gives_rows_or_an_error_that_names_the_file(kind: str) -> None:
+    seed = seed_of_this_run()
+    try:
+        found = fuzz(kind, seed=seed, inputs=INPUTS)
+    except Failed as failure:
+        pytest.fail(f"seed {seed}: {failure}")
+
+    assert found.total() == INPUTS
+    # Damage that nobody sees would be none.
+    assert found["refused"] + found["malformed"] >= 2
+    if kind == "cut":
+        assert found["refused"] == INPUTS
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables_that_are_damaged_are_valid(name: str) -> None:
+    assert read(name, metadata_of(name), Lake(FOLDER)) == rows(name, "current").num_rows
+
+
+def test_a_name_that_no_file_can_have_is_an_error() -> None:
+    metadata = msgspec.json.decode(metadata_of("plain"))
+    for snapshot in metadata["snapshots"]:
+        snapshot["manifest-list"] = "s3://lake/plain/metadata/a\0b.avro"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TABLES, "plain", "id > 1")
+
+        with pytest.raises(DataError, match="does not exist") as failed:
+            read("plain", msgspec.json.encode(metadata), Lake(FOLDER))
+
+    assert failed.value.file_id == "s3://lake/plain/metadata/a\0b.avro"
+
+
+def test_a_broken_promise_is_reported_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: object) -> int:
+        raise KeyError("no such key")
+
+    monkeypatch.setattr(fuzz_iceberg, "read", broken)
+    monkeypatch.setattr(fuzz_iceberg, "_avro_files", lambda name: [FOLDER / "plain" / "expected.json"])
+    assert main(["--kind", "metadata", "--seconds", "1", "--seed", "7"]) == 1
+    shown = capsys.readouterr().out
+    assert "KeyError" in shown
+    assert "--kind metadata --one 7" in shown
