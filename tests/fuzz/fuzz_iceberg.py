@@ -37,9 +37,9 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.loose import MALFORMED
 from delta_sharing_client.run.batches import execute
 from delta_sharing_client.storage.place import StoredBody
+from mock_server.iceberg_avro import avro_block
 from tests.fuzz.fuzz_codecs import mutate
 from tests.fuzz.fuzz_wire import Failed, _dumps, damage_value
-from tests.iceberg.hand_made import avro_block
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
 from tests.time_limits import Stopwatch
 
