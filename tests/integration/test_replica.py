@@ -477,9 +477,14 @@ def test_a_copy_of_some_columns_has_those_and_the_partition_columns(tmp_path: pa
     table.commit(table.file(pa.table({"a": [1], "b": [2], "s": [{"x": 3, "y": 4}]}), {"p": "v"}))
     with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
         client.table("s.d.t").replicate(copy, columns=["s.y", "a"])
-    found = deltalake.DeltaTable(str(copy))
-    assert [field.name for field in found.schema().fields] == ["a", "s", "p"]
-    assert found.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
+        found = deltalake.DeltaTable(str(copy))
+        assert [field.name for field in found.schema().fields] == ["a", "s", "p"]
+        assert found.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
+        # Of the same version, with other columns of the same files.
+        client.table("s.d.t").replicate(copy)
+    assert deltalake.DeltaTable(str(copy)).to_pyarrow_table().to_pylist() == [
+        {"a": 1, "b": 2, "s": {"x": 3, "y": 4}, "p": "v"}
+    ]
 
 
 def test_a_table_with_an_unknown_type_is_refused_without_a_warning(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:

@@ -57,6 +57,7 @@ def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, i
     """Follow to the end and commit all; return versions and rows of each step."""
     found = []
     for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
+        assert changes.request.response_format.value == asked.get("response_format", "auto")
         found.append((changes.start_version, changes.end_version, content(changes)))
         changes.commit()
     return found
