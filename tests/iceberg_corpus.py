@@ -40,6 +40,13 @@ class IcebergTable:
         content: Mapping[str, Any] = json.loads((FOLDER / self.name / "expected.json").read_text(encoding="utf-8"))
         return content
 
+    @functools.cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        """The current metadata file."""
+        path = self.folder / self.expected["metadata"].removeprefix(f"{self.location}/")
+        content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+
     def rows(self, which: int | str = "current") -> pa.Table:
         """Return the rows of a snapshot by its place in ``expected``, of "current", or of "branch-x" or "tag-x"."""
         return pq.read_table(FOLDER / self.name / f"rows-{which}.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import time
@@ -20,7 +19,7 @@ from tests.iceberg_corpus import BUCKET, IcebergTable, upload
 from tests.s3 import REGION, Bucket, Guard, s3_bucket
 
 TABLE = IcebergTable("lineage")
-METADATA = json.loads(next((TABLE.folder / "metadata").glob("*.metadata.json")).read_text())
+METADATA = dict(TABLE.metadata)
 ROWS = rows_of(TABLE.rows())
 SECRETS = ["planted-secret", "planted-token"]
 

@@ -162,8 +162,8 @@ def test_listings_have_each_table_once(run: Callable[..., str], client: ds.Shari
 def test_tables_that_only_the_catalog_lists_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with iceberg_server() as server:
         server.listed = ["Orders"]
-        server.share("orders", _metadata("plain"))
-        server.share("other", _metadata("plain"))
+        server.share("orders", dict(IcebergTable("plain").metadata))
+        server.share("other", dict(IcebergTable("plain").metadata))
         profile = tmp_path / "p.share"
         profile.write_text(json.dumps(server.profile))
 
@@ -176,11 +176,6 @@ def test_tables_that_only_the_catalog_lists_are_listed(capsys: pytest.CaptureFix
         assert [one["name"] for one in run("describe", "ice.n")["assets"]] == ["ice.n.Orders", "ice.n.other"]
         assert [one["table"] for one in run("tables", "ice")] == ["ice.n.Orders", "ice.n.other"]
         assert list(ds.SharingClient(server.profile)["ice"]["n"]) == ["Orders", "other"]
-
-
-def _metadata(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(next((IcebergTable(name).folder / "metadata").glob("*.json")).read_text())
-    return content
 
 
 # === Engines ===

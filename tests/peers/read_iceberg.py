@@ -3,7 +3,7 @@
     python read_iceberg.py URI TOKEN WAREHOUSE NAMESPACE DIRECTORY
 
 runs in the environment of ``.ci/iceberg``, whose PySpark is 4.0. The rows of each table become
-``DIRECTORY/<table>.parquet``. ``ICEBERG_SPARK_JARS`` names the jars.
+``DIRECTORY/<table>.parquet``, with their row lineage if the table has it. ``ICEBERG_SPARK_JARS`` names the jars.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ def main(uri: str, token: str, warehouse: str, namespace: str, directory: str) -
         f"{CATALOG}.uri": uri,
         f"{CATALOG}.token": token,
         f"{CATALOG}.warehouse": warehouse,
-        f"{CATALOG}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        # Of S3, and of this machine.
+        f"{CATALOG}.io-impl": "org.apache.iceberg.io.ResolvingFileIO",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for row in spark.sql(f"SHOW TABLES IN shared.`{namespace}`").collect():
-        frame = spark.table(f"shared.`{namespace}`.`{row.tableName}`")
+        name = f"shared.`{namespace}`.`{row.tableName}`"
+        properties = {one.key: one.value for one in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+        lineage = ", _row_id, _last_updated_sequence_number" if properties["format-version"] == "3" else ""
+        frame = spark.sql(f"SELECT *{lineage} FROM {name}")
         columns = [
             f"to_json(`{field.name}`) AS `{field.name}`"
             if field.dataType.typeName() == "variant"

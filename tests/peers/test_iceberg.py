@@ -20,6 +20,7 @@ import requests
 
 import delta_sharing_client as ds
 import mock_server
+from mock_server import demo
 from tests.iceberg_corpus import BUCKET, IcebergTable, store, tables, upload
 from tests.s3 import KEYS, REGION, Bucket, s3_bucket
 
@@ -27,6 +28,8 @@ SERVER = os.environ.get("ICEBERG_SERVER_CLASSPATH")
 SPARK_PYTHON = os.environ.get("ICEBERG_SPARK_PYTHON")
 READER = pathlib.Path(__file__).parent / "read_iceberg.py"
 TABLES = tables()
+LINEAGE = ["_row_id", "_last_updated_sequence_number"]
+OF_VERSION_3 = {table.name for table in TABLES if table.metadata["format-version"] == 3}
 by_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 
 pytestmark = pytest.mark.skipif(
@@ -47,6 +50,9 @@ def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> p
     """The rows that Spark reads through our server's catalog."""
     folder = tmp_path_factory.mktemp("spark")
     shared = {f"s.made.{table.name}": table.location for table in TABLES}
+    # The one of the demo, which our own writer wrote.
+    demo.build(folder / "demo")
+    shared["s.made.refunds"] = str(folder / "demo" / "lake" / "refunds")
     with mock_server.running(shared, s3=store(bucket)) as server:
         profile = server.profile
         command = [
@@ -59,6 +65,8 @@ def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> p
             str(folder),
         ]
         subprocess.run(command, check=True, timeout=280, env={**os.environ, "PYSPARK_PYTHON": SPARK_PYTHON})
+        ours = ds.SharingClient(profile).table("s.made.refunds").scan(row_lineage=True).to_arrow()
+    pq.write_table(ours, folder / "ours.parquet")
     return folder
 
 
@@ -67,7 +75,16 @@ def test_spark_reads_through_our_catalog(rows_of_spark: pathlib.Path, table: Ice
     if table.expected["current_snapshot"] is None:
         assert pq.read_table(rows_of_spark / f"{table.name}.parquet").num_rows == 0
         return
-    assert_same_rows(pq.read_table(rows_of_spark / f"{table.name}.parquet"), table.rows())
+    rows = pq.read_table(rows_of_spark / f"{table.name}.parquet")
+    assert (LINEAGE[0] in rows.column_names) is (table.name in OF_VERSION_3)
+    assert_same_rows(rows, table.rows())
+
+
+def test_spark_reads_the_table_of_our_demo_with_its_lineage(rows_of_spark: pathlib.Path) -> None:
+    rows = pq.read_table(rows_of_spark / "refunds.parquet")
+    assert len(rows) == 285
+    assert set(rows[LINEAGE[1]].to_pylist()) == {1, 2, 4}
+    assert_same_rows(rows, pq.read_table(rows_of_spark / "ours.parquet"))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +109,7 @@ def client(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @by_table
 def test_our_client_reads_from_icebergs_server(client: ds.SharingClient, table: IcebergTable) -> None:
-    rows = client.table(f"s.made.{table.name}").scan().to_arrow()
+    rows = client.table(f"s.made.{table.name}").scan(row_lineage=table.name in OF_VERSION_3).to_arrow()
     if table.expected["current_snapshot"] is None:
         assert rows.num_rows == 0
     else:
@@ -139,6 +156,8 @@ def iceberg_server(bucket: Bucket, folder: pathlib.Path) -> Iterator[str]:
 
 
 def assert_same_rows(rows: pa.Table, expected: pa.Table) -> None:
-    columns = [name for name in expected.column_names if not name.startswith("_")]
-    assert rows.column_names == columns
+    columns = [name for name in expected.column_names if name in rows.column_names]
+    assert [name for name in rows.column_names if name in expected.column_names or name not in LINEAGE] == columns
+    assert set(expected.column_names) - set(columns) <= set(LINEAGE)
+    rows = rows.select(columns)
     assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, expected.select(columns).to_pylist()))
