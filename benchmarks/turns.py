@@ -66,16 +66,26 @@ def _turns(
 ) -> dict[str, Any]:
     contenders = [*jobs.contenders(job), *(["before"] if before else [])]
     workers = {name: _worker(name, job, before, environment) for name in contenders}
-    found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in contenders}
+    return take_turns(workers, question, repeats, (line, table, job))
+
+
+def take_turns(
+    workers: dict[str, Any], question: dict[str, Any], repeats: int, about: tuple[str, str, str]
+) -> dict[str, Any]:
+    """Ask each of the contenders in every turn, in random order, and return and print the medians and ratios to "ours".
+
+    ``about`` is the line, the table and the job. A worker answers each line of JSON with one.
+    """
+    found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in workers}
     for turn in range(repeats + 1):
-        for contender in random.sample(contenders, len(contenders)):
+        for contender in random.sample(list(workers), len(workers)):
             answer = _ask(workers[contender], question)
             if turn:  # the first turn is a warm-up
                 found[contender].append(answer)
     for worker in workers.values():
         worker.stdin.close()
         worker.wait()
-    return _report(line, table, job, found)
+    return _report(*about, found)
 
 
 def _place(name: str) -> Path:
