@@ -101,10 +101,9 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
             return type(self)(limited).to_table(columns=columns)
         return self._scanner(columns, filter, **options).head(num_rows)
 
-    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:  # noqa: A002
-        """Return the number of rows; without a filter from the log if it states it."""
-        condition = self._joined(filter)
-        return self._read.count() if condition is None else self._scanner([], filter, **options).count_rows()
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002
+        """Return the number of rows; without a filter from the log if it states it. Other options have no effect."""
+        return self._read.count() if self._joined(filter) is None else self._scanner([], filter).count_rows()
 
     def filter(self, expression: pc.Expression) -> SharedDataset:
         """Return a dataset of the rows for which ``expression`` is also true."""

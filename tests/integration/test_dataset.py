@@ -19,6 +19,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.outputs.dataset import known_to_duckdb
 from tests.regressions.hand_made import HandMadeTable
 
 
@@ -87,6 +88,7 @@ COLUMNS: dict[str, Any] = {
     "renamed": {"a": pc.field("s"), "b": pc.field("p"), "c": pc.field("price")},
     "nested": {"x": pc.field("s", "x"), "y": pc.field("o", "x")},
     "constant": {"one": pc.scalar(1), "m": pc.field("m")},
+    "by place": {"third": pc.field(2), "id": pc.field("id")},
 }
 
 
@@ -146,6 +148,23 @@ def test_a_dataset_with_required_columns_is_written(table: ds.SharedTable, tmp_p
     scanner = table.scan().to_dataset().scanner(filter=pc.field("id") >= 10, use_threads=True)
     pads.write_dataset(scanner, tmp_path, format="parquet")
     assert pads.dataset(tmp_path).to_table().sort_by("id").to_pydict() == ROWS.slice(10).to_pydict()
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [("1.4.1", True), ("2.0.0", False)])
+@pytest.mark.parametrize("in_struct", [False, True])
+def test_nanoseconds_are_refused_for_a_duckdb_that_cuts_them(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_refused: bool, in_struct: bool
+) -> None:
+    monkeypatch.setattr(duckdb, "__version__", version)
+    moment = pa.timestamp("ns", "UTC")
+    kept = pa.schema([("id", pa.int64()), ("local", pa.timestamp("ns")), ("micros", pa.timestamp("us", "UTC"))])
+    assert known_to_duckdb(kept) == kept
+    schema = kept.append(pa.field("cut", pa.struct([("x", pa.list_(moment))]) if in_struct else moment))
+    if is_refused:
+        with pytest.raises(ds.UnsupportedFeatureError, match=rf"DuckDB {version} cuts .* column 'cut'"):
+            known_to_duckdb(schema)
+    else:
+        assert known_to_duckdb(schema) == schema
 
 
 def test_frames_of_a_dataset_with_required_columns(table: ds.SharedTable) -> None:

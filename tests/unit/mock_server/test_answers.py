@@ -56,6 +56,16 @@ def test_without_a_header_the_answer_is_parquet(api: Api) -> None:
     assert all("version" not in line["file"] and line["file"]["stats"] for line in lines.files)
 
 
+@pytest.mark.parametrize("features", ["", ";readerfeatures=deletionvectors"])
+def test_parquet_only_is_refused_where_it_cannot_carry_the_table(
+    start: Callable[..., Api], tmp_path: Path, features: str
+) -> None:
+    write_vectors(tmp_path / "vectors")
+    status, code, message = failure(start(tmp_path), "vectors", f"responseformat=parquet{features}")
+    assert (status, code) == (400, "UNSUPPORTED_OPERATION")
+    assert "cannot be shared in the parquet response format" in message
+
+
 def test_delta_only_is_answered_in_delta(api: Api) -> None:
     lines = api.query("plain", "responseFormat=Delta")
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 from msgspec.structs import replace
 
+from mock_server import files
 from mock_server.table_writer import TableWriter
 from tests.unit.mock_server.helpers import Api, Protocol, at, rows, table
 
@@ -17,6 +20,25 @@ from tests.unit.mock_server.helpers import Api, Protocol, at, rows, table
 @pytest.fixture
 def url(api: Api) -> str:
     return api.query("plain").urls[0]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 9), (4, 4), (9, 10)])
+def test_a_part_is_sent_in_pieces_where_the_system_cannot_copy_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
+) -> None:
+    path, sent = tmp_path / "f", bytearray()
+    path.write_bytes(b"0123456789")
+    monkeypatch.setattr(files, "_COPY_BYTES", 4)
+
+    async def send(message: Any) -> None:
+        assert len(message["body"]) <= 4
+        sent.extend(message["body"])
+
+    with path.open("rb") as file:
+        asyncio.run(files._send_body({}, send, file.fileno(), start, stop))
+        with pytest.raises(ConnectionError, match="became shorter"):
+            asyncio.run(files._send_body({}, send, file.fileno(), 10, 11))
+    assert bytes(sent) == b"0123456789"[start:stop]
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
+from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot
 from mock_server import hint_logic, hints
+from mock_server.hint_values import Kind, find_column
 from mock_server.hints import NotUnderstood
 from mock_server.parameters import QueryRequest
 from tests.quota import meets, met
@@ -27,6 +29,24 @@ SCHEMA = json.dumps(
     }
 )
 EPOCH = datetime.datetime(1970, 1, 1)
+
+OTHER_COLUMNS = {
+    "collated": ("string", {"__COLLATIONS": {"collated": "icu.de"}}),
+    "nested": ({"type": "struct", "fields": []}, {}),
+    "listed": ({"type": "array", "elementType": "string", "containsNull": True}, {}),
+    "binary": ("binary", {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_COLUMNS)
+def test_what_has_no_bounds_in_the_order_of_its_values_is_not_compared(name: str) -> None:
+    kind, metadata = OTHER_COLUMNS[name]
+    field = {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+    schema = parse_schema(json.dumps({"type": "struct", "fields": [field]}))
+    with pytest.raises(NotUnderstood, match=f"columns of the type of {name} are not compared"):
+        find_column(name, "string", schema)
+    assert find_column(name, None, schema, any_type=True) == (name, Kind.STRING)
+
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-3, 3),

@@ -72,6 +72,11 @@ def test_a_given_certificate_is_used(tmp_path: Path, start: Callable[..., Api], 
     assert api.server.ca_path is None
 
 
+def test_a_configuration_may_ask_for_a_certificate_made_here(tmp_path: Path) -> None:
+    (tmp_path / "server.yaml").write_text("ssl: {selfSigned: true}\n")
+    assert from_yaml(tmp_path / "server.yaml").tls == Tls()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
