@@ -263,11 +263,12 @@ def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
     if not isinstance(data_type, PrimitiveType) or (found := data_type.coordinates) is None:
         return None
     crs, edges = found
-    # A bare number is an EPSG code; 0 and "any" mean no system.
-    named = f"EPSG:{crs}" if crs.isdigit() else crs
+    # A bare number is an EPSG code; 0 and "any" mean no system. Iceberg marks numbers ("Geometry and Geography").
+    is_marked = crs[:5].lower() == "srid:"
+    named = crs[5:] if is_marked else f"EPSG:{crs}" if crs.isdigit() else crs
     content: dict[str, str] = {}
-    if named.upper() not in ("ANY", "EPSG:0"):
-        content = {"crs": named, "crs_type": "authority_code"}
+    if named.upper() not in ("ANY", "EPSG:0", "0"):
+        content = {"crs": named, "crs_type": "srid" if is_marked else "authority_code"}
     if edges is not None:
         content["edges"] = edges
     return {_EXTENSION_NAME: _WELL_KNOWN_BINARY, _EXTENSION_METADATA: msgspec.json.encode(content)}

@@ -127,6 +127,8 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
         ("geometry(ANY)", "geometry", {}),
         ("geometry(any)", "geometry", {}),
         ("geometry(EPSG:0)", "geometry", {}),
+        ("geometry(srid:0)", "geometry", {}),
+        ("geometry(SRID:3857)", "geometry", {"crs": "3857", "crs_type": "srid"}),
         ("geography(EPSG:4326)", "geography", {"crs": "EPSG:4326", "crs_type": "authority_code", "edges": "spherical"}),
         (
             "geography(OGC:CRS84, karney)",
