@@ -22,6 +22,7 @@ from benchmarks.measure import INCUMBENT, Result, incumbent_python
 RESULTS = pathlib.Path(__file__).parent / "RESULTS.md"
 KEPT = RESULTS.with_name("results.json")
 DRAWING = RESULTS.with_name("results.svg")
+TURNS = RESULTS.with_name("turns.json")
 _COLUMNS = (
     *("contender", "seconds (median)", "spread", "ratio to ours", "processor seconds", "data requests", "MB read"),
     "MB of memory",
@@ -113,12 +114,13 @@ def save(results: Sequence[Result]) -> None:
 
 def text(kept: Sequence[dict[str, Any]]) -> str:
     """Return ``RESULTS.md``: one table of all cases, and a section for each."""
-    lines = ["# Results", "", "Last results of `python -m benchmarks --save`; every ratio is within one run.", ""]
+    lines = ["# Results", "", *_real_tables()]
+    lines += ["## First reads", "", "Last results of `python -m benchmarks --save`; every ratio is within one run.", ""]
     lines += ["![How many times as long as ours the other readers take](results.svg)", ""]
     lines += ["| case | ours, seconds | the others, times as long | goals reached |", "|---|---:|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in _overview(kept)] + [""]
     for case in kept:
-        lines += [f"## {case['case']}", "", f"Goal: {case['goal']}.", ""]
+        lines += [f"### {case['case']}", "", f"Goal: {case['goal']}.", ""]
         lines += [f"- {Verdict(**goal)}" for goal in case["goals"]] + [""]
         lines += ["| " + " | ".join(_COLUMNS) + " |", "|---" + "|---:" * (len(_COLUMNS) - 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in case["rows"]]
@@ -127,6 +129,42 @@ def text(kept: Sequence[dict[str, Any]]) -> str:
             lines += [f"- {share}" for share in case["shares"]]
         lines += ["", f"Measured on {case['machine']}.", ""]
     return "\n".join(lines)
+
+
+def save_turns(found: Sequence[dict[str, Any]]) -> None:
+    """Store the figures of ``benchmarks.turns`` and rewrite ``RESULTS.md``; those of other jobs and lines are kept."""
+    kept = {_turn(each): each for each in json.loads(TURNS.read_text("utf-8"))} if TURNS.exists() else {}
+    kept |= {_turn(each): each | {"machine": machine()} for each in found}
+    TURNS.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
+    RESULTS.write_text(text(list(json.loads(KEPT.read_text("utf-8")).values())), "utf-8")
+
+
+def _turn(figures: dict[str, Any]) -> tuple[str, str, str]:
+    return figures["table"], figures["job"], figures["line"]
+
+
+def _real_tables() -> list[str]:
+    """Return the section about the tables of ``benchmarks.tpch``."""
+    if not TURNS.exists():
+        return []
+    found = json.loads(TURNS.read_text("utf-8"))
+    lines = ["## Tables as people have them", ""]
+    lines += [
+        "Last results of `python -m benchmarks.turns --save`: medians of turns in random order, by processes that"
+    ]
+    lines += [
+        "continue to run. `lineitem` is that of TPC-H with 6 million rows, as Spark writes it. In brackets: seconds of"
+    ]
+    lines += ["the processor. `before` is this client at the start of the work on these tables.", ""]
+    lines += ["| table | job | line | ours, seconds | ours takes so many times as long as |", "|---|---|---|---:|---|"]
+    for each in found:
+        ours = each["medians"]["ours"]
+        others = ", ".join(
+            f"{name} {ratio['seconds']:.2f} ({ratio['processor']:.2f})" for name, ratio in each["ratios"].items()
+        )
+        cells = each["table"], each["job"], each["line"], f"{ours['seconds']:.2f} ({ours['processor']:.2f})", others
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", f"Measured on {found[-1]['machine']}.", ""]
 
 
 def machine() -> str:

@@ -1,6 +1,6 @@
 """Measures later reads: each contender is one process that continues to run; the order is random.
 
-    python -m benchmarks.turns [--repeats N] [--line LINE] [--tables LIST] [--jobs LIST] [--before CHECKOUT]
+    python -m benchmarks.turns [--repeats N] [--line LINE] [--tables LIST] [--jobs LIST] [--before CHECKOUT] [--save]
 
 The cases of ``python -m benchmarks`` measure first reads, each in a new process; this measures the reads after the
 first. Everything is imported before a clock starts. The jobs and their contenders are in ``benchmarks/jobs.py``;
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data, jobs, tpch
+from benchmarks.results import save_turns
 
 # Number of files, rows per file.
 RANDOM_TABLES = {"16x12MB": (16, 100_000), "64x1.2MB": (64, 10_000), "400x250kB": (400, 2_000)}
@@ -154,13 +155,13 @@ def main() -> None:
     parser.add_argument("--tables", default="lineitem", help="of " + ", ".join([*REAL_TABLES, *RANDOM_TABLES]))
     parser.add_argument("--jobs", default=",".join(jobs.JOBS), help="of " + ", ".join(jobs.JOBS))
     parser.add_argument("--before", type=Path, help="a checkout of this project to compare with")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--save", action="store_true", help="keep the figures in turns.json and RESULTS.md")
     given = parser.parse_args()
     results = []
     for line in given.line or ["loopback", "20ms", "50ms"]:
         results += measure(line, given.tables.split(","), given.jobs.split(","), given.repeats, given.before)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        if given.save:
+            save_turns(results)
 
 
 if __name__ == "__main__":
