@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.dictionaries import ShortDictionary, beginning, first_values, largest_index
 from delta_sharing_client.parquet.pages import DATA_PAGE_V2, Pages, check_page, page_header
 from delta_sharing_client.parquet.thrift import encode_varint
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -36,20 +35,18 @@ _MOST_ROWS = 1 << 30
 class ColumnShape:
     """The shape of a column without repeated values.
 
-    How deep nulls can be, 0 for a required one; whether Arrow reads it as a dictionary; the width of its bytes if that
-    is fixed.
+    How deep nulls can be, 0 for a required one; whether Arrow reads it as a dictionary.
     """
 
     max_definition_level: int
     is_dictionary: bool = False
-    type_length: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartialChunk:
     """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces.
 
-    ``dictionary`` are the bytes of the dictionary before the pages that are needed too, if any: all, or only the first.
+    ``dictionary`` are the bytes of the dictionary before the pages, if they are needed too.
     """
 
     chunk: Chunk
@@ -58,11 +55,6 @@ class PartialChunk:
     kept: tuple[int, ...]
     stubs: dict[int, bytes]
     dictionary: ByteRange | None
-
-    @property
-    def has_short_dictionary(self) -> bool:
-        """Whether only the beginning of the dictionary is downloaded."""
-        return self.dictionary is not None and self.dictionary.stop < self.pages.starts[0]
 
     @property
     def ranges(self) -> list[ByteRange]:
@@ -78,37 +70,23 @@ class PartialChunk:
     def rebuild(self, read: Callable[[int, int], pa.Buffer]) -> pa.Buffer:
         """Return the chunk's bytes; ``read`` returns bytes of the file from a position on.
 
-        Raises ``PageMismatch`` if a page's header contradicts the index, ``ShortDictionary`` if the pages need more of
-        the dictionary.
+        Raises ``PageMismatch`` if a page's header contradicts the index.
         """
         starts, rows = self.pages.starts, self.pages.rows
-        dictionary, values = self._dictionary(read)
+        dictionary: Any = b""
+        if self.dictionary is not None:
+            dictionary = read(self.dictionary.start, self.dictionary.length)
+            check_page(dictionary, None)
         parts: dict[int, Any] = dict(self.stubs)
         for page in self.kept:
             parts[page] = read(starts[page], self.pages.size(page))
             check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.dictionary is not None)
-            if values is not None:
-                largest = largest_index(parts[page], self.chunk.codec, self.shape.max_definition_level)
-                if largest >= values:
-                    raise ShortDictionary
-        if len(dictionary) + sum(map(len, parts.values())) > self.chunk.length:
-            raise ShortDictionary
         # Unused pages of an anonymous mapping take no memory.
         whole = mmap.mmap(-1, self.chunk.length)
         whole.write(memoryview(dictionary))
         for page in sorted(parts):
             whole.write(memoryview(parts[page]))
         return pa.py_buffer(whole)
-
-    def _dictionary(self, read: Callable[[int, int], pa.Buffer]) -> tuple[bytes | pa.Buffer, int | None]:
-        """Return the dictionary's page, and the number of its values if these are only the first."""
-        if self.dictionary is None:
-            return b"", None
-        page = read(self.dictionary.start, self.dictionary.length)
-        if self.has_short_dictionary:
-            return first_values(page, self.pages.starts[0] - self.chunk.start, self.chunk, self.shape.type_length)
-        check_page(page, None)
-        return page, None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,11 +98,10 @@ class GroupPages:
 
 
 def partial_chunk(
-    chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape, *, short: bool = False
+    chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape
 ) -> PartialChunk | None:
     """Return what to download of a chunk for ``rows``, ascending ranges of the row group.
 
-    ``short``: of a large dictionary only the beginning, if that probably has the values of these rows.
     ``None`` if all pages are needed, or if this type of column has no stub.
     """
     kept = _overlapping(pages, rows)
@@ -144,9 +121,6 @@ def partial_chunk(
             if stub is None:
                 return None
             stubs[first] = stub
-    if dictionary is not None and short and not shape.is_dictionary:
-        length = beginning(chunk, pages, kept)
-        dictionary = dictionary if length is None else ByteRange(chunk.start, chunk.start + length)
     found = PartialChunk(chunk, pages, shape, kept, stubs, dictionary)
     return found if found.size + sum(map(len, stubs.values())) <= chunk.length else None
 

@@ -21,7 +21,6 @@ from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, Stale
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
-from delta_sharing_client.parquet.dictionaries import ShortDictionary
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, open_file, parse_footer
 from delta_sharing_client.parquet.pages import PageMismatch
 from delta_sharing_client.plan.tasks import FileTask
@@ -46,7 +45,6 @@ from delta_sharing_client.read.pages import (
     stretches,
     with_index,
     with_pages,
-    with_whole_dictionaries,
     without_pages,
 )
 from delta_sharing_client.read.vectors import Vectors
@@ -413,7 +411,7 @@ class _FileRead:
             stop = end_of_piece(layout, group, start, pace.piece) if self._is_gentle else wanted
             piece = layout
             if (start, stop) != (0, rows):
-                piece = cut(layout, group, start, stop, short=not self._filters)
+                piece = cut(layout, group, start, stop)
             if piece is layout or piece.pages[group].rows:
                 part = _Part(fetched, before, asyncio.get_running_loop().create_future())
                 yield _Piece(piece, (group,), part)
@@ -477,12 +475,7 @@ class _FileRead:
                 check_pages(narrowed, left, self._reading(fetched))
                 if sum(int(block.data.size) for block in (self._held, *fetched)) <= _UNIT:
                     part.fetched[:] = fetched
-            try:
-                kept, replaced = await self._in_thread(self._rebuilt, narrowed, left, fetched)
-            except ShortDictionary:
-                narrowed = with_whole_dictionaries(narrowed, left)
-                fetched += await self._fetch_missing(coalesce(narrowed.ranges(left)), fetched)
-                kept, replaced = await self._in_thread(self._rebuilt, narrowed, left, fetched)
+            kept, replaced = await self._in_thread(self._rebuilt, narrowed, left, fetched)
             layout, groups, is_right = narrowed, left, True
         except PageMismatch:
             # An index that is wrong about one page is not used for any.

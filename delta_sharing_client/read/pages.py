@@ -170,15 +170,10 @@ def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
     return ends[bisect.bisect_right(ends, least, key=cost) - 1]
 
 
-def cut(layout: Layout, group: int, start: int, stop: int, *, short: bool = False) -> Layout:
-    """Return the layout for the rows ``[start, stop)`` of a row group whose pages are known.
-
-    ``short``: with the beginning of large dictionaries only (``parquet.dictionaries``).
-    """
+def cut(layout: Layout, group: int, start: int, stop: int) -> Layout:
+    """Return the layout for the rows ``[start, stop)`` of a row group whose pages are known."""
     rows = tuple(layout.within(group, start, stop))
-    # This writer adds a checksum, which needs all of a dictionary.
-    short = short and not layout.chunks.created_by.startswith("parquet-mr")
-    partial = group_pages(layout, group, rows, layout.index[group](), short=short)
+    partial = group_pages(layout, group, rows, layout.index[group]())
     return dataclasses.replace(
         layout, pages={**layout.pages, group: partial}, cuts={**layout.cuts, group: (start, stop)}
     )
@@ -208,26 +203,14 @@ def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
     return dataclasses.replace(layout, pages=pages, index={})
 
 
-def with_whole_dictionaries(layout: Layout, groups: tuple[int, ...]) -> Layout:
-    """Return the layout that reads the whole dictionaries of ``groups``."""
-    pages = {
-        group: group_pages(layout, group, layout.pages[group].rows, layout.index[group]())
-        for group in groups
-        if group in layout.pages and group in layout.index
-    }
-    return dataclasses.replace(layout, pages={**layout.pages, **pages})
-
-
-def group_pages(
-    layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages], *, short: bool = False
-) -> GroupPages:
+def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages]) -> GroupPages:
     """Return what to read of a row group for ``rows``; ``found`` are the pages of columns, where they are known."""
     chunks = {}
     # Chunks that share bytes could be read in place of each other.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
         shapes = _shapes(layout, found)
         for leaf, item in found.items():
-            partial = partial_chunk(layout.chunks.get(group, leaf), item, rows, shapes[leaf], short=short)
+            partial = partial_chunk(layout.chunks.get(group, leaf), item, rows, shapes[leaf])
             if partial is not None:
                 chunks[leaf] = partial
     return GroupPages(rows, chunks)
@@ -238,7 +221,7 @@ def rebuild(
 ) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
     """Return the rebuilt chunks of ``groups``, by start and length, and the ``blocks`` that are still needed.
 
-    Raises ``PageMismatch`` if the pages contradict their index, ``ShortDictionary`` if they need more of a dictionary.
+    Raises ``PageMismatch`` if the pages contradict their index.
     """
     partial = [
         (group, leaf, item)
@@ -296,10 +279,7 @@ def _shapes(layout: Layout, leaves: Iterable[int]) -> dict[int, ColumnShape]:
     below = [["dictionary<" in str(field.type)] * Node.of(field.type).leaves for field in layout.footer.arrow]
     is_dictionary = list(itertools.chain.from_iterable(below))
     columns = {leaf: layout.footer.metadata.schema.column(leaf) for leaf in leaves}
-    return {
-        leaf: ColumnShape(column.max_definition_level, is_dictionary[leaf], column.length)
-        for leaf, column in columns.items()
-    }
+    return {leaf: ColumnShape(column.max_definition_level, is_dictionary[leaf]) for leaf, column in columns.items()}
 
 
 def _disjoint(ranges: list[ByteRange]) -> bool:

@@ -13,7 +13,6 @@ import pytest
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet import dictionaries, partial_chunk
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read import file, pace, pages
 from delta_sharing_client.run.batches import Batches, execute
@@ -21,7 +20,6 @@ from tests.time_limits import HANGS
 from tests.unit.read.eager import make_gentle
 from tests.unit.storages import Storage, Table, fast_options, rows_of
 from tests.vectors import encode_inline
-from tests.versions import VERIFIES_PAGES, parquet_settings
 
 MakeTable = Callable[..., Table]
 
@@ -74,7 +72,6 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "_STEPS", tuple(step._replace(piece=step.piece >> 5) for step in pace._STEPS))
     monkeypatch.setattr(file, "_LEAST_CUT", 1 << 15)
     monkeypatch.setattr(file, "_SMALL", 1 << 15)
-    monkeypatch.setattr(dictionaries, "_LEAST", 1 << 11)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -99,64 +96,6 @@ def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage)
     found = table.read(limit=10, columns=["n", "text", "o"])
     assert found["n"].to_pylist() == list(range(1000, 1010))
     assert settled(storage) < 100_000
-
-
-LARGE = pa.table({"text": [f"{number * 7919:09} of the first file" for number in range(ROWS)]})
-DICTIONARY = {"write_page_index": True, "data_page_size": 4096, "dictionary_pagesize_limit": 8 << 20}
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize(("compression", "share"), [("NONE", 0.2), ("SNAPPY", 0.2), ("GZIP", 0.2), ("ZSTD", 0.7)])
-def test_a_limit_fetches_the_beginning_of_a_dictionary(
-    make_table: MakeTable, storage: Storage, compression: str, share: float
-) -> None:
-    """Zstandard unpacks 128 kB at once."""
-    table = make_table(LARGE.schema)
-    table.add(LARGE, write={**DICTIONARY, "compression": compression})
-    whole = settled(storage) + sum(len(data) for data in storage.files.values())
-    assert table.read(limit=10).equals(LARGE.slice(0, 10))
-    assert settled(storage) < whole * share
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("written", [*(["with checksums"] if VERIFIES_PAGES else []), "last values first"])
-def test_a_dictionary_whose_beginning_is_not_enough_is_fetched_whole(
-    make_table: MakeTable, storage: Storage, written: str
-) -> None:
-    values = LARGE["text"].combine_chunks()
-    order = pa.array(range(ROWS - 1, -1, -1), pa.int32())
-    content = LARGE
-    if written == "last values first":
-        content = pa.table({"text": pa.DictionaryArray.from_arrays(order, values)})
-    table = make_table(LARGE.schema)
-    checksums = parquet_settings(write_page_checksum=written == "with checksums")
-    table.add(content, write={**DICTIONARY, **checksums, "store_schema": False})
-    whole = sum(len(data) for data in storage.files.values())
-    expected = values.take(order) if written == "last values first" else values
-    assert table.read(limit=10)["text"].combine_chunks().equals(expected.slice(0, 10))
-    assert whole / 5 < settled(storage) < 1.2 * whole
-    with begun(table) as batches:
-        assert pa.Table.from_batches(batches)["text"].combine_chunks().equals(expected)
-
-
-def test_each_piece_has_the_values_that_it_refers_to(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pieces of a row group fetch more and more of its dictionary."""
-    monkeypatch.setattr(dictionaries, "_LEAST", 1)
-    table = make_table(LARGE.schema)
-    table.add(LARGE.slice(0, 20_000), write=DICTIONARY)
-    lengths: list[int] = []
-    first_values = partial_chunk.first_values
-
-    def watched(data: pa.Buffer, *rest: Any) -> tuple[bytes, int]:
-        lengths.append(data.size)
-        return first_values(data, *rest)
-
-    monkeypatch.setattr(partial_chunk, "first_values", watched)
-    make_gentle(monkeypatch)
-    with begun(table) as batches:
-        assert pa.Table.from_batches(batches).equals(LARGE.slice(0, 20_000))
-    assert len(lengths) > 2
-    assert lengths == sorted(lengths)
 
 
 @pytest.mark.parametrize("steps", [2, 200])

@@ -286,27 +286,6 @@ def test_no_index_is_read_where_there_is_none_or_no_filter(
 
 
 @pytest.mark.parametrize(
-    ("writer", "short", "expected"),
-    [
-        ("parquet-cpp-arrow version 20.0.0", True, True),
-        ("parquet-cpp-arrow version 20.0.0", False, False),
-        ("parquet-mr version 1.15.0", True, False),
-    ],
-)
-def test_a_dictionary_with_a_checksum_is_read_whole(
-    monkeypatch: pytest.MonkeyPatch, writer: str, short: bool, expected: bool
-) -> None:
-    file = indexed(None)
-    layout = page_plan.with_index(file.layout, 0, file.data.blocks[0].data.slice)
-    layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
-    asked: list[bool] = []
-    group_pages = page_plan.group_pages
-    monkeypatch.setattr(page_plan, "group_pages", lambda *a, short: asked.append(short) or group_pages(*a, short=short))
-    page_plan.cut(layout, 0, 0, 10, short=short)
-    assert asked == [expected]
-
-
-@pytest.mark.parametrize(
     ("wanted", "rows", "pages"),
     [(col("b") == 7, ((0, 10),), 98), ((col("b") == 7) & (col("a") == 300), None, 100), (col("b") >= 0, (), 0)],
     ids=str,
@@ -442,17 +421,6 @@ def test_what_the_filter_leaves_of_other_columns_is_counted(is_indexed: bool) ->
     seen = (1 << 20) + sum(lengths)
     assert gains.expected(seen) == saved
     assert index_gains.expected(1 << 20) == (saved if is_indexed else 0)
-
-
-def test_dictionaries_are_read_whole_where_pages_are_known() -> None:
-    file = indexed(None)
-    layout = file.layout
-    for group in (0, 1):
-        layout = page_plan.with_index(layout, group, file.data.blocks[0].data.slice)
-    piece = page_plan.cut(layout, 0, 0, 10, short=True)
-    assert page_plan.with_whole_dictionaries(piece, (0, 1)).pages == page_plan.cut(layout, 0, 0, 10).pages
-    piece = dataclasses.replace(piece, index={})
-    assert page_plan.with_whole_dictionaries(piece, (0, 1)).pages == piece.pages
 
 
 def test_an_index_that_is_not_there_is_not_read() -> None:
