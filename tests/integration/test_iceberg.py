@@ -465,8 +465,10 @@ def test_a_table_of_both_formats_is_read_as_delta(made: HandMade, server: Iceber
     server.formats, server.delta_status = "delta, iceberg", 404
     client = ds.SharingClient(server.profile)
 
-    with pytest.raises(NotFoundError):
-        client.table("ice.n.t").scan().to_arrow()
+    scan = client.table("ice.n.t").scan()
+    for read in (scan.to_arrow, scan.plan, lambda: list(scan.to_batches()), lambda: scan.schema):
+        with pytest.raises(NotFoundError):
+            read()
     assert client.table("ice.n.t", "iceberg").scan().count() == 4
     of_branch = client.table("ice.n.t").scan(version="main")
     assert of_branch.count() == of_branch.to_arrow().num_rows == 4

@@ -385,6 +385,8 @@ def test_the_schema_of_the_past_is_that_of_the_query(
         assert table.scan().schema.names == ["z", "p"]
         sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
         assert table.scan(**asked_for).schema.names == ["a", "p"]
+        # Of a long listing no more than a file is wanted.
+        assert [one.request.limit_hint for one in sent] == [1]
     assert [one.answer for one in sent] == [answer for answer in closed if answer is sent[0].answer][:1]
 
 
@@ -537,6 +539,8 @@ def test_versions_show_that_a_feed_is_of_no_view(
     with shared(feed.root) as (table, _):
         assert table.changes(**asked_for).count() > 0
     assert {one.request.of_view for one in sent} == {of_view}
+    # Versions of no interest are not listed.
+    assert {name: getattr(sent[0].request, name) for name in asked_for} == asked_for
 
 
 def test_a_feed_is_in_the_response_format_asked_for(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:

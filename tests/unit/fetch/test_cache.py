@@ -206,6 +206,22 @@ def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in files_of(tmp_path)) <= 200
 
 
+@pytest.mark.parametrize("oldest", "abc")
+def test_the_oldest_goes_wherever_it_lies(tmp_path: Path, oldest: str) -> None:
+    cache = FileCache(tmp_path, 1_000_000, "table")
+    for name in "abc":
+        cache.put(name, block(0, 100), 200, V1)
+    (size,) = {path.stat().st_size for path in files_of(tmp_path)}
+    for name in "abc":
+        (path,) = cache._folder(name).iterdir()
+        os.utime(path, (1, 1) if name == oldest else (2, 2))
+
+    FileCache(tmp_path, 3 * size + 99, "table").put("d", block(0, 100), 200, V1)
+
+    found = [name for name in "abcd" if cache.get(name, ByteRange(0, 100), 200, V1.agrees) is not None]
+    assert found == [name for name in "abcd" if name != oldest]
+
+
 def test_a_block_larger_than_the_cache_is_not_kept(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 10, "table")
     cache.put("f", block(0, 100), 200, V1)
