@@ -225,11 +225,11 @@ class FileDecoder:
         columns = []
         for field_id in deleted.ids:
             file = alignment.equality[field_id]
-            if file.leaves:
+            if (value := self.shape.partition_value(self.task, file.field, file.type)) is not None:
+                column = pa.repeat(value, part.rows)
+            elif file.leaves:
                 assert part.raw is not None
                 column = file.apply(part.raw.column(alignment.tops[file.top]))
-            elif (value := self.shape.partition_value(self.task, file.field, file.type)) is not None:
-                column = pa.repeat(value, part.rows)
             else:
                 column = file.missing(part.rows, ())
             columns.append(leaf_of(column))

@@ -169,8 +169,10 @@ class Shape:
                 )
 
     def partition_value(self, task: FileTask, field: StructField, arrow: pa.DataType) -> pa.Scalar | None:
-        """Return the value that a file's action has for a column that the file lacks, ``None`` if it says none."""
-        if not self._has_value(field, task.partition_values):
+        """Return the value of ``field`` that a file's action has, ``None`` if it says none."""
+        # A column that was dropped may have had the name of another one.
+        known = self.context.schema.find(field.name)
+        if known is None or known.field_id != field.field_id or not self._has_value(field, task.partition_values):
             return None
         value = parse_partition_value(self._partition_text(task, field), field.type, column=field.name)
         return pa.scalar(value, arrow)

@@ -235,3 +235,34 @@ def test_equality_deletes_are_found_by_names(server: IcebergServer, tmp_path: Pa
     made.commit([{**first, "sequence_number": 1}, made.manifest([deletes, by_name], content=1)])
 
     assert _table(server, made).scan(columns=["a"]).to_arrow()["a"].to_pylist() == [1]
+
+
+def _with_deletes(made: HandMade, rows: pa.Table, deletes: pa.Table, name: str, ids: dict[str, int]) -> None:
+    """Commit a file in the partition ``b = 'p'``, and equality deletes in it."""
+    partition = [("b", 1001, "string")]
+    data = made.manifest([made.data_file(rows, partition={"b": "p"})], spec_id=1, partition=partition)
+    made.commit([data])
+    file = made.equality_deletes(deletes, [name], ids=ids, partition={"b": "p"})
+    made.commit([data, made.manifest([file], content=1, spec_id=1, partition=partition)])
+
+
+@pytest.mark.parametrize(("deleted", "left"), [("p", []), ("x", [1, 2])])
+def test_equality_deletes_compare_the_partition_value(
+    server: IcebergServer, tmp_path: Path, deleted: str, left: list[int]
+) -> None:
+    made = _made(tmp_path)
+    rows = pa.table({"a": [1, 2], "b": ["x", "y"]})
+    _with_deletes(made, rows, pa.table({"b": [deleted]}), "b", {"b": 2})
+
+    found = _table(server, made).scan(columns=["a", "b"]).to_arrow()
+    assert found.to_pylist() == [{"a": number, "b": "p"} for number in left]
+
+
+def test_a_deleted_column_is_not_another_of_its_name(server: IcebergServer, tmp_path: Path) -> None:
+    made = _made(tmp_path)
+    # The column 9 was dropped, and had the name that the partition column has.
+    former = {"id": 9, "name": "b", "required": False, "type": "string"}
+    made.metadata["schemas"].insert(0, {"type": "struct", "schema-id": 7, "fields": [former]})
+    _with_deletes(made, pa.table({"a": [1, 2]}), pa.table({"b": ["p"]}), "b", {"b": 9})
+
+    assert _table(server, made).scan(columns=["a"]).to_arrow()["a"].to_pylist() == [1, 2]
