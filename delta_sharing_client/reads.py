@@ -322,7 +322,7 @@ class Read(AsyncOutputs):
         plan = self.plan(options) if is_counted else self._stream(options)
         rows = plan.known_rows if isinstance(plan, ScanPlan) else None
         with self._run(plan) as batches:
-            frame = frames.to_pandas(plan.output_schema, batches, backend, rows)
+            frame = frames.to_pandas(plan.output_schema, batches, backend, rows, self.report)
         return frames.decode_variants(frame, plan.context.schema) if decoded else frame
 
     @overload

@@ -414,6 +414,10 @@ class ScanStream(_Planned):
 
 # === A plan as text ===
 
+FASTER_DECIMALS = "to_pandas(dtype_backend='pyarrow') makes no Python object of a decimal, and is faster."
+# Rows from which the advice is worth a line.
+_MANY_ROWS = 1_000_000
+
 
 def explain(plan: ScanPlan) -> str:
     """Describe in a few lines what ``plan`` reads and skips, and why. Shows no URL.
@@ -468,6 +472,8 @@ def explain(plan: ScanPlan) -> str:
         lines.append(
             f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else "")
         )
+        if total >= _MANY_ROWS and any(pa.types.is_decimal(column.arrow.type) for column in output):
+            lines.append(f"  decimals: {FASTER_DECIMALS}")
     if context.predicate is not None and plan.tasks:
         lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
         lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")

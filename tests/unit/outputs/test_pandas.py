@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import UnsupportedFeatureError
+from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs import pandas as frames
 from tests.versions import PANDAS
 
@@ -207,3 +208,19 @@ def test_text_of_nullable_dtypes_is_that_of_pandas(rows: int | None) -> None:
     made = frame(field, batches(field, pieces), "numpy_nullable", rows)["t"]
     expected = pd.Series([value for piece in pieces for value in piece], dtype=pd.StringDtype(), name="t")
     pd.testing.assert_series_equal(made, expected)
+
+
+@pytest.mark.parametrize(
+    ("backend", "least", "is_noted"), [("numpy", 0.0, True), ("pyarrow", 0.0, False), ("numpy", 9.0, False)]
+)
+def test_a_report_says_what_is_faster_than_decimals(
+    monkeypatch: pytest.MonkeyPatch, backend: str, least: float, is_noted: bool
+) -> None:
+    monkeypatch.setattr(frames, "_LONG", least)
+    field = pa.field("d", pa.decimal128(9, 2))
+    values = [decimal.Decimal(number).scaleb(-2) for number in range(200_000)]
+    report = ScanReport(notes=("first",))
+    made = batches(field, [values])
+    frames.to_pandas(pa.schema([field]), made, frames.check_dtype_backend(backend), len(values), report)
+    assert report.notes[0] == "first"
+    assert ("dtype_backend='pyarrow'" in str(report)) is is_noted

@@ -290,6 +290,16 @@ def test_explain_says_what_is_read_and_skipped_and_shows_no_url(make_table: Make
     assert "signature" not in text
 
 
+@pytest.mark.parametrize(("rows", "kind", "is_said"), [(10**6, 9, True), (10**6, None, False), (10**6 - 1, 9, False)])
+def test_explain_says_what_is_faster_for_many_decimals(
+    make_table: MakeTable, rows: int, kind: int | None, is_said: bool
+) -> None:
+    data_type = pa.int64() if kind is None else pa.decimal128(kind, 2)
+    table = make_table(pa.schema([("d", data_type)]))
+    table.add(pa.table({"d": pa.array([1], data_type)}), stats={"numRecords": rows})
+    assert ("dtype_backend='pyarrow'" in explain(table.plan())) is is_said
+
+
 def test_explain_of_a_limit_says_why_files_are_left_out(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     for _ in range(3):
