@@ -182,16 +182,17 @@ class TableFiles:
         return address
 
     def _find(self, address: str) -> tuple[Place, str]:
-        for location, place in self._places.items():
-            if address.startswith(f"{location}/"):
-                return place, unquote(address[len(location) + 1 :])
-        for location in self._auxiliary:
-            if address.startswith(f"{location}/"):
-                place = place_of(self._rest, AssetRef(TABLE, self._name), location, self.options)
-                if place.location != location:
-                    break
+        location = _around(address, self._places) or self._opened(address)
+        return self._places[location], unquote(address.removeprefix(f"{location}/"))
+
+    def _opened(self, address: str) -> str:
+        """Open the auxiliary location of ``address``, and return it."""
+        location = _around(address, self._auxiliary)
+        if location is not None:
+            place = place_of(self._rest, AssetRef(TABLE, self._name), location, self.options)
+            if place.location == location:
                 self._places[location] = place
-                return place, unquote(address[len(location) + 1 :])
+                return location
         raise UnsupportedFeatureError(
             "A file of the table is outside of the table's location and its auxiliary locations, so it cannot "
             "be read directly. Read the table by URL.",
@@ -204,6 +205,10 @@ class TableFiles:
     def _auxiliary(self) -> tuple[str, ...]:
         head = table_metadata(self._rest, self._name)
         return tuple(str(Location.parse(location)) for location in head.auxiliary_locations)
+
+
+def _around(address: str, locations: Iterable[str]) -> str | None:
+    return next((location for location in locations if address.startswith(f"{location}/")), None)
 
 
 def _normalized(path: str) -> str:

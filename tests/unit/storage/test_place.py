@@ -214,6 +214,23 @@ def test_markers_of_directories_are_no_files(stored: place.Place, bucket: Bucket
     assert paths(stored, "full") == ["full/x"]
 
 
+def test_an_empty_file_that_may_not_be_looked_at_is_no_marker(
+    stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A marker is left out of a listing, and a file must not be."""
+    import obstore
+    from obstore.exceptions import PermissionDeniedError
+
+    def head(*_: object) -> None:
+        raise PermissionDeniedError("no")
+
+    bucket.put("root/empty", b"")
+    monkeypatch.setattr(obstore, "head", head)
+    with pytest.raises(Refused) as refused:
+        paths(stored)
+    assert refused.value.status != 404
+
+
 def test_a_name_that_climbs_is_refused(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"1")
     bucket.put("root/../b", b"1")
@@ -288,6 +305,8 @@ def test_ranges_and_versions_of_a_stored_file(stored: place.Place, bucket: Bucke
 
 def test_a_place_and_its_store_read_in_another_process(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"0123456789")
+    again = pickle.loads(pickle.dumps(stored))
+    assert b"".join(again.get("a").chunks) == bytes(again.store().get("a").bytes()) == b"0123456789"
     program = (
         "import pickle, sys; place, store = pickle.load(sys.stdin.buffer);"
         "print(b''.join(place.get('a').chunks), bytes(store.get('a').bytes()))"
