@@ -74,7 +74,11 @@ SERVED = {
         *(f"tests/spark/test_{name}.py" for name in ("reader", "source")),
     ),
     "fetch": ("tests/unit/fetch", "tests/unit/run", "tests/integration/test_downloads.py"),
-    "run": ("tests/unit/run", "tests/unit/test_reads.py", "tests/integration/test_dataset.py"),
+    "run": (
+        "tests/unit/run",
+        "tests/unit/test_reads.py",
+        *(f"tests/integration/test_{name}.py" for name in ("dataset", "query_ids")),
+    ),
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
     "mock_server": ("tests/unit/mock_server",),
     "spark": tuple(

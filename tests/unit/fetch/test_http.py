@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import pytest
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
@@ -148,6 +149,40 @@ def test_the_reason_of_a_storage_is_shown(raw: Raw, fetch: Fetch, answer: bytes,
     with pytest.raises(TransportError) as caught:
         fetch(max_attempts=1)
     assert shown in str(caught.value)
+
+
+def test_the_reason_of_a_storage_moves_no_cursor(raw: Raw, fetch: Fetch) -> None:
+    raw.answers = [b"HTTP/1.1 400 Bad\r\n\r\n<Code>A\x1b[2Jb\x9b</Code>"]
+    with pytest.raises(TransportError, match=r"HTTP status 400, A.*b") as caught:
+        fetch(max_attempts=1)
+    assert str(caught.value).isprintable()
+
+
+def test_a_part_that_ends_before_it_begins_is_refused(raw: Raw, fetch: Fetch) -> None:
+    raw.answers = [b"HTTP/1.1 206 Part\r\nContent-Range: bytes 8-7/64\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"]
+    with pytest.raises(DeltaSharingError, match="Expected the bytes 8 to 8 of a data file"):
+        fetch(start=8, stop=16, max_attempts=1)
+
+
+def test_a_cookie_of_a_storage_is_not_sent_back(raw: Raw, fetch: Fetch) -> None:
+    raw.answers = [HEAD.replace(b"\r\n\r\n", b"\r\nSet-Cookie: planted=1; Path=/\r\n\r\n") + BODY]
+    assert [fetch(), fetch()] == [BODY, BODY]
+    assert not any(b"planted" in request for request in raw.requests)
+
+
+def test_a_download_may_take_as_long_as_its_bytes_come(raw: Raw, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit of ours, aiohttp ends each request after five minutes."""
+    limits: list[Any] = []
+    request = aiohttp.ClientSession.get
+
+    def get(session: aiohttp.ClientSession, url: Any, **arguments: Any) -> Any:
+        limits.append(arguments.get("timeout"))
+        return request(session, url, **arguments)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "get", get)
+    raw.answers = [HEAD + BODY]
+    assert fetch() == BODY
+    assert [limit.total for limit in limits] == [None]
 
 
 def test_the_reason_of_a_storage_is_not_waited_for(raw: Raw, fetch: Fetch) -> None:
