@@ -77,7 +77,7 @@ SERVED = {
     "run": (
         "tests/unit/run",
         "tests/unit/test_reads.py",
-        *(f"tests/integration/test_{name}.py" for name in ("dataset", "query_ids")),
+        *(f"tests/integration/test_{name}.py" for name in ("asynchronous", "dataset", "query_ids")),
     ),
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
     "mock_server": ("tests/unit/mock_server",),

@@ -15,7 +15,7 @@ import pytest
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSource
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSource, Version
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
@@ -62,6 +62,24 @@ MakeRemote = Callable[..., RemoteFile]
 
 def read(file: RemoteFile, start: int = 0, stop: int = len(DATA)) -> bytes:
     return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agree"),
+    [
+        (Version(), Version(), True),
+        (Version("a", "M", 9), Version("a", "T", 8), True),
+        (Version("a", "M", 9), Version("b", "M", 9), False),
+        (Version("a", "M", 9), Version("", "M", 9), True),
+        (Version("a", "M", 9), Version("", "T", 9), False),
+        (Version("", "M", 9), Version("", "", 9), True),
+        (Version("", "M", 9), Version("", "M", None), True),
+        (Version("", "M", 9), Version("", "M", 8), False),
+        (Version("", "", 9), Version("", "", 8), False),
+    ],
+)
+def test_parts_are_combined_by_a_tag_or_else_by_time_and_length(one: Version, other: Version, agree: bool) -> None:
+    assert one.agrees(other) is other.agrees(one) is agree
 
 
 def test_the_whole_file_is_asked_for_without_a_range(remote: MakeRemote, storage: Storage) -> None:
