@@ -69,7 +69,7 @@ from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.read.file import gather
+from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.progress import progress_bar

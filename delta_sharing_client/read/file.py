@@ -9,29 +9,28 @@ import dataclasses
 import functools
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, Stale
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
-from delta_sharing_client.parquet.footer import FooterGuess, footer_length, open_file, parse_footer
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
+from delta_sharing_client.parquet.footer import FooterGuess, open_file, parse_footer
 from delta_sharing_client.parquet.pages import PageMismatch
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.budget import Budget, Grant
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, constant_batches
 from delta_sharing_client.read.equality import DeletedValues, EqualityDeletes
+from delta_sharing_client.read.file_bytes import FileBytes, gather
 from delta_sharing_client.read.layout import Layout, Shape, lay_out
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import (
     Ratio,
-    Read,
     Rows,
     check_pages,
     cut,
@@ -81,7 +80,6 @@ _INDEX_GAPS = 64 * 1024
 
 
 _ALL_ROWS = Selection(None, None)
-_NO_BYTES = Block(0, pa.py_buffer(b""))
 
 
 class Sink(Protocol):
@@ -176,7 +174,7 @@ async def read_file(shared: Shared, number: int, tasks: Sequence[FileTask], rows
     except DeltaSharingError as error:
         error.table = error.table or shared.shape.context.table
         error.file_id = error.file_id or task.file_id
-        if isinstance(error, DataError) and reading_.from_cache and not isinstance(error, Stale):
+        if isinstance(error, DataError) and reading_.is_from_cache and not isinstance(error, Stale):
             raise Stale(error.message, table=error.table, file_id=error.file_id) from None
         raise
 
@@ -202,14 +200,18 @@ class _FileRead:
         self._context = shared.shape.context
         self._filters = shared.shape.filters_rows(task)
         self._large = min(_LARGE, max(_LEAST_LARGE, self._context.options.max_bytes_in_flight // 4))
-        self._file = task.remote_file(shared.reader, again=again)
-        # Known soon: the visible rows, and the bytes at the file's end that came with its footer.
+        file = task.remote_file(shared.reader, again=again)
+        self._bytes = FileBytes(file, shared.cache, shared.guess, shared.report, shared.part)
+        # Known soon: the visible rows.
         self._selection = _ALL_ROWS
         self._deleted: Sequence[DeletedValues] = ()
-        self._held = _NO_BYTES
-        self.from_cache = False
         if again and shared.cache is not None:
             shared.cache.drop(task.file_id)
+
+    @property
+    def is_from_cache(self) -> bool:
+        """Whether some of the bytes came from the cache."""
+        return self._bytes.from_cache
 
     async def run(self, rows: Sink) -> None:
         task = self._task
@@ -260,13 +262,13 @@ class _FileRead:
         return share >= _WHOLE_SHARE or size * (1 - share) <= _TOLERABLE_WASTE
 
     async def _read_whole(self, rows: Sink) -> None:
-        size = self._file.size
+        size = self._bytes.size
         grant = await self._s.budget.acquire((self._number, 0), size)
         try:
             if self._task.has_vector or self._task.equality:
-                _, blocks = await gather([self._select(), self._fetch([ByteRange(0, size)])])
+                _, blocks = await gather([self._select(), self._bytes.fetch([ByteRange(0, size)])])
             else:
-                blocks = await self._fetch([ByteRange(0, size)])
+                blocks = await self._bytes.fetch([ByteRange(0, size)])
             data = blocks[0].data if blocks else pa.py_buffer(b"")
             del blocks
             await grant.grow(self._s.ratio.expected(size))
@@ -301,13 +303,12 @@ class _FileRead:
     # === Footer first, then the needed parts of the row groups ===
 
     async def _read_parts(self, rows: Sink, needs_file: bool) -> None:
-        _, tail = await gather([self._select(), self._footer()])
-        footer = parse_footer(tail, self._file.size)
+        _, tail = await gather([self._select(), self._bytes.footer()])
+        footer = parse_footer(tail, self._bytes.size)
         self._selection.check(footer.metadata.num_rows)
         if not needs_file:
             await self.send_constants([(self._task, self._selection.count(footer.metadata.num_rows))], rows)
             return
-        self._held = Block(self._file.size - int(tail.size), tail)
         layout = lay_out(self._s.shape, self._task, footer, whole=False)
         layout = await self._skip_pages(layout)
         self._count(layout)
@@ -335,48 +336,20 @@ class _FileRead:
                 if isinstance(found, _Unit):
                     found.grant.release()
 
-    async def _footer(self) -> pa.Buffer:
-        """Return the file's last bytes, at least its whole footer."""
-        file = self._file
-        if file.size < 0:
-            with self._s.report.stage("fetch"):
-                file.size, tail = await file.read_tail(self._s.guess.length(-1))
-        else:
-            block = None if self._s.cache is None else await self._cached(self._s.cache, None)
-            if block is None:
-                guess = self._s.guess.length(file.size)
-                [block] = await self._fetch([ByteRange(file.size - guess, file.size)])
-            tail = block.data
-        needed = footer_length(tail, file.size)
-        if needed > tail.size:
-            rest = await self._fetch([ByteRange(file.size - needed, file.size - int(tail.size))])
-            tail = pa.py_buffer(rest[0].data.to_pybytes() + tail.to_pybytes())
-        self._s.guess.learn(needed)
-        return tail
-
-    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> Block | None:
-        """Return what the cache has of ``wanted``, or of the end of the file."""
-        file = self._file
-        held = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
-        if held is not None:
-            self.from_cache = True
-            self._s.report.add(cache_hits=1)
-        return held
-
     def _count(self, layout: Layout) -> None:
         self._s.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
 
     async def _skip_pages(self, layout: Layout) -> Layout:
         """Return ``layout`` without the pages that the file's page index excludes."""
-        predicate, groups = self._s.shape.predicate, index_ranges(layout, self._held, self._s.gains)
+        predicate, groups = self._s.shape.predicate, index_ranges(layout, self._bytes.held, self._s.gains)
         if not groups or predicate is None:
             return layout
         ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
-        blocks = await self._fetch_missing(ranges)
+        blocks = await self._bytes.fetch_missing(ranges)
         if blocks:
             # For the next file, the page index is requested with the footer, if it is not long.
-            self._s.guess.learn_index(self._file.size - ranges[0].start)
-        read = self._reading(blocks)
+            self._s.guess.learn_index(self._bytes.size - ranges[0].start)
+        read = self._bytes.reading(blocks)
         layout, skipped = await self._in_thread(with_pages, layout, groups, predicate, read, self._s.gains)
         self._s.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout
@@ -402,7 +375,7 @@ class _FileRead:
         pace, rows = self._s.pace, layout.rows(group)
         if group not in layout.index:
             ranges = coalesce(offset_indexes(layout, group).values(), waste_floor=_INDEX_GAPS)
-            layout = with_index(layout, group, self._reading(await self._fetch_missing(ranges)))
+            layout = with_index(layout, group, self._bytes.reading(await self._bytes.fetch_missing(ranges)))
         wanted = self._wanted_rows(layout, group)
         fetched: list[Block] = []
         before: asyncio.Future[bool] | None = None
@@ -468,23 +441,23 @@ class _FileRead:
         is_right = False
         try:
             narrowed, left, ranges = await self._narrowed(layout, groups, fetched)
-            fetched += await self._fetch_missing(coalesce(ranges), fetched)
+            fetched += await self._bytes.fetch_missing(coalesce(ranges), fetched)
             if part is not None:
                 if part.before is not None and not await part.before:
                     raise PageMismatch("the page index was wrong about a page before")
-                check_pages(narrowed, left, self._reading(fetched))
-                if sum(int(block.data.size) for block in (self._held, *fetched)) <= _UNIT:
+                check_pages(narrowed, left, self._bytes.reading(fetched))
+                if sum(int(block.data.size) for block in (self._bytes.held, *fetched)) <= _UNIT:
                     part.fetched[:] = fetched
             kept, replaced = await self._in_thread(self._rebuilt, narrowed, left, fetched)
             layout, groups, is_right = narrowed, left, True
         except PageMismatch:
             # An index that is wrong about one page is not used for any.
             layout = without_pages(layout, groups)
-            kept, replaced = [*(await self._fetch_missing(coalesce(layout.ranges(groups)))), self._held], {}
+            kept, replaced = [*(await self._bytes.fetch_missing(coalesce(layout.ranges(groups)))), self._bytes.held], {}
         finally:
             if part is not None:
                 part.is_right.set_result(is_right)
-        return layout, groups, ParquetBytes(self._file.size, kept, layout.footer.metadata, replaced)
+        return layout, groups, ParquetBytes(self._bytes.size, kept, layout.footer.metadata, replaced)
 
     async def _narrowed(
         self, layout: Layout, groups: tuple[int, ...], fetched: list[Block]
@@ -495,14 +468,14 @@ class _FileRead:
         are needed.
         """
         s = self._s
-        first = filter_leaves(s.shape, layout, groups, s.late_gains, self._held.start) if s.limit is None else ()
+        first = filter_leaves(s.shape, layout, groups, s.late_gains, self._bytes.held.start) if s.limit is None else ()
         if not first:
             return layout, groups, layout.ranges(groups)
         own = reading(layout, first)
-        fetched += await self._fetch_missing(coalesce(own.ranges(groups)), fetched)
+        fetched += await self._bytes.fetch_missing(coalesce(own.ranges(groups)), fetched)
         kept, replaced = self._rebuilt(own, groups, fetched)
         decoder = self._decoder(own)
-        data = ParquetBytes(self._file.size, kept, own.footer.metadata, replaced)
+        data = ParquetBytes(self._bytes.size, kept, own.footer.metadata, replaced)
 
         def decide() -> dict[int, Rows]:
             with s.report.stage("decode"):
@@ -516,41 +489,10 @@ class _FileRead:
 
     # === Downloading, decoding, sending ===
 
-    async def _fetch(self, ranges: Sequence[ByteRange]) -> list[Block]:
-        """Return one block per range, from the cache or the network."""
-        return await gather([self._block(item) for item in ranges])
-
-    async def _fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
-        """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
-        downloaded in one piece."""
-        held = ByteRange(self._held.start, self._held.stop)
-        missing = [item for item in ranges if subtract([item], [held])]
-        if fetched:
-            missing = subtract(missing, [ByteRange(block.start, block.stop) for block in fetched])
-        return await self._fetch(missing)
-
-    def _reading(self, fetched: Sequence[Block]) -> Read:
-        """Return what reads the held bytes and the ``fetched`` blocks."""
-        return SparseFile(self._file.size, [self._held, *fetched]).slice
-
     def _rebuilt(
         self, layout: Layout, groups: tuple[int, ...], fetched: list[Block]
     ) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
-        return rebuild(layout, groups, [self._held, *fetched], self._reading(fetched))
-
-    async def _block(self, item: ByteRange) -> Block:
-        file, cache = self._file, self._s.cache
-        if cache is not None and (held := await self._cached(cache, item)) is not None:
-            return held
-        buffer = _memory(item.length)
-        view = memoryview(buffer).cast("B")
-        with self._s.report.stage("fetch"):
-            parts = split(item, self._s.part)
-            await gather([file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts])
-        block = Block(item.start, buffer)
-        if cache is not None:
-            await asyncio.to_thread(cache.put, file.file_id, block, file.size, file.version)
-        return block
+        return rebuild(layout, groups, [self._bytes.held, *fetched], self._bytes.reading(fetched))
 
     async def _in_thread(self, call: Callable[..., T], *values: Any) -> T:
         return await self._s.decode(functools.partial(call, *values))
@@ -592,12 +534,6 @@ class _FileRead:
             return next(rest, None)
 
 
-def _memory(length: int) -> pa.Buffer:
-    """Return unset memory. For a small file Arrow's own is slower: a call of Arrow lets other threads run, and the loop
-    waits until they have paused."""
-    return pa.py_buffer(np.empty(length, np.uint8)) if length <= _SMALL else pa.allocate_buffer(length)
-
-
 def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> _Decoded:
     """Return all of ``found`` if that is no more, and otherwise the first of it."""
     batches: list[pa.RecordBatch] = []
@@ -610,21 +546,6 @@ def _begin(found: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> 
         if size > most_bytes or rows > most_rows:
             return _Decoded(batches, size, found)
     return _Decoded(batches, size, None)
-
-
-async def gather(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
-    if len(coroutines) == 1:
-        # Most files are downloaded with one request: a task for it would take longer.
-        return [await coroutines[0]]
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 def _nothing() -> None:

@@ -27,7 +27,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
-from delta_sharing_client.read.file import gather
+from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, execute
 

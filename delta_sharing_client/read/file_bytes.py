@@ -1,0 +1,125 @@
+"""The bytes of one file: from the cache, from the network, or already here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from delta_sharing_client.fetch.cache import FileCache
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import RemoteFile
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, split, subtract
+from delta_sharing_client.parquet.footer import FooterGuess, footer_length
+from delta_sharing_client.read.pages import Read
+
+# Longer buffers come from Arrow.
+_SMALL = 2 * 1024 * 1024
+
+
+class FileBytes:
+    """Downloads parts of one file.
+
+    ``held`` are the bytes at the file's end that came with its footer. ``from_cache``: some bytes are of the cache.
+    ``part`` is the size of one request.
+    """
+
+    def __init__(
+        self, file: RemoteFile, cache: FileCache | None, guess: FooterGuess, report: ScanReport, part: int
+    ) -> None:
+        self.file = file
+        self.held = Block(0, pa.py_buffer(b""))
+        self.from_cache = False
+        self._cache = cache
+        self._guess = guess
+        self._report = report
+        self._part = part
+
+    @property
+    def size(self) -> int:
+        """The file's size, -1 before it is known."""
+        return self.file.size
+
+    async def footer(self) -> pa.Buffer:
+        """Return the file's last bytes, at least its whole footer, and hold them."""
+        file = self.file
+        if file.size < 0:
+            with self._report.stage("fetch"):
+                file.size, tail = await file.read_tail(self._guess.length(-1))
+        else:
+            block = None if self._cache is None else await self._cached(self._cache, None)
+            if block is None:
+                guess = self._guess.length(file.size)
+                [block] = await self.fetch([ByteRange(file.size - guess, file.size)])
+            tail = block.data
+        needed = footer_length(tail, file.size)
+        if needed > tail.size:
+            rest = await self.fetch([ByteRange(file.size - needed, file.size - int(tail.size))])
+            tail = pa.py_buffer(rest[0].data.to_pybytes() + tail.to_pybytes())
+        self._guess.learn(needed)
+        self.held = Block(file.size - int(tail.size), tail)
+        return tail
+
+    async def fetch(self, ranges: Sequence[ByteRange]) -> list[Block]:
+        """Return one block per range, from the cache or the network."""
+        return await gather([self._block(item) for item in ranges])
+
+    async def fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
+        """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
+        downloaded in one piece."""
+        held = ByteRange(self.held.start, self.held.stop)
+        missing = [item for item in ranges if subtract([item], [held])]
+        if fetched:
+            missing = subtract(missing, [ByteRange(block.start, block.stop) for block in fetched])
+        return await self.fetch(missing)
+
+    def reading(self, fetched: Sequence[Block]) -> Read:
+        """Return what reads the held bytes and the ``fetched`` blocks."""
+        return SparseFile(self.file.size, [self.held, *fetched]).slice
+
+    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> Block | None:
+        """Return what the cache has of ``wanted``, or of the end of the file."""
+        file = self.file
+        block = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
+        if block is not None:
+            self.from_cache = True
+            self._report.add(cache_hits=1)
+        return block
+
+    async def _block(self, item: ByteRange) -> Block:
+        file, cache = self.file, self._cache
+        if cache is not None and (block := await self._cached(cache, item)) is not None:
+            return block
+        buffer = _memory(item.length)
+        view = memoryview(buffer).cast("B")
+        with self._report.stage("fetch"):
+            parts = split(item, self._part)
+            await gather([file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts])
+        block = Block(item.start, buffer)
+        if cache is not None:
+            await asyncio.to_thread(cache.put, file.file_id, block, file.size, file.version)
+        return block
+
+
+def _memory(length: int) -> pa.Buffer:
+    """Return unset memory. For a small file Arrow's own is slower: a call of Arrow lets other threads run, and the loop
+    waits until they have paused."""
+    return pa.py_buffer(np.empty(length, np.uint8)) if length <= _SMALL else pa.allocate_buffer(length)
+
+
+async def gather(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
+    if len(coroutines) == 1:
+        # Most files are downloaded with one request: a task for it would take longer.
+        return [await coroutines[0]]
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
