@@ -120,6 +120,18 @@ def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes)
     assert len(raw.requests) == 1
 
 
+@pytest.mark.parametrize("piece", [SIZE, 7])
+@pytest.mark.parametrize(("start", "stop"), [(0, 9), (8, 16), (50, SIZE)])
+def test_a_part_is_taken_from_a_whole_file_of_unstated_length(
+    raw: Raw, fetch: Fetch, piece: int, start: int, stop: int
+) -> None:
+    chunks = [BODY[at : at + piece] for at in range(0, SIZE, piece)]
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    raw.answers = [[head, *(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), b"0\r\n\r\n"]]
+    assert fetch(start=start, stop=stop) == BODY[start:stop]
+    assert len(raw.requests) == 1
+
+
 SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 
 
