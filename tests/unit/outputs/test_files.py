@@ -108,6 +108,17 @@ def test_an_empty_result_is_a_complete_file(tmp_path: Path, file_format: FileFor
     assert stat.S_IMODE(target.stat().st_mode) & stat.S_IRUSR
 
 
+@pytest.mark.parametrize("mask", [0o027, 0o022, 0o077])
+def test_a_file_has_the_modes_of_the_umask_which_stays(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_file(iter(BATCHES), SCHEMA, tmp_path / "t.csv", FileFormat.CSV)
+    finally:
+        found = os.umask(before)
+    assert found == mask
+    assert stat.S_IMODE((tmp_path / "t.csv").stat().st_mode) == 0o666 & ~mask
+
+
 def test_a_failed_read_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "t.parquet"
     target.write_text("old")
