@@ -8,7 +8,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, Union
 
 import pyarrow as pa
 
@@ -92,6 +92,9 @@ class DataRequest(NamedTuple):
     version: Version | None = None
 
 
+Bytes = Union[bytes, memoryview]
+
+
 class Body(Protocol):
     """An open response, positioned at its first byte."""
 
@@ -103,7 +106,7 @@ class Body(Protocol):
     def version(self) -> Version:
         """The version of the file."""
 
-    async def read(self) -> bytes:
+    async def read(self) -> Bytes:
         """Return the available bytes, at least one; none at the end. Raises ``Transient``."""
 
 

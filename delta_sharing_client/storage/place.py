@@ -26,7 +26,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.fetch.source import Refused, Span, Version
+from delta_sharing_client.fetch.source import Bytes, Refused, Span, Version
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -39,7 +39,6 @@ from delta_sharing_client.storage.stores import SCHEMES, Location, StoreSettings
 from delta_sharing_client.threads import Threads
 
 Wanted = Union[ByteRange, int, None]
-Bytes = Union[bytes, memoryview]
 T = TypeVar("T")
 
 _CHUNK = 1024 * 1024

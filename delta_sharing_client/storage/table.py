@@ -36,7 +36,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import Body, DataRequest, Refused
+from delta_sharing_client.fetch.source import Body, Bytes, DataRequest, Refused
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
@@ -228,8 +228,9 @@ class AsyncBody:
         self.span, self.version = body.span, body.version
         self._body = body
 
-    async def read(self) -> bytes:
-        return await asyncio.to_thread(self._body.read)
+    async def read(self) -> Bytes:
+        # Without a copy: the reader copies the bytes to their place.
+        return await asyncio.to_thread(next, self._body.chunks, b"")
 
 
 class _Log:
