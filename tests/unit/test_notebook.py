@@ -85,7 +85,7 @@ def test_everything_that_people_look_at_has_a_picture(serve_demo: Any) -> None:
     table = client["demo"]["shop"]["orders"]
     scan = table.scan(columns=["order_id"], filter="amount > 100")
     assert "client.list_all_tables()" in shown(client).words
-    assert shown(client["demo"]).words[-2:] == ["shop", "weather"]
+    assert shown(client["demo"]).words[-3:] == ["shop", "weather", "lake"]
     assert {"demo.shop.orders", "order_id", "int64"} <= set(shown(table).words)
     assert {"Share demo", "Schema shop"} == {
         shown(client.list_schemas("demo")[0]).words[0],
