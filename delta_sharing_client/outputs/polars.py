@@ -37,9 +37,9 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 
 
 def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
-    """Return ``batches`` of the columns of ``schema``, whose text and bytes may be views, as one Polars frame."""
+    """Return ``batches`` of the columns of ``schema``, whose text may be views, as one Polars frame."""
     polars = optional.load("polars", "polars")
-    frames = [frame_of(schema.empty_table()), *(frame_of(pa.Table.from_batches([batch])) for batch in batches)]
+    frames = [frame_of(pa.Table.from_batches([batch])) for batch in batches] or [frame_of(schema.empty_table())]
     whole: pl.DataFrame = polars.concat(frames)
     return whole
 

@@ -221,7 +221,7 @@ class ScanContext:
     advise:
         Adds to the error that ends the read what its reader can do, if that is special.
     for_polars:
-        The batches become Polars frames: their text and bytes may be Arrow's views.
+        The batches become Polars frames: their text may be Arrow's views.
     is_filtered_again:
         Whoever takes the batches applies the filter: they may have rows that do not match.
     """

@@ -357,8 +357,10 @@ class _Columns:
         context = self._decoder.shape.context
         if not context.for_polars:
             return context.output_schema
+        # An equal type of an array may lack the metadata of fields below.
         return pa.schema(
-            [column.arrow.with_type(array.type) for column, array in zip(context.output, arrays, strict=True)]
+            column.arrow if array.type == column.arrow.type else column.arrow.with_type(array.type)
+            for column, array in zip(context.output, arrays, strict=True)
         )
 
     @property

@@ -1,7 +1,7 @@
 """Polars' own Parquet reader, for rows that become Polars frames: it takes a third of the time of Arrow's.
 
 It reads row groups of flat columns of types that both libraries read alike, from bytes that were downloaded and checked
-here. Text and bytes become Arrow's views, which Polars takes without a copy. Whatever it does not read, or refuses, is
+here. Text becomes Arrow's views, which Polars takes without a copy. Whatever it does not read, or refuses, is
 read by Arrow, whose errors are ours.
 """
 
@@ -25,14 +25,14 @@ _LEAST_VERSION = 2
 _LEAST_ROWS = 4096
 # Bytes of a value in a column of views.
 _VIEW = 16
-_VIEWS = {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()} if hasattr(pa, "string_view") else {}
+_VIEWS = {pa.string(): pa.string_view()} if hasattr(pa, "string_view") else {}
 _TYPES: dict[str, tuple[Any, ...]] = {
     "BOOLEAN": (pa.bool_(),),
     "INT32": (pa.int8(), pa.int16(), pa.int32(), pa.date32()),
     "INT64": (pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")),
     "FLOAT": (pa.float32(),),
     "DOUBLE": (pa.float64(),),
-    "BYTE_ARRAY": (pa.string(), pa.binary()),
+    "BYTE_ARRAY": (pa.string(),),
 }
 """The types that are read, by physical type; and decimals of INT32 and INT64."""
 

@@ -235,6 +235,7 @@ def test_invalid_text_has_the_error_of_arrows_reader(storage: Storage, used: Use
         (SIMPLE.select(["text"]), True),
         (pa.table({"at": pa.array([1, 2], pa.timestamp("us", "UTC"))}), True),
         (pa.table({"at": pa.array([1, 2], pa.timestamp("us"))}), True),
+        (pa.table({"a": pa.array([b"x"])}), False),
         (pa.table({"a": [[1]]}), False),
         (pa.table({"a": [{"b": 1}]}), False),
         (pa.table({"d": pa.array([decimal.Decimal(1)], pa.decimal128(38, 0))}), False),
