@@ -19,6 +19,8 @@ _FEW_VALUES = 4096
 _FEW_BYTES = 128 * 1024
 # Bytes of a value in a message.
 _MOST_SHOWN = 60
+# Bytes for the texts of a dictionary that are put in their rows at a time.
+_MOST_RESERVED = 4 * 1024 * 1024
 _SURROGATE = 0xED
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -73,8 +75,14 @@ def expanded(array: pa.Array) -> pa.Array:
 
     Raises ``pyarrow.ArrowIndexError`` for an index that the dictionary does not have.
     """
+    if not isinstance(array, pa.DictionaryArray):
+        return array
+    values, indices = array.dictionary, array.indices
+    # Arrow reserves memory for as many texts of the average length. One long text among few would reserve gigabytes.
+    rows = max(1, _MOST_RESERVED * len(values) // max(1, values.nbytes))
     # Unlike 'take', a cast does not check the indices, which come from the file.
-    return array.dictionary.take(array.indices) if isinstance(array, pa.DictionaryArray) else array
+    parts = [values.take(indices.slice(start, rows)) for start in range(0, max(1, len(indices)), rows)]
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 # === The first invalid value ===

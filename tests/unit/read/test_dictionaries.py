@@ -16,6 +16,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import Not, col
 from delta_sharing_client.read import layout
+from delta_sharing_client.read.text import expanded
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.effort import examples
 from tests.quota import meets, met
@@ -42,6 +43,9 @@ CONDITIONS = [
     col("few").upper() == "AB",
     col("few").length() > 1,
 ]
+
+# Arrow does not keep the pool of a buffer alive.
+_pools: list[pa.MemoryPool] = []
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +182,26 @@ def outcome(schema: pa.Schema, blob: bytes) -> list[Any] | None:
         return [value for batch in file.batches() for value in batch["text"].to_pylist()]
     except DataError:
         return None
+
+
+@pytest.mark.parametrize("length", [0, 1, 1000, 1_000_000])
+def test_a_long_text_in_a_dictionary_reserves_no_memory_for_all_rows(length: int) -> None:
+    values = pa.array(["x" * length, *"abcdefg"])
+    indices = pa.array([None if row % 5 == 4 else row % 7 + 1 for row in range(2000)], pa.int32())
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    _pools.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        found = expanded(pa.DictionaryArray.from_arrays(indices, values))
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 10_000_000
+    assert found.to_pylist() == [None if row % 5 == 4 else "abcdefg"[row % 7] for row in range(2000)]
+    assert expanded(pa.DictionaryArray.from_arrays(indices[:0], values)).equals(pa.array([], pa.string()))
+
+
+def test_an_index_beyond_the_dictionary_is_an_error() -> None:
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int32()), pa.array(["a"]), safe=False)
+    with pytest.raises(pa.ArrowIndexError):
+        expanded(array)
