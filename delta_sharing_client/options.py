@@ -37,7 +37,7 @@ class VariantAs(enum.Enum):
 
 
 class InvalidText(enum.Enum):
-    """What to do with text in a file that is not UTF-8.
+    """The result for text in a file that is not UTF-8.
 
     ``ERROR``: the read fails, and the error has the row and the value. ``REPLACE``: the character U+FFFD is in its
     place, as Spark shows it, in results and for filters; filters on text then skip no files.
@@ -122,7 +122,7 @@ class ReadOptions:
     variant_as:
         The form of ``variant`` columns in the result.
     invalid_text:
-        What to do with text in a file that is not UTF-8.
+        The result for text in a file that is not UTF-8: an error, or U+FFFD in its place.
     headers:
         Additional headers for requests to the sharing server (not to storage), as a mapping, for example for a gateway.
         They are added to those of the environment variable ``DELTA_SHARING_HEADERS``, a JSON object.

@@ -220,7 +220,7 @@ def describe(
     """
     nouns = _asked_kinds(version, timestamp, alias, kind)
     if len(nouns) == len(KIND_NOUNS) and "#" not in asset and asset.count(".") < 2:
-        # What is no share either is told as an incomplete name of an asset below.
+        # An incomplete name of an asset is refused below.
         with contextlib.suppress(_NoPlace):
             _describe_place(settings, asset)
             return

@@ -53,7 +53,7 @@ def check_type_changes(data_type: DataType, above: ColumnPath = ()) -> None:
         path = (*above, item.name)
         for old, new in item.type_changes:
             before = simple_type(old, path)
-            # What was void may have become a nested type, which the text does not describe.
+            # A void column may have become a nested one, which the text does not describe.
             if not is_void(before) and not holds(simple_type(new, path), before):
                 raise UnsupportedFeatureError(
                     f"The type of column {'.'.join(path)!r} was changed from {old} to {new}, which is not a widening "

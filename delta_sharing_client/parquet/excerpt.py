@@ -13,7 +13,7 @@ from typing import Any
 
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.pages import DATA_PAGE, DATA_PAGE_V2, UNREADABLE, read_page_header
-from delta_sharing_client.parquet.thrift import encode_varint, list_header, number, read_struct, skip, varint
+from delta_sharing_client.parquet.thrift import encode_varint, list_header, number, skip, varint
 
 _MAGIC = b"PAR1"
 # Field ids (Apache Parquet, parquet.thrift): FileMetaData; RowGroup; ColumnChunk; ColumnMetaData.
@@ -21,7 +21,6 @@ _NUM_ROWS, _ROW_GROUPS, _KEY_VALUES = 3, 4, 5
 _COLUMNS = 1
 _FILE_OFFSET, _META_DATA = 2, 3
 _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
-_CRC = 4
 _NO_STRUCTS, _ONE_STRUCT = b"\x0c", b"\x1c"
 
 _Change = Callable[[bytes, int], bytes]
@@ -111,11 +110,10 @@ def unpacked_size(chunk: Chunk, data: Any) -> int | None:
     at = size = values = 0
     try:
         while values < chunk.values:
-            checksum = read_struct(data, at)[0].get(_CRC)
             page, at = read_page_header(data, at)
             body = data[at : at + page.compressed]
             at += page.compressed
-            if checksum is None or zlib.crc32(body) != checksum & 0xFFFFFFFF:
+            if page.checksum is None or zlib.crc32(body) != page.checksum & 0xFFFFFFFF:
                 return None
             size += page.uncompressed
             values += page.values if page.kind in (DATA_PAGE, DATA_PAGE_V2) else 0

@@ -39,7 +39,7 @@ _INDEX_LISTS = {
     _NULL_COUNTS: list_of(number),
 }
 # Field ids (Apache Parquet, parquet.thrift): PageHeader; of each type its own header, and the encoding in that.
-_TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
+_TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
 _BODIES = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 _NUM_VALUES, _NUM_ROWS_V2 = 1, 3
 
@@ -146,6 +146,7 @@ class PageHeader(NamedTuple):
     """One page: its type, the bytes of its body compressed and not, its values (with nulls), their encoding.
 
     ``rows`` is known for data pages of version 2; ``values`` and ``encoding`` for data pages and dictionaries.
+    ``checksum`` is the signed CRC-32 of the body as it is stored, ``None`` if the writer stated none.
     """
 
     kind: int
@@ -154,6 +155,7 @@ class PageHeader(NamedTuple):
     values: int = 0
     encoding: int = -1
     rows: int | None = None
+    checksum: int | None = None
 
 
 class ChunkPages(NamedTuple):
@@ -176,12 +178,13 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
     kind, compressed, uncompressed = header[_TYPE], header[_COMPRESSED], header[_UNCOMPRESSED]
     if compressed < 0 or uncompressed < 0:
         raise ValueError("a page has a negative size")
+    checksum = header.get(_CRC)
     if kind not in _BODIES:
-        return PageHeader(kind, compressed, uncompressed), at
+        return PageHeader(kind, compressed, uncompressed, checksum=checksum), at
     field, encoding = _BODIES[kind]
     body = header[field]
     rows = body[_NUM_ROWS_V2] if kind == DATA_PAGE_V2 else None
-    return PageHeader(kind, compressed, uncompressed, body[_NUM_VALUES], body[encoding], rows), at
+    return PageHeader(kind, compressed, uncompressed, body[_NUM_VALUES], body[encoding], rows, checksum), at
 
 
 def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool = True) -> None:

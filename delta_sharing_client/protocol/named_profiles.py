@@ -28,7 +28,7 @@ def names() -> list[str]:
 def located(path: str) -> str:
     """Return the path of the profile file that a user means by ``path``: a path, with ``~``, or else a name.
 
-    A file in the working directory is found before a named profile. What is neither is returned as a path.
+    A file in the working directory comes before a named profile. Other text is returned as a path.
     """
     full = expanded(path)
     if not _NAME.fullmatch(path) or os.path.exists(full):

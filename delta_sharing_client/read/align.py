@@ -256,9 +256,9 @@ class Aligner:
     def _refuse_required(self, item: StructField, path: ColumnPath) -> None:
         if item.field_id in self._required_ids:
             raise DataError(
-                f"The file has no column {dotted(path)!r}, whose value is that of its partition. This client reads it "
-                "from files alone below structs, if it is an empty text, and if it is a time outside of the years 0 to "
-                "9999. Ask the provider to rewrite the file."
+                f"The file has no column {dotted(path)!r}, whose value is that of its partition. Partition values of "
+                "fields of structs, empty texts, and times outside of the years 0 to 9999 are read from files only. "
+                "Ask the provider to rewrite the file."
             )
         if isinstance(item.type, StructType):
             for inner in item.type.fields:

@@ -238,7 +238,7 @@ class FileDecoder:
         if count == part.rows:
             return part
         visible = kept if part.visible is None else pc.replace_with_mask(part.visible, part.visible, kept)
-        return part._replace(raw=None if part.raw is None else part.raw.filter(kept), rows=count, visible=visible)
+        return part._replace(raw=None if part.raw is None else filtered(part.raw, kept), rows=count, visible=visible)
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match."""

@@ -60,7 +60,7 @@ class Location:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What decides how a store is opened, except credentials.
+    """The location of a store, and who may be asked for it; credentials are separate.
 
     ``allowed``: what the server that names the location may make its recipients request.
     """

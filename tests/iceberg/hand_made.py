@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pyroaring
 
 from mock_server.iceberg_avro import MANIFEST_LIST_SCHEMA, avro_file, manifest_schema
+from tests.versions import parquet_settings
 
 # === Data ===
 
@@ -86,7 +87,9 @@ class HandMade:
     ) -> dict[str, Any]:
         """Write a data file, and return its ``data_file`` struct with changed ``fields``."""
         path = self.path("data", ".parquet")
-        pq.write_table(with_ids(rows, self.ids if ids is None else ids), path, row_group_size=row_group_size)
+        checksums = parquet_settings(write_page_checksum=True)
+        rows_with_ids = with_ids(rows, self.ids if ids is None else ids)
+        pq.write_table(rows_with_ids, path, row_group_size=row_group_size, **checksums)
         return self._file(path, rows.num_rows, **fields)
 
     def _file(self, path: Path, records: int, **fields: Any) -> dict[str, Any]:

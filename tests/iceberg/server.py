@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import delta_sharing_client as ds
+
 TOKEN = "planted-token"
 SHARE, SCHEMA = "ice", "n"
 
@@ -56,6 +58,11 @@ class IcebergServer:
             "icebergEndpoint": f"{self.url}/iceberg",
             "bearerToken": TOKEN,
         }
+
+    def table(self, name: str = "t", **options: Any) -> ds.SharedTable:
+        """Return a shared table of a new client with ``options``."""
+        client = ds.SharingClient(self.profile, ds.ReadOptions(**options))
+        return client.table(f"{SHARE}.{SCHEMA}.{name}", format="iceberg")
 
     def share(self, name: str, metadata: dict[str, Any] | str | Path, **others: Any) -> None:
         """Share a table; ``metadata`` is its JSON, or the file that has it."""

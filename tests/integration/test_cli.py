@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.cli import main
+from tests.commands import succeed
 from tests.versions import rows_of_deltalake
 
 ROWS = pa.table(
@@ -51,13 +52,7 @@ def run(
     """Run a command that must succeed, and give what it printed."""
     monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
 
-    def run(*arguments: str) -> str:
-        code = main(arguments)
-        printed = capsys.readouterr()
-        assert code == 0, printed.err
-        return printed.out
-
-    yield run
+    yield lambda *arguments: succeed(arguments, capsys)
     server.clear_faults()
 
 

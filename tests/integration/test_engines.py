@@ -227,7 +227,7 @@ assert decoded and None not in decoded
 """
 
 
-@pytest.mark.skipif(not polars_reader.is_usable(), reason="this Polars has no views, or may wait for itself")
+@pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
 def test_polars_with_one_thread_does_not_wait_for_its_own_reader(tmp_path: pathlib.Path) -> None:
     """Its queries occupy threads while they wait for rows that its reader decodes on such threads."""
     folder = tmp_path / "t"

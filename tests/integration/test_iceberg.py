@@ -68,10 +68,6 @@ def made(tmp_path: Path) -> HandMade:
     return HandMade(tmp_path / "t", COLUMNS)
 
 
-def _table(server: IcebergServer, name: str = "t", **options: Any) -> ds.SharedTable:
-    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table(f"ice.n.{name}", format="iceberg")
-
-
 def _committed(made: HandMade, *rows: pa.Table) -> list[dict[str, Any]]:
     files = [made.data_file(one) for one in rows]
     made.commit([made.manifest(files)])
@@ -171,7 +167,7 @@ def typed(warehouse: Warehouse) -> Warehouse:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_all_rows_of_every_type_are_those_of_pyiceberg(typed: Warehouse, name: str) -> None:
-    found = _table(typed.server, name).scan().to_arrow()
+    found = typed.server.table(name).scan().to_arrow()
     expected = typed.catalog.load_table(f"n.{name}").scan().to_arrow()
 
     assert found.num_rows == 3 * ROWS_OF_A_COMMIT
@@ -180,8 +176,8 @@ def test_all_rows_of_every_type_are_those_of_pyiceberg(typed: Warehouse, name: s
 
 @pytest.mark.parametrize("name", SPECS)
 def test_filters_skip_no_row(typed: Warehouse, name: str) -> None:
-    whole = _table(typed.server, name).scan().to_arrow()
-    table = _table(typed.server, name)
+    whole = typed.server.table(name).scan().to_arrow()
+    table = typed.server.table(name)
     skipped = 0
 
     # The table with hours has a file for each of its rows.
@@ -208,7 +204,7 @@ def _mask(table: pa.Table, text: str) -> list[bool]:
 
 
 def test_partition_columns_need_no_file(typed: Warehouse) -> None:
-    scan = _table(typed.server, "identity").scan(columns=["day", "flag"])
+    scan = typed.server.table("identity").scan(columns=["day", "flag"])
 
     found = scan.to_arrow()
 
@@ -218,16 +214,16 @@ def test_partition_columns_need_no_file(typed: Warehouse) -> None:
 
 
 def test_counts_come_from_the_manifests(typed: Warehouse) -> None:
-    assert _table(typed.server, "days").scan().count() == 3 * ROWS_OF_A_COMMIT
-    assert _table(typed.server, "days").scan(filter="id = 3").count() == 3
+    assert typed.server.table("days").scan().count() == 3 * ROWS_OF_A_COMMIT
+    assert typed.server.table("days").scan(filter="id = 3").count() == 3
 
 
 def test_limits_end_the_listing(typed: Warehouse) -> None:
-    assert _table(typed.server, "days").scan(limit=5).to_arrow().num_rows == 5
+    assert typed.server.table("days").scan(limit=5).to_arrow().num_rows == 5
 
 
 def test_every_output_has_the_rows(typed: Warehouse) -> None:
-    table = _table(typed.server, "days")
+    table = typed.server.table("days")
 
     assert len(table.scan(columns=["id", "name"]).to_pandas()) == 3 * ROWS_OF_A_COMMIT
     assert table.scan(columns=["id"]).to_polars(lazy=True).collect().height == 3 * ROWS_OF_A_COMMIT
@@ -279,7 +275,7 @@ def test_schema_evolution_is_by_field_id(warehouse: Warehouse) -> None:
     }
     table.append(pa.Table.from_pydict(second, schema=table.schema().as_arrow()))
     warehouse.share("evolved")
-    found = _table(warehouse.server, "evolved")
+    found = warehouse.server.table("evolved")
 
     assert found.scan().to_arrow().column_names == ["title", "a", "s", "new", "gone"]
     expected = warehouse.catalog.load_table("n.evolved").scan().to_arrow()
@@ -303,7 +299,7 @@ def test_partition_evolution_reads_every_file(warehouse: Warehouse) -> None:
         change.add_field("a", BucketTransform(4), "a_bucket")
     table.append(rows)
     warehouse.share("respecced")
-    found = _table(warehouse.server, "respecced")
+    found = warehouse.server.table("respecced")
 
     assert rows_of(found.scan().to_arrow()) == rows_of(pa.concat_tables([rows] * 3))
     assert found.scan(filter="b = 'x' AND a = 4").to_arrow().num_rows == 3
@@ -318,7 +314,7 @@ def test_time_travel_by_id_tag_branch_and_time(warehouse: Warehouse) -> None:
     table.manage_snapshots().create_tag(first, "start").create_branch(first, "side").commit()
     table.append(pa.table({"a": pa.array([2], pa.int64())}))
     warehouse.share("traveled")
-    found = _table(warehouse.server, "traveled")
+    found = warehouse.server.table("traveled")
 
     history = found.history()
     assert [one.operation for one in history] == ["append", "append"]
@@ -341,7 +337,7 @@ def test_rows_that_pyiceberg_deletes_are_gone(warehouse: Warehouse) -> None:
     table.delete("a >= 40 and a < 60")
     warehouse.share("deleted")
 
-    assert sorted(_table(warehouse.server, "deleted").scan().to_arrow()["a"].to_pylist()) == [
+    assert sorted(warehouse.server.table("deleted").scan().to_arrow()["a"].to_pylist()) == [
         *range(40),
         *range(60, 100),
     ]
@@ -350,7 +346,7 @@ def test_rows_that_pyiceberg_deletes_are_gone(warehouse: Warehouse) -> None:
 def test_an_empty_table_has_its_schema(warehouse: Warehouse) -> None:
     warehouse.create("nothing", Schema(theirs.NestedField(1, "a", theirs.LongType())))
     warehouse.share("nothing")
-    found = _table(warehouse.server, "nothing")
+    found = warehouse.server.table("nothing")
 
     assert found.scan().to_arrow().schema.names == ["a"]
     assert found.scan().count() == 0
@@ -358,7 +354,7 @@ def test_an_empty_table_has_its_schema(warehouse: Warehouse) -> None:
 
 
 def test_the_description_of_a_table(typed: Warehouse) -> None:
-    details = _table(typed.server, "named").metadata()
+    details = typed.server.table("named").metadata()
     theirs_ = typed.catalog.load_table("n.named")
 
     assert details.id == str(theirs_.metadata.table_uuid)
@@ -369,7 +365,7 @@ def test_the_description_of_a_table(typed: Warehouse) -> None:
     assert details.num_files == len(list(theirs_.scan().plan_files()))
     assert details.size == sum(task.file.file_size_in_bytes for task in theirs_.scan().plan_files())
     assert details.location == theirs_.location()
-    assert _table(typed.server, "named").schema.names == details.schema.names
+    assert typed.server.table("named").schema.names == details.schema.names
 
 
 # === Deletes ===
@@ -383,7 +379,7 @@ def test_position_deletes_and_vectors_remove_rows(made: HandMade, server: Iceber
     vectors = made.puffin({two["file_path"]: [0]})
     made.commit([data, made.manifest([positions, *vectors], content=1)])
     server.share("t", made.metadata)
-    table = _table(server)
+    table = server.table()
 
     assert table.scan().to_arrow()["a"].to_pylist() == [1, 3, 2, 3, 4]
     assert table.scan(filter="a <= 2").to_arrow()["a"].to_pylist() == [1, 2]
@@ -397,7 +393,7 @@ def test_vectors_in_one_puffin_file_are_one_request(made: HandMade, server: Iceb
     vectors = made.puffin({file["file_path"]: [at % 4] for at, file in enumerate(files)})
     made.commit([made.manifest(files), made.manifest(vectors, content=1)])
     server.share("t", made.metadata)
-    scan = _table(server).scan()
+    scan = server.table().scan()
 
     # A frame is planned completely before it is read.
     assert scan.to_pandas()["a"].tolist() == [2, 3, 4, 1, 3, 4, 1, 2, 4, 1, 2, 3, 2, 3, 4]
@@ -422,7 +418,7 @@ def test_vectors_that_lie_are_refused(
     server.share("t", made.metadata)
 
     with pytest.raises(DataError, match=reason):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 def test_a_vector_of_another_file_is_refused(made: HandMade, server: IcebergServer) -> None:
@@ -432,7 +428,7 @@ def test_a_vector_of_another_file_is_refused(made: HandMade, server: IcebergServ
     server.share("t", made.metadata)
 
     with pytest.raises(DataError, match="names the row 17, but the file has 4 rows"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 # === What is found, and what is refused ===
@@ -508,7 +504,7 @@ def test_the_options_of_a_read_keep_the_format(made: HandMade, server: IcebergSe
     _committed(made, ROWS)
     server.share("t", made.metadata)
 
-    assert _table(server).scan(options=ds.ReadOptions(batch_rows=1)).to_arrow().num_rows == 4
+    assert server.table().scan(options=ds.ReadOptions(batch_rows=1)).to_arrow().num_rows == 4
     with pytest.raises(UsageError, match="'table_format' must be one of 'auto', 'delta', 'iceberg', found 'hudi'"):
         ds.SharingClient(server.profile).table("ice.n.t", format="hudi")
 
@@ -529,7 +525,7 @@ def test_listings_have_the_tables_of_the_catalog(made: HandMade, server: Iceberg
 def test_what_iceberg_tables_do_not_have_is_refused(made: HandMade, server: IcebergServer, tmp_path: Path) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
-    table = _table(server)
+    table = server.table()
 
     with pytest.raises(UnsupportedFeatureError, match="has no change data feed"):
         table.changes(0).to_arrow()
@@ -551,24 +547,24 @@ def test_the_catalog_is_retried_and_its_errors_are_told(made: HandMade, server: 
     _committed(made, ROWS)
     server.share("t", made.metadata)
     server.faults = [(503, {"error": {"message": "busy", "type": "ServiceUnavailableException", "code": 503}})]
-    assert _table(server).scan().count() == 4
+    assert server.table().scan().count() == 4
 
     server.faults = [(400, {"error": {"message": "no good", "type": "BadRequestException", "code": 400}})]
     with pytest.raises(DeltaSharingError, match=r"\(400, BadRequestException\): no good"):
-        _table(server).scan().count()
+        server.table().scan().count()
     server.faults = [(200, {"overrides": {"prefix": "../../sharing"}})]
     with pytest.raises(ProtocolError, match=r"found '\.\.' in it"):
-        _table(server).scan().count()
+        server.table().scan().count()
     for broken in (b"<html>", b'{"overrides": 5}'):
         server.faults = [(200, broken)]
         with pytest.raises(ProtocolError, match="is not the JSON of an Iceberg REST catalog"):
-            _table(server).scan().count()
+            server.table().scan().count()
 
 
 def test_the_prefix_is_asked_for_once(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
-    table = _table(server)
+    table = server.table()
 
     for _ in range(3):
         table.scan().count()
@@ -592,7 +588,7 @@ def test_files_outside_of_the_location_are_not_read(made: HandMade, server: Iceb
     server.share("t", made.metadata)
 
     with pytest.raises(UnsupportedFeatureError, match="outside of the locations"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 def test_metadata_outside_of_the_location_is_not_read(made: HandMade, server: IcebergServer) -> None:
@@ -600,11 +596,11 @@ def test_metadata_outside_of_the_location_is_not_read(made: HandMade, server: Ic
     made.commit([{**manifest, "manifest_path": "file:///etc/passwd"}])
     server.share("t", made.metadata)
     with pytest.raises(UnsupportedFeatureError, match="outside of the locations"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
     made.metadata["snapshots"][0]["manifest-list"] = "file:///etc/hostname"
     with pytest.raises(UnsupportedFeatureError, match="outside of the locations"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 def test_local_files_of_another_machine_are_not_read(
@@ -617,7 +613,7 @@ def test_local_files_of_another_machine_are_not_read(
     monkeypatch.setattr(Transport, "is_here", property(lambda self: False))
 
     with pytest.raises(ProtocolError, match="which only a server on this machine may do"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 @pytest.mark.parametrize(
@@ -639,7 +635,7 @@ def test_data_files_that_are_wrong_are_refused(
     server.share("t", made.metadata)
 
     with pytest.raises(kind, match=reason) as caught:
-        _table(server, max_attempts=1).scan().to_arrow()
+        server.table(max_attempts=1).scan().to_arrow()
     assert caught.value.table == "ice.n.t"
     assert caught.value.file_id == file["file_path"]
 
@@ -649,9 +645,9 @@ def test_an_empty_manifest_list_is_not_an_empty_table(made: HandMade, server: Ic
     server.share("t", made.metadata)
 
     with pytest.raises(DataError, match="seems to be cut off"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
     made.metadata["snapshots"][0]["summary"] = {"operation": "delete", "total-data-files": "0"}
-    assert _table(server).scan().count() == 0
+    assert server.table().scan().count() == 0
 
 
 def test_old_snapshots_without_a_manifest_list_are_refused(made: HandMade, server: IcebergServer) -> None:
@@ -661,7 +657,7 @@ def test_old_snapshots_without_a_manifest_list_are_refused(made: HandMade, serve
     server.share("t", made.metadata)
 
     with pytest.raises(UnsupportedFeatureError, match="has no manifest list"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 def test_catalogs_that_plan_themselves_are_refused(made: HandMade, server: IcebergServer) -> None:
@@ -669,7 +665,7 @@ def test_catalogs_that_plan_themselves_are_refused(made: HandMade, server: Icebe
     server.share("t", made.metadata, config={"scan-planning-mode": "server"})
 
     with pytest.raises(UnsupportedFeatureError, match="plans the reads of this table itself"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 def test_secrets_are_in_no_text(made: HandMade, server: IcebergServer) -> None:
@@ -681,7 +677,7 @@ def test_secrets_are_in_no_text(made: HandMade, server: IcebergServer) -> None:
     server.share("t", made.metadata, config={"s3.session-token": secret}, storage_credentials=credentials)
     from delta_sharing_client.iceberg.catalog import Catalog
 
-    table = _table(server)
+    table = server.table()
     loaded = Catalog(table.rest).load(table.name)
     plan = table.scan().plan()
 

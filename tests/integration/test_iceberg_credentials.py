@@ -60,10 +60,6 @@ def _credentials(guard: Guard, prefix: str, name: str, **more: str) -> dict[str,
     return {"prefix": prefix, "config": _keys(guard, name, **more)}
 
 
-def _table(server: IcebergServer, **options: Any) -> ds.SharedTable:
-    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table("ice.n.t", format="iceberg")
-
-
 def _rows(table: ds.SharedTable) -> list[str]:
     return rows_of(table.scan(row_lineage=True).to_arrow())
 
@@ -80,7 +76,7 @@ def test_credentials_of_the_table_are_used(guard: Guard, server: IcebergServer) 
     guard.keys = {"table": ["lake/lineage/"]}
     server.share("t", METADATA, config=_keys(guard, "table"))
 
-    assert _rows(_table(server)) == ROWS
+    assert _rows(server.table()) == ROWS
     assert _used(guard) == {"table": {"metadata", "data"}}
 
 
@@ -97,7 +93,7 @@ def test_the_longest_prefix_decides(guard: Guard, server: IcebergServer, turn: i
     ]
     server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=given[::turn])
 
-    assert _rows(_table(server)) == ROWS
+    assert _rows(server.table()) == ROWS
     assert _used(guard) == {"data": {"data"}, "table": {"metadata"}}
 
 
@@ -107,7 +103,7 @@ def test_credentials_and_their_store_may_come_apart(guard: Guard, server: Iceber
     own = {name: value for name, value in _keys(guard, "table").items() if "key" in name or "token" in name}
     server.share("t", METADATA, config=config, storage_credentials=[{"prefix": TABLE.location, "config": own}])
 
-    assert _rows(_table(server)) == ROWS
+    assert _rows(server.table()) == ROWS
 
 
 def test_a_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) -> None:
@@ -123,7 +119,7 @@ def test_a_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) 
 def _loaded(server: IcebergServer) -> Any:
     from delta_sharing_client.iceberg.table import load_table
 
-    table = _table(server)
+    table = server.table()
     return load_table(table.rest, table.name, table.options).files
 
 
@@ -141,7 +137,7 @@ def test_credentials_that_end_during_a_read_are_renewed(guard: Guard, server: Ic
     server.share("t", METADATA)
     server.before_load = before_load
 
-    assert _rows(_table(server)) == ROWS
+    assert _rows(server.table()) == ROWS
     assert len(loads) == 2
     assert sum(key == "key1" for key, _ in guard.requests) > requests
     assert "data" in _used(guard)["key2"]
@@ -167,7 +163,7 @@ def test_credentials_are_renewed_before_they_end(guard: Guard, server: IcebergSe
 def test_a_part_in_another_process_asks_for_its_own(guard: Guard, server: IcebergServer) -> None:
     guard.keys = {"first": ["lake/lineage/"], "second": ["lake/lineage/"]}
     server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "first")])
-    parts = [pickle.dumps(part) for part in _table(server).scan().partitions(3)]
+    parts = [pickle.dumps(part) for part in server.table().scan().partitions(3)]
     guard.ends = {"first": 0}
     server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "second")])
 
@@ -194,7 +190,7 @@ def test_missing_credentials_are_named(
     server.share("t", METADATA, config=config, storage_credentials=credentials)
 
     with pytest.raises(error, match=reason) as caught:
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
@@ -202,7 +198,7 @@ def test_keys_that_may_not_read_end_in_an_error(guard: Guard, server: IcebergSer
     server.share("t", METADATA, config=_keys(guard, "stranger"))
 
     with pytest.raises(DeltaSharingError, match=r"ask the provider whether the credentials may read") as caught:
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
@@ -213,7 +209,7 @@ def test_no_secret_is_in_any_text(
     guard.ends = {"data": 3}
     given = [_credentials(guard, f"{TABLE.location}/data", "data"), _credentials(guard, TABLE.location, "table")]
     server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=given)
-    table = _table(server)
+    table = server.table()
     with caplog.at_level(logging.DEBUG):
         plan = table.scan().plan()
         texts = [repr(plan), repr(plan.context), repr(plan.tasks), repr(plan.context.files), table.scan().explain()]

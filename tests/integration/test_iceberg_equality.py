@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delta_sharing_client as ds
+from delta_sharing_client.read import polars_reader
 from tests.iceberg.hand_made import HandMade
 from tests.iceberg.server import IcebergServer, iceberg_server
 
@@ -51,10 +52,6 @@ def server() -> Iterator[IcebergServer]:
 @pytest.fixture
 def made(tmp_path: Path) -> HandMade:
     return HandMade(tmp_path / "t", COLUMNS)
-
-
-def _table(server: IcebergServer, **options: Any) -> ds.SharedTable:
-    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table("ice.n.t", format="iceberg")
 
 
 def _some(chance: random.Random, count: int) -> pa.Table:
@@ -91,7 +88,7 @@ def test_rows_go_whose_values_are_equal(made: HandMade, server: IcebergServer, n
     rows = [row for one in data for row in one.to_pylist()]
     left = [row for row in rows if _key(row, names) not in gone]
     assert 0 < len(left) < len(rows)
-    table = _table(server)
+    table = server.table()
 
     assert _shown(table.scan().to_arrow().to_pylist()) == _shown(left)
     assert table.scan().count() == len(left)
@@ -115,7 +112,7 @@ def test_deletes_concern_older_files_only(made: HandMade, server: IcebergServer)
     server.share("t", made.metadata)
 
     # The second file has the sequence number of the deletes.
-    assert _table(server).scan().to_arrow()["k"].to_pylist() == [2, 1, 2]
+    assert server.table().scan().to_arrow()["k"].to_pylist() == [2, 1, 2]
 
 
 def test_deletes_of_several_kinds_add_up(made: HandMade, server: IcebergServer) -> None:
@@ -130,7 +127,7 @@ def test_deletes_of_several_kinds_add_up(made: HandMade, server: IcebergServer) 
     ]
     made.commit([data, made.manifest(deletes, content=1)])
     server.share("t", made.metadata)
-    table = _table(server)
+    table = server.table()
 
     assert table.scan().to_arrow()["k"].to_pylist() == [2, 3, 4, 5, 7]
     assert table.scan(columns=["t"], filter="k > 3").to_arrow()["t"].to_pylist() == ["a", "b", "b"]
@@ -166,7 +163,7 @@ def test_deletes_concern_their_partition_or_all(tmp_path: Path, server: IcebergS
     made.commit([data, in_a, everywhere])
     server.share("t", made.metadata)
 
-    found = _table(server).scan().to_arrow()
+    found = server.table().scan().to_arrow()
     assert list(zip(found["t"].to_pylist(), found["k"].to_pylist(), strict=True)) == [
         *[("a", 2), ("a", 3)],
         *[("b", 0), ("b", 2), ("b", 3)],
@@ -182,7 +179,7 @@ def test_a_file_without_the_column_has_its_partition(tmp_path: Path, server: Ice
     made.commit([data, made.manifest([made.equality_deletes(gone, ["k", "t"])], content=1)])
     server.share("t", made.metadata)
 
-    assert _table(server).scan(columns=["k"]).to_arrow()["k"].to_pylist() == [2, 1, 2, 1]
+    assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [2, 1, 2, 1]
 
 
 def test_a_column_that_was_dropped_still_deletes(made: HandMade, server: IcebergServer) -> None:
@@ -195,7 +192,7 @@ def test_a_column_that_was_dropped_still_deletes(made: HandMade, server: Iceberg
     made.commit([data, made.manifest([deletes], content=1)])
     server.share("t", made.metadata)
 
-    assert _table(server).scan().to_arrow().to_pylist() == [{"k": 0, "d": None}, {"k": 2, "d": None}]
+    assert server.table().scan().to_arrow().to_pylist() == [{"k": 0, "d": None}, {"k": 2, "d": None}]
 
 
 def test_row_groups_and_batches_lose_the_same_rows(made: HandMade, server: IcebergServer) -> None:
@@ -210,7 +207,7 @@ def test_row_groups_and_batches_lose_the_same_rows(made: HandMade, server: Icebe
     made.commit([data, made.manifest([made.equality_deletes(gone, ["t"])], content=1)])
     server.share("t", made.metadata)
     left = [at for at in range(5000) if at % 10 not in (3, 7)]
-    scan = _table(server, batch_rows=64).scan
+    scan = server.table(batch_rows=64).scan
 
     assert scan(columns=["k"]).to_arrow()["k"].to_pylist() == left
     assert scan(columns=["k"], filter="k >= 1390 AND k < 1420").to_arrow()["k"].to_pylist() == [
@@ -238,7 +235,7 @@ def test_delete_files_that_are_wrong_are_refused(
     server.share("t", made.metadata)
 
     with pytest.raises((ds.DataError, ds.UnsupportedFeatureError), match=reason):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
 
 
 def test_a_delete_file_that_is_damaged_is_named(made: HandMade, server: IcebergServer) -> None:
@@ -251,7 +248,7 @@ def test_a_delete_file_that_is_damaged_is_named(made: HandMade, server: IcebergS
     server.share("t", made.metadata)
 
     with pytest.raises(ds.DataError) as caught:
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
     assert path.name in str(caught.value.file_id)
 
 
@@ -293,7 +290,7 @@ def test_files_without_a_column_have_its_default(
 ) -> None:
     made = _with_default(tmp_path / "t", kind, default)
     server.share("t", made.metadata)
-    table = _table(server)
+    table = server.table()
 
     assert table.scan().to_arrow()["new"].to_pylist() == [value, value]
     # No file is skipped as one that has only nulls.
@@ -304,14 +301,14 @@ def test_files_without_a_column_have_its_default(
 def test_a_default_satisfies_not_null_and_deletes(tmp_path: Path, server: IcebergServer) -> None:
     made = _with_default(tmp_path / "t", "string", "x", required=True)
     server.share("t", made.metadata)
-    assert _table(server).scan(filter="new = 'x'").to_arrow()["new"].to_pylist() == ["x", "x"]
+    assert server.table().scan(filter="new = 'x'").to_arrow()["new"].to_pylist() == ["x", "x"]
 
     old = made.manifest([made.data_file(pa.table({"k": pa.array([3], pa.int64())}))], sequence_number=1)
     gone = made.equality_deletes(pa.table({"new": ["x"]}), ["new"])
     new = made.manifest([made.data_file(pa.table({"k": pa.array([4], pa.int64()), "new": ["y"]}))], sequence_number=1)
     made.commit([old, new, made.manifest([gone], content=1)], first_row_id=2)
     server.share("t", made.metadata)
-    assert _table(server).scan().to_arrow()["k"].to_pylist() == [4]
+    assert server.table().scan().to_arrow()["k"].to_pylist() == [4]
 
 
 def test_fields_of_structs_have_defaults(tmp_path: Path, server: IcebergServer) -> None:
@@ -323,7 +320,7 @@ def test_fields_of_structs_have_defaults(tmp_path: Path, server: IcebergServer) 
     older = pa.table({"k": [3, 4], "new": pa.array([{"x": 7}, None], pa.struct([pa.field("x", pa.int32())]))})
     made.commit([*_manifests(made), made.manifest([made.data_file(older)])], first_row_id=2)
     server.share("t", made.metadata)
-    table = _table(server)
+    table = server.table()
 
     default = {"x": None, "y": "there"}
     assert table.scan().to_arrow()["new"].to_pylist() == [default, default, {"x": 7, "y": "there"}, None]
@@ -356,8 +353,8 @@ def test_defaults_of_another_type_are_refused(
     server.share("t", made.metadata)
 
     with pytest.raises(ds.DataError, match="as its initial default"):
-        _table(server).scan().to_arrow()
-    assert _table(server).scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
+        server.table().scan().to_arrow()
+    assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
 
 
 # === What is not read ===
@@ -371,9 +368,9 @@ def test_times_and_uuids_are_left_out_and_told(tmp_path: Path, server: IcebergSe
     server.share("t", made.metadata)
 
     with pytest.warns(ds.IncompleteReadWarning, match="time.*uuid"):
-        assert _table(server).scan().to_arrow().to_pylist() == [{"k": 1}]
+        assert server.table().scan().to_arrow().to_pylist() == [{"k": 1}]
     with pytest.raises(ds.UnsupportedFeatureError, match="uuid"):
-        _table(server).scan(columns=["uuid"]).to_arrow()
+        server.table().scan(columns=["uuid"]).to_arrow()
 
 
 def test_a_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergServer) -> None:
@@ -382,4 +379,24 @@ def test_a_data_file_without_field_ids_is_refused(made: HandMade, server: Iceber
     server.share("t", made.metadata)
 
     with pytest.raises(ds.DataError, match="has no field ids"):
-        _table(server).scan().to_arrow()
+        server.table().scan().to_arrow()
+
+
+@pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
+def test_rows_that_polars_decodes_are_deleted_too(
+    made: HandMade, server: IcebergServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polars_reader, "_LEAST_ROWS", 1)
+    read_group, decoded = polars_reader.read_group, []
+    monkeypatch.setattr(polars_reader, "read_group", lambda *each: decoded.append(read_group(*each)) or decoded[-1])
+    rows = pa.Table.from_pylist([{"k": at, "t": f"a text of row {at}"} for at in range(8)], schema=ARROW)
+    data = made.manifest([made.data_file(rows.select(["k", "t"]))])
+    made.commit([data])
+    gone = pa.Table.from_pylist([{"k": 1}, {"k": 6}], schema=ARROW)
+    made.commit([data, made.manifest([made.equality_deletes(gone, ["k"])], content=1)])
+    server.share("t", made.metadata)
+
+    scan = server.table().scan(columns=["t"])
+    expected = [f"a text of row {at}" for at in (0, 2, 3, 4, 5, 7)]
+    assert scan.to_arrow()["t"].to_pylist() == scan.to_polars()["t"].to_list() == expected
+    assert [batch.num_rows for batch in decoded] == [8]

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-import delta_sharing_client as ds
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
@@ -42,10 +41,6 @@ def server() -> Iterator[IcebergServer]:
 @pytest.fixture
 def made(tmp_path: Path) -> HandMade:
     return HandMade(tmp_path / "t", COLUMNS, version=3)
-
-
-def _table(server: IcebergServer, **options: Any) -> ds.SharedTable:
-    return ds.SharingClient(server.profile, ds.ReadOptions(**options)).table("ice.n.t", format="iceberg")
 
 
 # === What Spark reads ===
@@ -281,7 +276,7 @@ def test_random_commits_have_the_lineage_of_their_writer(server: IcebergServer, 
             met["not committed after an upgrade"] += 1
         met += writer.met
         server.share("t", made.metadata)
-        table, rows = _table(server, batch_rows=chance.choice([2, 5, 1000])), writer.rows
+        table, rows = server.table(batch_rows=chance.choice([2, 5, 1000])), writer.rows
 
         assert _without_order(table.scan(row_lineage=True).to_arrow().to_pylist()) == _without_order(rows), seed
         for _ in range(3):
@@ -307,7 +302,7 @@ def test_written_values_do_not_count_without_a_first_row_id(made: HandMade, serv
     made.commit([made.manifest([with_id], first_row_id=100), made.manifest([without])])
     server.share("t", made.metadata)
 
-    found = _table(server).scan(columns=["a"], row_lineage=True).to_arrow()
+    found = server.table().scan(columns=["a"], row_lineage=True).to_arrow()
 
     assert found.to_pylist() == [
         {"a": 1, ROW_ID: 7, UPDATED: 1},
@@ -324,7 +319,7 @@ def test_columns_with_other_ids_are_no_lineage(made: HandMade, server: IcebergSe
     made.commit([made.manifest([made.data_file(rows, ids=draft)], first_row_id=100)])
     server.share("t", made.metadata)
 
-    assert _table(server).scan(columns=LINEAGE, row_lineage=True).to_arrow().to_pydict() == {
+    assert server.table().scan(columns=LINEAGE, row_lineage=True).to_arrow().to_pydict() == {
         ROW_ID: [100, 101],
         UPDATED: [1, 1],
     }
@@ -335,7 +330,7 @@ def test_lineage_of_deltas_name_is_not_in_the_table(made: HandMade, server: Iceb
     server.share("t", made.metadata)
 
     with pytest.raises(UsageError, match="_row_commit_version"):
-        _table(server).scan(columns=["_row_commit_version"], row_lineage=True).to_arrow()
+        server.table().scan(columns=["_row_commit_version"], row_lineage=True).to_arrow()
 
 
 def test_every_output_has_lineage(made: HandMade, server: IcebergServer, tmp_path: Path) -> None:
@@ -343,7 +338,7 @@ def test_every_output_has_lineage(made: HandMade, server: IcebergServer, tmp_pat
     [vector] = made.puffin({file["file_path"]: [1]})
     made.commit([made.manifest([file], first_row_id=40), made.manifest([vector], content=1)])
     server.share("t", made.metadata)
-    scan = _table(server).scan(columns=["a"], row_lineage=True)
+    scan = server.table().scan(columns=["a"], row_lineage=True)
     names, expected = ["a", *LINEAGE], [(1, 40, 1), (3, 42, 1)]
 
     assert scan.schema.names == names

@@ -56,7 +56,7 @@ def _in_partition(made: HandMade, name: str, value: Any, rows: pa.Table) -> dict
 
 def _table(server: IcebergServer, made: HandMade) -> ds.SharedTable:
     server.share("t", made.metadata)
-    return ds.SharingClient(server.profile).table("ice.n.t", format="iceberg")
+    return server.table()
 
 
 # === Partition values ===

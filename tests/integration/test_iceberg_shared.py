@@ -22,6 +22,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.program import ExitCode
+from tests.commands import succeed
 from tests.iceberg.server import iceberg_server
 from tests.iceberg.warehouse import rows_of
 from tests.iceberg_corpus import BUCKET, IcebergTable, store, upload
@@ -69,14 +70,7 @@ def fails(server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 def run(server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run a command that must succeed, and give what it printed."""
     monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
-
-    def run(*arguments: str) -> str:
-        code = main(arguments)
-        printed = capsys.readouterr()
-        assert code == 0, printed.err
-        return printed.out
-
-    return run
+    return lambda *arguments: succeed(arguments, capsys)
 
 
 def _expected(name: str, which: str = "current", *, lineage: bool = False) -> pa.Table:

@@ -576,7 +576,7 @@ def test_a_change_of_protocol_and_metadata_is_in_the_copy(tmp_path: pathlib.Path
     assert actions["txn"]["version"] == 1
 
 
-def test_a_file_without_an_id_is_known_by_its_url_without_the_signature() -> None:
+def test_a_file_without_an_id_is_named_by_its_unsigned_url() -> None:
     def name(url: str, file_id: str | None = None) -> str:
         return replica._file_name(SharedFile(AddFile(url), file_id))
 

@@ -39,7 +39,7 @@ OTHER_COLUMNS = {
 
 
 @pytest.mark.parametrize("name", OTHER_COLUMNS)
-def test_what_has_no_bounds_in_the_order_of_its_values_is_not_compared(name: str) -> None:
+def test_columns_without_ordered_bounds_are_not_compared(name: str) -> None:
     kind, metadata = OTHER_COLUMNS[name]
     field = {"name": name, "type": kind, "nullable": True, "metadata": metadata}
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field]}))

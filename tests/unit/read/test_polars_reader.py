@@ -32,7 +32,7 @@ from tests.unit.storages import Storage, Table, fast_options, metadata, running_
 from tests.vectors import encode_inline
 
 pytestmark = pytest.mark.skipif(
-    not polars_reader.is_usable(), reason="this Polars has no views, or may wait for itself"
+    not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views"
 )
 
 UTC = datetime.timezone.utc
@@ -164,6 +164,11 @@ def test_frames_are_those_of_arrows_reader(data: st.DataObject, content: pa.Tabl
     met("decoded", used.groups)
     met("deleted", used.groups and gone)
     met("filtered", used.groups and request["filter"] is not None)
+    if isinstance(arrows, str):
+        # pyarrow writes some empty lists in small pages so that it cannot read them itself.
+        assert ours == arrows
+        assert "list" in content.column_names
+        return
     assert isinstance(ours, pl.DataFrame)
     assert ours.schema == arrows.schema
     assert ours.equals(arrows, null_equal=True)

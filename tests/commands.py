@@ -1,0 +1,15 @@
+"""The command in this process."""
+
+from __future__ import annotations
+
+import pytest
+
+from delta_sharing_client.cli import main
+
+
+def succeed(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must succeed, and return what it printed."""
+    code = main(arguments)
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return printed.out
