@@ -11,7 +11,7 @@ from delta_sharing_client.formats import assets_in, tables_of_schema, tables_of_
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
-from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name, listed_by
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name, listed_by
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -74,7 +74,7 @@ class SharingClient:
         """Close idle connections. The client stays usable."""
         self.rest.close()
 
-    def table(self, name: str | Table | TableName, format: TableFormat | str | None = None) -> SharedTable:  # noqa: A002
+    def table(self, name: str | Table | AssetName, format: TableFormat | str | None = None) -> SharedTable:  # noqa: A002
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
         ``format`` is ``"delta"``, ``"iceberg"``, or ``"auto"``: what the server says, Delta if the table is both; by
@@ -95,8 +95,8 @@ class SharingClient:
             options = dataclasses.replace(options, table_format=format)  # type: ignore[arg-type] # it takes the names
         return SharedTable(self._table_name(name), self.rest, options)
 
-    def _table_name(self, name: str | Table | TableName) -> TableName:
-        return TableName(name.share, name.schema, name.name) if isinstance(name, Table) else self._name(name, TABLE)
+    def _table_name(self, name: str | Table | AssetName) -> AssetName:
+        return AssetName(name.share, name.schema, name.name) if isinstance(name, Table) else self._name(name, TABLE)
 
     def _name(self, name: str | AssetName, kind: AssetKind[Any]) -> AssetName:
         if isinstance(name, AssetName):
@@ -198,7 +198,7 @@ class SharingClient:
         tables = tables_of_schema(self.rest, *_share_and_schema(schema))
         return Listed(listed_by(table, self.rest) for table in tables)
 
-    def get_table(self, table: Table | TableName | str) -> Table:
+    def get_table(self, table: Table | AssetName | str) -> Table:
         """Return one table as the server lists it, by value or as ``share.schema.table``, with its ``formats`` if the
         server states them.
 
@@ -280,7 +280,7 @@ class SharingClient:
         """Like ``list_tables``, for a coroutine. Errors as ``list_tables``."""
         return await _asynchronously(lambda: self.list_tables(schema))
 
-    async def get_table_async(self, table: Table | TableName | str) -> Table:
+    async def get_table_async(self, table: Table | AssetName | str) -> Table:
         """Like ``get_table``, for a coroutine. Errors as ``get_table``."""
         return await _asynchronously(lambda: self.get_table(table))
 

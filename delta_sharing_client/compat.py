@@ -31,7 +31,7 @@ from delta_sharing_client import client as our_client
 from delta_sharing_client import errors, loaders, reads, table
 from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import from_json_hints
-from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table
 from delta_sharing_client.protocol.profile import NEWEST_VERSION, Profile, read_profile
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class SharingClient(our_client.SharingClient):
     list_all_tables = _raising_as_before(our_client.SharingClient.list_all_tables)
 
     @_raising_as_before
-    def table(self, name: str | Table | TableName, format: TableFormat | str | None = None) -> DeltaSharingTable:  # noqa: A002
+    def table(self, name: str | Table | AssetName, format: TableFormat | str | None = None) -> DeltaSharingTable:  # noqa: A002
         """Return a table, given by value or as ``share.schema.table``. This sends no request."""
         found = super().table(name, format)
         return DeltaSharingTable(found.name, found.rest, found.options)

@@ -19,7 +19,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.protocol.kinds import AssetEntry
-from delta_sharing_client.protocol.names import Table, TableName
+from delta_sharing_client.protocol.names import AssetName, Table
 from delta_sharing_client.protocol.rest import UNKNOWN_ENDPOINT, RestClient
 from delta_sharing_client.retry import NOT_IMPLEMENTED
 
@@ -31,7 +31,7 @@ _NOT_FOUND = 404
 
 def by_format(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     options: ReadOptions,
     as_delta: Callable[[], ResultT],
     as_iceberg: Callable[[ModuleType], OtherT],
@@ -62,7 +62,7 @@ def by_format(
     return as_iceberg(_iceberg())
 
 
-def _stated_formats(rest: RestClient, table: TableName) -> tuple[str, ...]:
+def _stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
     """Return the formats that the server states, asked for once; none if it does not."""
     known: tuple[str, ...] | None = rest.known.get(("formats", table))
     if known is None:
@@ -123,7 +123,7 @@ def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas:
     return found
 
 
-def _is_in_catalog(rest: RestClient, table: TableName) -> bool:
+def _is_in_catalog(rest: RestClient, table: AssetName) -> bool:
     try:
         _iceberg().load_table(rest, table, rest.options)
     except (UnsupportedFeatureError, ProtocolError):

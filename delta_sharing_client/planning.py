@@ -43,7 +43,7 @@ from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.answers import TableHead, unreadable
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -67,10 +67,10 @@ PlanT = TypeVar("PlanT", ScanPlan, ScanStream, Union[ScanPlan, ScanStream])
 
 
 def _as_one_read(
-    plan: Callable[[RestClient, TableName, RequestT, ReadOptions], ResultT],
-) -> Callable[[RestClient, TableName, RequestT, ReadOptions], ResultT]:
+    plan: Callable[[RestClient, AssetName, RequestT, ReadOptions], ResultT],
+) -> Callable[[RestClient, AssetName, RequestT, ReadOptions], ResultT]:
     @functools.wraps(plan)
-    def named(rest: RestClient, table: TableName, request: RequestT, options: ReadOptions) -> ResultT:
+    def named(rest: RestClient, table: AssetName, request: RequestT, options: ReadOptions) -> ResultT:
         read = rest.for_read(options)
         with read.about(table):
             return plan(read, table, request, options)
@@ -80,7 +80,7 @@ def _as_one_read(
 
 @_as_one_read
 def plan_table(
-    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanPlan:
     """Query ``table``, or read its log (``options.access_mode``), and return the files that ``request`` needs.
 
@@ -117,7 +117,7 @@ def plan_table(
 
 @_as_one_read
 def stream_table(
-    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanPlan | ScanStream:
     """Like ``plan_table``, but only for the start of the response, so that files can be read while others are listed.
 
@@ -145,7 +145,7 @@ def _is_of_reference(request: ScanRequest | ChangesRequest) -> bool:
 
 
 def _from_log(
-    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanPlan:
     if isinstance(request, ChangesRequest):
         return _storage().plan_change_feed(rest, table, request, options)
@@ -154,7 +154,7 @@ def _from_log(
 
 @_as_one_read
 def table_schema(
-    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> pa.Schema:
     """Return the schema of the rows of ``request`` without a list of files, or with the beginning of a change feed.
 
@@ -173,7 +173,7 @@ def table_schema(
 
 
 def _delta_schema(
-    rest: RestClient, table: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> pa.Schema:
     if isinstance(request, ScanRequest):
         if request.version is None and request.timestamp is None and not request.row_lineage:
@@ -191,7 +191,7 @@ def _delta_schema(
 
 
 def _stream_by_url(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions, most: int
+    rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions, most: int
 ) -> ScanStream:
     answer, state, is_whole = _ask(rest, table, request, options)
     notes: list[str] = []
@@ -219,7 +219,7 @@ def _closed_by_errors(answer: TableAnswer) -> Iterator[None]:
 
 
 def _ask(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[TableAnswer, TableState, bool]:
     """Return the response for a readable snapshot, the table's description in it, and whether all of its files were
     requested."""
@@ -247,7 +247,7 @@ def _ask(
 
 
 def _named(
-    rest: RestClient, table: TableName, files: Generator[FileTask, None, None]
+    rest: RestClient, table: AssetName, files: Generator[FileTask, None, None]
 ) -> Generator[FileTask, None, None]:
     """Yield ``files``; add the table to errors that occur long after the query."""
     try:
@@ -260,7 +260,7 @@ def _named(
 
 
 def query_snapshot(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     """Query ``table`` and return the whole snapshot, its files, and the plan that reads all of it.
 
@@ -288,7 +288,7 @@ def query_snapshot(
 
 
 def _query_snapshot(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     answer, state, _ = _ask(rest, table, request, options)
     files = kept(_checked_files(answer, table, sys.maxsize, options, []))
@@ -309,14 +309,14 @@ class _Feed:
     """A requested change feed."""
 
     rest: RestClient
-    table: TableName
+    table: AssetName
     request: ChangesRequest
     options: ReadOptions
     query: ChangesQuery
     answer: TableAnswer
 
     @classmethod
-    def ask(cls, rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> _Feed:
+    def ask(cls, rest: RestClient, table: AssetName, request: ChangesRequest, options: ReadOptions) -> _Feed:
         query = ChangesQuery(
             starting_version=request.starting_version,
             ending_version=request.ending_version,
@@ -375,7 +375,7 @@ class _Feed:
 
 @_as_one_read
 def read_commits(
-    rest: RestClient, table: TableName, versions: tuple[int, int | None], options: ReadOptions
+    rest: RestClient, table: AssetName, versions: tuple[int, int | None], options: ReadOptions
 ) -> list[CommitFacts] | None:
     """Return the log's facts about the commits of ``versions`` (first and last, inclusive; ``None``: the latest), or
     ``None`` if the table is read by URL and has no log. Errors as in ``plan_table``."""
@@ -393,7 +393,7 @@ def read_commits(
 
 def _by_access_mode(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     options: ReadOptions,
     by_url: Callable[[], ResultT],
     by_directory: Callable[[], ResultT],
@@ -441,7 +441,7 @@ def _may_be_of_mode(error: DeltaSharingError) -> bool:
     return refused and not is_busy and not _is_nobody(error)
 
 
-def _modes_of_refused(rest: RestClient, table: TableName) -> set[str]:
+def _modes_of_refused(rest: RestClient, table: AssetName) -> set[str]:
     """Return the access modes of a table whose query was refused; none if its metadata is refused, too. Raises
     ``UnsupportedFeatureError`` if there are only others than files and directories."""
     try:
@@ -453,7 +453,7 @@ def _modes_of_refused(rest: RestClient, table: TableName) -> set[str]:
     return modes
 
 
-def _offers_directory_only(rest: RestClient, table: TableName) -> bool:
+def _offers_directory_only(rest: RestClient, table: AssetName) -> bool:
     modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
     return "dir" in modes and "url" not in modes
 
@@ -478,7 +478,7 @@ def _columns_of(metadata: Metadata) -> _Columns:
 
 
 def _typed_hints(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[str | None, _Columns | None]:
     """Return the hints for the filter of ``request``, and the columns for which they were made.
 
@@ -513,7 +513,7 @@ def _typed_hints(
     return to_json_hints(said, partition_columns), _columns_of(described.metadata)
 
 
-def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource | None = None) -> TableState:
+def _state(rest: RestClient, table: AssetName, head: TableHead, urls: UrlSource | None = None) -> TableState:
     return TableState(
         name=str(table),
         version=head.version,
@@ -526,7 +526,7 @@ def _state(rest: RestClient, table: TableName, head: TableHead, urls: UrlSource 
 
 
 def live_files(
-    answer: TableAnswer, table: TableName, most: int = sys.maxsize
+    answer: TableAnswer, table: AssetName, most: int = sys.maxsize
 ) -> Generator[list[SharedFile], None, ListedFiles]:
     """Yield the files of a snapshot in blocks as they arrive, each logical file (path and deletion vector) once.
 
@@ -540,7 +540,7 @@ def live_files(
 
 
 def _checked_files(
-    answer: TableAnswer, table: TableName, most: int, options: ReadOptions, notes: list[str]
+    answer: TableAnswer, table: AssetName, most: int, options: ReadOptions, notes: list[str]
 ) -> Generator[list[SharedFile], None, None]:
     """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
     listed = yield from live_files(answer, table, most)

@@ -14,7 +14,7 @@ from sqlglot import exp
 from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,7 +67,7 @@ def errors_of(client: SharingClient) -> Iterator[None]:
         ) from None
 
 
-def _tables_of(query: str) -> list[TableName] | None:
+def _tables_of(query: str) -> list[AssetName] | None:
     """Return the shared tables that ``query`` names, ``None`` if it asks for the list of tables."""
     if not isinstance(query, str):
         raise UsageError(f"Expected SQL as text, found {type(query).__name__}.")
@@ -85,4 +85,4 @@ def _tables_of(query: str) -> list[TableName] | None:
             "or query, or SHOW TABLES."
         )
     named = {(table.catalog, table.db, table.name) for table in statements[0].find_all(exp.Table)}
-    return [TableName(*names) for names in sorted(named) if all(names)]
+    return [AssetName(*names) for names in sorted(named) if all(names)]

@@ -29,7 +29,7 @@ from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.planning import plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 from delta_sharing_client.run import loop
@@ -63,7 +63,7 @@ class Read(AsyncOutputs):
     """
 
     rest: RestClient = dataclasses.field(repr=False)
-    table: TableName
+    table: AssetName
     options: ReadOptions
     _reports: list[ScanReport] = dataclasses.field(default_factory=list, repr=False, compare=False)
     request: ScanRequest | ChangesRequest

@@ -67,7 +67,7 @@ from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.read.vectors import Vectors
@@ -129,7 +129,7 @@ class Replica:
 
 def replicate(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     directory: str | os.PathLike[str],
     read: ScanRequest,
     options: ReadOptions,
@@ -169,7 +169,7 @@ def _refuse_links(root: Path) -> None:
 
 def _update(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     root: Path,
     read: ScanRequest,
     options: ReadOptions,

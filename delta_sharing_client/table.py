@@ -31,7 +31,7 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, is_re
 from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
@@ -159,7 +159,7 @@ class SharedTable:
     ('country',)
     """
 
-    name: TableName
+    name: AssetName
     rest: RestClient = dataclasses.field(repr=False)
     options: ReadOptions = dataclasses.field(default_factory=ReadOptions, repr=False)
 

@@ -8,7 +8,7 @@ from typing import Literal, Union
 
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 
 Start = Union[int, Literal["latest"], None]
 DEFAULT_MAX_FILES = 1000
@@ -60,7 +60,7 @@ class FollowRequest:
     snapshot contains whole versions.
     """
 
-    table: TableName
+    table: AssetName
     read: ScanRequest = dataclasses.field(default_factory=ScanRequest)
     read_change_feed: bool = False
     on_change: OnChange = OnChange.FAIL

@@ -34,7 +34,7 @@ from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.request import ChangesRequest, as_of_now
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import asynchronously
@@ -434,7 +434,7 @@ class CursorFile:
          "number": 4, "committed": {offset}, "begun": {offset} or null, "files": 2}
     """
 
-    def __init__(self, path: Path, table: TableName, endpoint: str) -> None:
+    def __init__(self, path: Path, table: AssetName, endpoint: str) -> None:
         self.path = path
         self.words = Words(
             place=f"cursor '{path}'",

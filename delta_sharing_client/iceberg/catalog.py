@@ -14,7 +14,7 @@ import msgspec
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.iceberg.metadata import TableMetadata
 from delta_sharing_client.protocol.loose import MALFORMED, problem_of
-from delta_sharing_client.protocol.names import TableName, check_name
+from delta_sharing_client.protocol.names import AssetName, check_name
 from delta_sharing_client.protocol.rest import PageTokens, RestClient
 from delta_sharing_client.protocol.transport import Request
 
@@ -94,7 +94,7 @@ class Catalog:
         found = self._pages(path, _Tables, doing, lambda page: page.identifiers or [])
         return [item.name for item in found]
 
-    def load(self, table: TableName) -> LoadedTable:
+    def load(self, table: AssetName) -> LoadedTable:
         """Return a table's metadata, and credentials for its files."""
         doing = f"Loading the Iceberg table {table}"
         path = (*self._path(table.share), "namespaces", table.schema, "tables", table.name)

@@ -23,7 +23,7 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.snapshot import scan_context
 from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg
 from delta_sharing_client.storage.place import Place, open_place
@@ -37,7 +37,7 @@ _SECRET_PROPERTIES = (
 )
 
 
-def load_table(rest: RestClient, name: TableName, options: ReadOptions) -> Table:
+def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> Table:
     """Load a table from the catalog. Raises ``NotFoundError`` if there is none, ``UnsupportedFeatureError`` for what
     this client does not read, and the errors of the server."""
     optional.load("pyiceberg", EXTRA)
@@ -55,7 +55,7 @@ def load_table(rest: RestClient, name: TableName, options: ReadOptions) -> Table
 
 
 def stream_table(
-    rest: RestClient, name: TableName, request: ScanRequest | ChangesRequest, options: ReadOptions
+    rest: RestClient, name: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanStream:
     """Return the files of the snapshot that ``request`` asks for; errors as ``load_table`` and ``scan``."""
     if isinstance(request, ChangesRequest):
@@ -65,7 +65,7 @@ def stream_table(
     return stream_snapshot(load_table(rest, name, options), request, options)
 
 
-def read_schema(rest: RestClient, name: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
+def read_schema(rest: RestClient, name: AssetName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
     """Return the schema of the rows of ``request``; no manifest is read."""
     table = load_table(rest, name, options)
     request = dataclasses.replace(request, of_iceberg=True)
@@ -74,7 +74,7 @@ def read_schema(rest: RestClient, name: TableName, request: ScanRequest, options
 
 
 def describe(
-    rest: RestClient, name: TableName, options: ReadOptions, version: int | str | None, timestamp: str | None
+    rest: RestClient, name: AssetName, options: ReadOptions, version: int | str | None, timestamp: str | None
 ) -> TableHead:
     """Return the description of a snapshot, by default of the current one; its ``metadata`` has the table's
     properties, and the names of the columns by whose values it is partitioned."""
@@ -102,7 +102,7 @@ def describe(
     )
 
 
-def version_of(rest: RestClient, name: TableName, options: ReadOptions, starting_timestamp: str | None) -> int:
+def version_of(rest: RestClient, name: AssetName, options: ReadOptions, starting_timestamp: str | None) -> int:
     """Return the id of the current snapshot, or of the first one at or after a time."""
     metadata = load_table(rest, name, options).metadata
     if starting_timestamp is None:
@@ -114,12 +114,12 @@ def version_of(rest: RestClient, name: TableName, options: ReadOptions, starting
     return found.snapshot_id
 
 
-def snapshots(rest: RestClient, name: TableName, options: ReadOptions) -> list[Snapshot]:
+def snapshots(rest: RestClient, name: AssetName, options: ReadOptions) -> list[Snapshot]:
     """Return the table's snapshots, in the order of their commits."""
     return list(load_table(rest, name, options).metadata.all_snapshots)
 
 
-def without(name: TableName, what: str, instead: str) -> UnsupportedFeatureError:
+def without(name: AssetName, what: str, instead: str) -> UnsupportedFeatureError:
     """Return the refusal of what an Iceberg table does not have; ``instead`` says what to use."""
     return UnsupportedFeatureError(f"An Iceberg table has no {what}. {instead}", feature=what, table=str(name))
 
@@ -136,7 +136,7 @@ class _Reload:
     """Requests new credentials for the files of a ``root`` below a location, by loading the table again."""
 
     rest: RestClient
-    name: TableName
+    name: AssetName
     root: str
     location: str
 
@@ -148,7 +148,7 @@ class _Reload:
 class _Places:
     """The locations that a catalog gave credentials for, and their places. Picklable."""
 
-    def __init__(self, rest: RestClient, name: TableName, options: ReadOptions, loaded: LoadedTable) -> None:
+    def __init__(self, rest: RestClient, name: AssetName, options: ReadOptions, loaded: LoadedTable) -> None:
         self._rest, self._name, self._options = rest, name, options
         self._given: LoadedTable | None = loaded
         prefixes = [credential.prefix for credential in loaded.storage_credentials or ()]

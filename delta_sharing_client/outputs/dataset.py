@@ -24,7 +24,7 @@ from delta_sharing_client.threads import Threads
 if TYPE_CHECKING:
     import duckdb
 
-    from delta_sharing_client.protocol.names import TableName
+    from delta_sharing_client.protocol.names import AssetName
     from delta_sharing_client.reads import Read
 
 _BATCH_ROWS = 131_072
@@ -318,7 +318,7 @@ def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) ->
     return _ForDuckDB(read).relation(target)
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
+def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName, Read]) -> None:
     """Create a view ``share.schema.table`` for each of ``reads``: shares are in-memory databases.
 
     A table that cannot be read gets a view too, whose queries fail with the reason. The connection buffers 1 MB of a

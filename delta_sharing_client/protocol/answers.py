@@ -46,7 +46,7 @@ from delta_sharing_client.protocol.messages import (
     promises,
     version_header,
 )
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 
@@ -112,7 +112,7 @@ class AnswerRules:
     end-of-stream action if its header promises one.
     """
 
-    table: TableName
+    table: AssetName
     operation: Operation
     formats: tuple[ResponseFormat, ...]
     version: int | None = None

@@ -84,10 +84,6 @@ class AssetName:
         return ".".join([share, *(_quoted(n) if "`" in n or "." in n else n for n in (self.schema, self.name))])
 
 
-TableName = AssetName
-"""The full name of an asset that is a table."""
-
-
 def split_table_url(url: str) -> tuple[str | None, str]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 
@@ -217,9 +213,9 @@ class Table(_Listed):
     _repr_html_ = _html
 
     @property
-    def full_name(self) -> TableName:
+    def full_name(self) -> AssetName:
         """``share.schema.table``, as used for reads."""
-        return TableName(self.share, self.schema, self.name)
+        return AssetName(self.share, self.schema, self.name)
 
     def __str__(self) -> str:
         return f"{self.share}.{self.schema}.{self.name}"

@@ -22,7 +22,7 @@ from delta_sharing_client.protocol.messages import (
     capabilities,
     file_id_hash,
 )
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.pages import Pages, ask_once
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request, Transport
@@ -172,7 +172,7 @@ class TableAnswer:
 
 def table_metadata(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     *,
     version: int | None = None,
     timestamp: str | None = None,
@@ -218,7 +218,7 @@ def _head(transport: Transport, request: Request, rules: AnswerRules) -> TableHe
 
 def query_table(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     query: TableQuery | None = None,
     *,
     response_format: ResponseFormat = ResponseFormat.AUTO,
@@ -238,7 +238,7 @@ def query_table(
 
 def _asked(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     query: TableQuery,
     formats: _Formats,
     key: dict[str, str],
@@ -262,7 +262,7 @@ def _asked(
 
 def _query(
     rest: RestClient,
-    table: TableName,
+    table: AssetName,
     query: TableQuery,
     formats: _Formats,
     key: dict[str, str],

@@ -50,7 +50,7 @@ from delta_sharing_client.protocol.messages import (
     VolumeFileUrl,
     version_header,
 )
-from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, TableName, check_name
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import safe_url, scrub
 
@@ -84,7 +84,7 @@ class RestClient(Transport):
         return Allowed(http=urlsplit(self.profile.endpoint).scheme == "http", loopback=self.is_here)
 
     @contextlib.contextmanager
-    def about(self, table: TableName) -> Iterator[None]:
+    def about(self, table: AssetName) -> Iterator[None]:
         """Add ``table`` to the errors of a block; if it does not exist, also the nearest name that does."""
         with self.about_asset(AssetRef(TABLE, table)), about_table(str(table), self.query_id):
             yield
@@ -230,7 +230,7 @@ class RestClient(Transport):
         tables = [_table(item, share, item.schema) for item in items if item.schema]
         return _named(tables, doing, lambda table: table.full_name)
 
-    def get_table(self, table: TableName) -> Table:
+    def get_table(self, table: AssetName) -> Table:
         """Get Table: one table, with its formats. If the server lacks this endpoint, the table as it is listed.
 
         ``NotFoundError`` if there is no such table.
@@ -247,7 +247,7 @@ class RestClient(Transport):
                     raise _not_found(error) from None
                 return found
 
-    def stated_table(self, table: TableName) -> Table:
+    def stated_table(self, table: AssetName) -> Table:
         """Get Table. ``RequestError`` if there is none, or the server lacks this endpoint."""
         asset = AssetRef(TABLE, table)
         request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table))
@@ -379,7 +379,7 @@ class RestClient(Transport):
 
     # --- versions of tables ---
 
-    def table_version(self, table: TableName, starting_timestamp: str | None = None) -> int:
+    def table_version(self, table: AssetName, starting_timestamp: str | None = None) -> int:
         """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
 
         Servers without the ``/version`` endpoint get a ``HEAD`` request, which has no timestamp.
@@ -422,7 +422,7 @@ class RestClient(Transport):
 
     # --- temporary credentials ---
 
-    def temporary_table_credentials(self, table: TableName, location: str | None = None) -> TemporaryCredentials:
+    def temporary_table_credentials(self, table: AssetName, location: str | None = None) -> TemporaryCredentials:
         """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``."""
         return self.credentials(AssetRef(TABLE, table), location)
 
@@ -520,25 +520,25 @@ class RestClient(Transport):
     # --- streamed responses, for protocol.query ---
 
     def metadata_request(
-        self, table: TableName, headers: Mapping[str, str], version: int | None, timestamp: str | None
+        self, table: AssetName, headers: Mapping[str, str], version: int | None, timestamp: str | None
     ) -> Request:
         """Query Table Metadata, of the latest version or as of ``version`` or ``timestamp``."""
         params = {k: str(v) for k, v in (("version", version), ("timestamp", timestamp)) if v is not None}
         doing = f"Reading the metadata of {table}"
         return _table_request("GET", table, ("metadata",), doing, params=params, headers=headers)
 
-    def query_request(self, table: TableName, headers: Mapping[str, str], body: Mapping[str, object]) -> Request:
+    def query_request(self, table: AssetName, headers: Mapping[str, str], body: Mapping[str, object]) -> Request:
         """Read Data from a Table."""
         return _table_request("POST", table, ("query",), f"Querying {table}", headers=headers, body=body)
 
     def query_status_request(
-        self, table: TableName, headers: Mapping[str, str], query_id: str, body: Mapping[str, object]
+        self, table: AssetName, headers: Mapping[str, str], query_id: str, body: Mapping[str, object]
     ) -> Request:
         """Get the result of an asynchronous query."""
         doing = f"Waiting for the query of {table}"
         return _table_request("POST", table, ("queries", query_id), doing, headers=headers, body=body)
 
-    def changes_request(self, table: TableName, headers: Mapping[str, str], params: Mapping[str, str]) -> Request:
+    def changes_request(self, table: AssetName, headers: Mapping[str, str], params: Mapping[str, str]) -> Request:
         """Read Change Data Feed from a Table."""
         doing = f"Reading the changes of {table}"
         return _table_request("GET", table, ("changes",), doing, params=params, headers=headers)
@@ -571,7 +571,7 @@ class PageTokens:
 
 def _table_request(
     method: str,
-    table: TableName,
+    table: AssetName,
     path: tuple[str, ...],
     doing: str,
     *,

@@ -15,7 +15,7 @@ from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 from delta_sharing_client.instants import steady_ms
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import QueryRequest, TableAnswer, TableQuery, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -32,7 +32,7 @@ class RefreshingUrls:
     used as soon as it is known, at the end of the listing.
     """
 
-    def __init__(self, rest: RestClient, table: TableName, query: TableQuery, answer: TableAnswer) -> None:
+    def __init__(self, rest: RestClient, table: AssetName, query: TableQuery, answer: TableAnswer) -> None:
         self._rest = rest
         self._table = table
         self._query = query

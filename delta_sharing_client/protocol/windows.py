@@ -18,7 +18,7 @@ from typing import NamedTuple
 from delta_sharing_client.delta.actions import SharedFile, TableAction
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_table
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
@@ -48,7 +48,7 @@ class FeedWindows:
     """
 
     def __init__(
-        self, rest: RestClient, table: TableName, query: ChangesQuery, end: TableHead, last: int, seen: Sequence[int]
+        self, rest: RestClient, table: AssetName, query: ChangesQuery, end: TableHead, last: int, seen: Sequence[int]
     ) -> None:
         self.end, self.last, self.urls = end, last, WindowUrls()
         self._rest, self._table, self._query, self._seen = rest, table, query, seen
@@ -98,7 +98,7 @@ class FeedWindows:
 
 
 def feed_windows(
-    rest: RestClient, table: TableName, query: ChangesQuery, answer: TableAnswer, beginning: Sequence[TableAction]
+    rest: RestClient, table: AssetName, query: ChangesQuery, answer: TableAnswer, beginning: Sequence[TableAction]
 ) -> FeedWindows | None:
     """Return the windows of a feed whose ``answer`` starts with ``beginning``; ``None`` if one query must list it.
 

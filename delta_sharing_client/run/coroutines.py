@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from delta_sharing_client.protocol.names import TableName
+    from delta_sharing_client.protocol.names import AssetName
 
 
 class AsyncOutputs(abc.ABC):
     """The asynchronous outputs of ``Read``."""
 
-    table: TableName
+    table: AssetName
     options: ReadOptions
     _reports: list[ScanReport]
 

@@ -37,7 +37,7 @@ from delta_sharing_client.options import (
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, is_reference
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.protocol.names import TableName, split_table_url
+from delta_sharing_client.protocol.names import AssetName, split_table_url
 from delta_sharing_client.protocol.profile import ENVIRONMENT_VARIABLE, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.spark.pushed import Pushed, not_for_users
@@ -362,9 +362,9 @@ def _filter(name: str, value: str) -> Expression | None:
     return parse_filter(_parse_text(name, value))
 
 
-def _parse_names(name: str, value: str) -> TableName:
+def _parse_names(name: str, value: str) -> AssetName:
     try:
-        return TableName(*msgspec.json.decode(value, type=tuple[str, str, str]))
+        return AssetName(*msgspec.json.decode(value, type=tuple[str, str, str]))
     except msgspec.DecodeError:
         raise not_for_users(name) from None
 
@@ -588,7 +588,7 @@ def _on_change(given: Mapping[str, str]) -> OnChange:
     return next((policy for policy in strongest_first if _is_true(given, policy.value)), OnChange.FAIL)
 
 
-def _source(given: Mapping[str, str], named: TableName | None) -> tuple[Profile, TableName]:
+def _source(given: Mapping[str, str], named: AssetName | None) -> tuple[Profile, AssetName]:
     if named is not None:
         return _profile(None, given, None), named
     path = given.get("path", "").strip()
@@ -596,7 +596,7 @@ def _source(given: Mapping[str, str], named: TableName | None) -> tuple[Profile,
         raise UsageError("'path' is not specified: write load('<profile file>#<share>.<schema>.<table>').")
     source, name = split_table_url(path) if "#" in path else (None, path)
     try:
-        table = TableName.parse(name)
+        table = AssetName.parse(name)
     except UsageError as error:
         near = ""
         with contextlib.suppress(DeltaSharingError):

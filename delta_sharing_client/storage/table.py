@@ -45,7 +45,7 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, Table
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.kinds import TABLE, AssetRef
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Transient, Tries
@@ -64,7 +64,7 @@ class TableFiles:
     Addresses are ``<location>/<path>``, with the path percent-encoded once as in a log.
     """
 
-    def __init__(self, rest: RestClient, table: TableName, options: ReadOptions) -> None:
+    def __init__(self, rest: RestClient, table: AssetName, options: ReadOptions) -> None:
         self._rest = rest
         self._name = table
         self.options = options
@@ -279,7 +279,7 @@ class CommitFacts(NamedTuple):
 
 
 def plan_table(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+    rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     """Read the log of ``table``; return the whole snapshot, its files, with addresses as paths, and those that
     ``request`` needs.
@@ -299,7 +299,7 @@ def plan_table(
     return snapshot, placed, _reading(plan, files)
 
 
-def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
+def plan_change_feed(rest: RestClient, table: AssetName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
     """Read the commits of ``table`` and return the files with the changes of ``request``.
 
     Errors as in ``plan_table``, and ``UnsupportedFeatureError`` if the table did not record its changes.
@@ -314,7 +314,7 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
 
 
 def read_commits(
-    rest: RestClient, table: TableName, start: int, end: int | None, options: ReadOptions
+    rest: RestClient, table: AssetName, start: int, end: int | None, options: ReadOptions
 ) -> list[CommitFacts]:
     """Return the facts of ``table``'s commits from ``start`` on, as far back as the log has them; errors as in
     ``plan_table``."""

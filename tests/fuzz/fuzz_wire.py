@@ -39,7 +39,7 @@ from delta_sharing_client.plan.tasks import explain
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.watch import Interrupt
@@ -182,7 +182,7 @@ def json_hints(data: bytes) -> None:
 def names(data: bytes) -> None:
     """The bytes are a table's name."""
     text = data.decode("utf-8", "surrogateescape")
-    assert str(TableName.parse(text)).count(".") >= 2
+    assert str(AssetName.parse(text)).count(".") >= 2
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

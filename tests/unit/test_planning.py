@@ -25,7 +25,7 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.answers import unreadable
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import TableAnswer
 from mock_server.wire import Renderer
 from tests.regressions.hand_made import HandMadeTable
@@ -230,7 +230,7 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
     taken: list[str] = []
     listed, closed = planning.live_files, []
 
-    def endless(answer: TableAnswer, table: TableName, most: int) -> Iterator[list[SharedFile]]:
+    def endless(answer: TableAnswer, table: AssetName, most: int) -> Iterator[list[SharedFile]]:
         first = [file for files in listed(answer, table, most) for file in files]
         yield first
         for number in itertools.count():
@@ -328,7 +328,7 @@ def test_numbers_are_compared_where_both_are_known(
         blocks=[[SharedFile(AddFile(f"https://h/{at}?x", {}, size), str(at))] for at, size in enumerate(sizes)],
     )
     notes: list[str] = []
-    checked = planning._checked_files(answer, TableName("s", "s", "t"), 9, ds.ReadOptions(), notes)
+    checked = planning._checked_files(answer, AssetName("s", "s", "t"), 9, ds.ReadOptions(), notes)
     if said is None:
         assert len(list(itertools.chain.from_iterable(checked))) == len(sizes)
         assert notes == []
@@ -614,7 +614,7 @@ def test_a_directory_is_all_where_files_are_not_offered(
     monkeypatch: pytest.MonkeyPatch, modes: list[str], only: bool
 ) -> None:
     with_modes(monkeypatch, modes)
-    assert planning._offers_directory_only(None, TableName("s", "s", "t")) is only
+    assert planning._offers_directory_only(None, AssetName("s", "s", "t")) is only
 
 
 @pytest.mark.parametrize(
@@ -633,7 +633,7 @@ def test_modes_of_a_refused_table_are_those_that_it_says(
 ) -> None:
     with_modes(monkeypatch, modes)
     if expected is not None:
-        assert planning._modes_of_refused(None, TableName("s", "s", "t")) == expected
+        assert planning._modes_of_refused(None, AssetName("s", "s", "t")) == expected
         return
     with pytest.raises(ds.UnsupportedFeatureError, match="other"):
-        planning._modes_of_refused(None, TableName("s", "s", "t"))
+        planning._modes_of_refused(None, AssetName("s", "s", "t"))

@@ -14,9 +14,9 @@ from delta_sharing_client.follow.admission import BASE
 from delta_sharing_client.follow.offsets import BEGINNING, Offset
 from delta_sharing_client.follow.steps import CursorFile, State
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 
-TABLE = TableName("share", "schema", "table")
+TABLE = AssetName("share", "schema", "table")
 END = Offset(
     table_id="abc",
     version=7,
@@ -53,7 +53,7 @@ def test_new_cursor_begins_and_has_an_id_of_its_own(cursor: CursorFile) -> None:
 
 def test_name_and_endpoint_are_compared_as_servers_compare_them(cursor: CursorFile) -> None:
     cursor.write(State("a", 4, END, None))
-    same = CursorFile(cursor.path, TableName("Share", "SCHEMA", "table"), "https://example.com/sharing/")
+    same = CursorFile(cursor.path, AssetName("Share", "SCHEMA", "table"), "https://example.com/sharing/")
     assert same.read().number == 4
     other = CursorFile(cursor.path, TABLE, "https://example.org/sharing")
     with pytest.raises(UsageError, match=r"'share\.schema\.table' of 'https://example\.com/sharing', not to"):

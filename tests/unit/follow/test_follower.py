@@ -17,11 +17,11 @@ from delta_sharing_client.follow.request import FollowRequest
 from delta_sharing_client.follow.table import FollowedTable, Window
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.request import ScanRequest
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from tests.tables import TableWriter, rows_of
 
 ID = pa.schema([("id", pa.int64())])
-NAME = TableName("share", "schema", "t")
+NAME = AssetName("share", "schema", "t")
 ONE = Budget(1)
 FORMATS = (ResponseFormat.DELTA, ResponseFormat.PARQUET)
 

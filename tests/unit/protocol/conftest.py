@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.long_listing import Server
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt
@@ -203,5 +203,5 @@ def rest(profile: Profile) -> Iterator[RestClient]:
 
 
 @pytest.fixture
-def table() -> TableName:
-    return TableName("s", "d", "t")
+def table() -> AssetName:
+    return AssetName("s", "d", "t")

@@ -36,7 +36,7 @@ from delta_sharing_client.protocol.answers import Answer, AnswerRules, unreadabl
 from delta_sharing_client.protocol.body import Block
 from delta_sharing_client.protocol.lines import Subject, UrlLives
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.retry import Transient
 
 DELTA, PARQUET = ResponseFormat.DELTA, ResponseFormat.PARQUET
@@ -67,7 +67,7 @@ class Response:
 
     def __init__(self, headers: dict[str, str] | None = None, **rules: Any) -> None:
         subject = Subject(doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x")
-        wanted = {"table": TableName("s", "d", "t"), "operation": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
+        wanted = {"table": AssetName("s", "d", "t"), "operation": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
         self._arrived: list[Block] = []
         self.answer = Answer(
             subject,

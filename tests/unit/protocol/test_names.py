@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.protocol.names import TableName, split_table_url
+from delta_sharing_client.protocol.names import AssetName, split_table_url
 from tests.quota import meets, met
 
 letters = st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs"))
@@ -22,10 +22,10 @@ def test_parsing_undoes_formatting_also_with_dots_in_names(share, schema, table)
     share = ".".join(share)
     if {share, schema, table} & {".", ".."}:
         return
-    name = TableName(share, schema, table)
+    name = AssetName(share, schema, table)
     met("dots", "." in schema + table)
 
-    assert TableName.parse(str(name)) == name
+    assert AssetName.parse(str(name)) == name
 
 
 @meets(profile=8, marks=2)
@@ -34,7 +34,7 @@ def test_url_splits_at_the_last_mark(profile, schema, table):
     schema, table = schema.replace("#", "_"), table.replace("#", "_")
     if {schema, table} & {".", ".."}:
         return
-    name = TableName("s", schema, table)
+    name = AssetName("s", schema, table)
     met("profile", profile)
     met("marks", "#" in profile)
 
@@ -42,9 +42,9 @@ def test_url_splits_at_the_last_mark(profile, schema, table):
 
 
 def test_names_with_dots_stand_in_backticks():
-    assert TableName.parse("a.b.c.`d.v4`") == TableName("a.b", "c", "d.v4")
-    assert TableName.parse("`a.b`.`c.d`.e") == TableName("a.b", "c.d", "e")
-    assert str(TableName("a", "b.c", "d")) == "a.`b.c`.d"
+    assert AssetName.parse("a.b.c.`d.v4`") == AssetName("a.b", "c", "d.v4")
+    assert AssetName.parse("`a.b`.`c.d`.e") == AssetName("a.b", "c.d", "e")
+    assert str(AssetName("a", "b.c", "d")) == "a.`b.c`.d"
 
 
 def test_profile_may_hold_marks_and_dots():
@@ -55,7 +55,7 @@ def test_profile_may_hold_marks_and_dots():
 @pytest.mark.parametrize("text", ["", "a", "a.b", "a.b.", ".b.c", "a..c", "a.b.c/d", "a.b.\x00", None, 5])
 def test_what_is_no_table_name_is_refused(text):
     with pytest.raises(UsageError):
-        TableName.parse(text)
+        AssetName.parse(text)
 
 
 @pytest.mark.parametrize("url", ["", "my.share", "a.b.c", None, 5])
@@ -68,11 +68,11 @@ def test_what_is_no_table_url_is_refused(url):
 def test_names_that_cannot_be_are_refused(parts):
     kind = ("share", "schema", "asset")[[len(part) % 254 == 2 or not part for part in parts].index(True)]
     with pytest.raises(UsageError, match=f"An? {kind} n"):
-        TableName(*parts)
-    assert TableName("a", "b", "x" * 255).name == "x" * 255
+        AssetName(*parts)
+    assert AssetName("a", "b", "x" * 255).name == "x" * 255
     for name in (5, None, b"a"):
         with pytest.raises(UsageError, match="A share needs a name, found"):
-            TableName(name, "b", "c")
+            AssetName(name, "b", "c")
 
 
 def test_listed_values_print_what_the_server_told_and_nothing_else() -> None:

@@ -16,7 +16,7 @@ from delta_sharing_client.protocol.messages import (
     capabilities,
     promises,
 )
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 from delta_sharing_client.protocol.rest import RestClient
@@ -105,7 +105,7 @@ def test_a_file_has_one_id_in_both_formats(tmp_path, asynchronous):
             for response_format in (ResponseFormat.DELTA, ResponseFormat.PARQUET):
                 client = RestClient(Profile.load(mock.profile), ReadOptions(file_id_hash=scheme))
                 query = QueryRequest(asynchronous=asynchronous)
-                answer = query_table(client, TableName("s", "d", "t"), query, response_format=response_format)
+                answer = query_table(client, AssetName("s", "d", "t"), query, response_format=response_format)
                 found[scheme, response_format] = {action.file_id for action in answer.actions}
     for scheme in FileIdHash:
         one, other = (found[scheme, form] for form in (ResponseFormat.DELTA, ResponseFormat.PARQUET))

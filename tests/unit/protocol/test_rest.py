@@ -26,7 +26,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import loose
-from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
 from delta_sharing_client.protocol.rest import PageTokens, RestClient, _nearest
@@ -108,8 +108,8 @@ def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
     first, second, third = rest.list_tables("a", "d")
     assert first == Table("t", "a", "d", "2", "1", "T", "s3://b/t", ("s3://c/t",), ("url", "dir"))
     assert second == Table("u", "a", "d")
-    assert third.full_name == TableName("A", "D", "t")
-    assert first.full_name == TableName("a", "d", "t")
+    assert third.full_name == AssetName("A", "D", "t")
+    assert first.full_name == AssetName("a", "d", "t")
 
 
 def test_all_tables_come_from_one_endpoint_where_it_exists(server, rest, wire):
@@ -841,7 +841,7 @@ def test_advice_names_the_nearest(given, advice):
 
 
 def test_the_nearest_share_is_found_in_any_case(server, rest, wire):
-    given, found = TableName("SALES-24", "s", "t"), {"name": "t", "schema": "s", "share": "Sales"}
+    given, found = AssetName("SALES-24", "s", "t"), {"name": "t", "schema": "s", "share": "Sales"}
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "X-24"}, {"name": "Sales"}]}))
     server.on("GET", "/shares/Sales/all-tables", wire.as_json({"items": [found]}))
     server.on("GET", "/shares/SALES-24/schemas/s/tables/t/version", wire.error(404, "RESOURCE_DOES_NOT_EXIST"))
@@ -1003,17 +1003,17 @@ def test_advice_about_a_share_names_shares_even_if_it_is_listed(server, rest, wi
 def test_a_version_that_is_refused_is_not_asked_for_in_another_way(server, rest, wire):
     server.on("GET", f"{T}/version", wire.Reply(400, b""))
     with pytest.raises(RequestError):
-        rest.table_version(TableName("s", "d", "t"))
+        rest.table_version(AssetName("s", "d", "t"))
     assert [seen.method for seen in server.seen] == ["GET"]
 
 
 def test_credentials_that_a_server_does_not_know_are_asked_for_once(server, rest, wire):
     server.on("POST", f"{T}/temporary-table-credentials", wire.Reply(501, b""))
     with pytest.raises(RequestError):
-        rest.temporary_table_credentials(TableName("s", "d", "t"))
+        rest.temporary_table_credentials(AssetName("s", "d", "t"))
     assert len(server.seen) == 1
 
 
 def test_the_request_for_a_running_query_has_the_headers_of_the_query(rest):
-    request = rest.query_status_request(TableName("s", "d", "t"), {"one": "header"}, "q", {"pageToken": "x"})
+    request = rest.query_status_request(AssetName("s", "d", "t"), {"one": "header"}, "q", {"pageToken": "x"})
     assert request.headers == {"one": "header"}

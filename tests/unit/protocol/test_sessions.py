@@ -19,7 +19,7 @@ from delta_sharing_client.errors import DeltaSharingError, ProtocolError
 from delta_sharing_client.network import Reach
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import sessions
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
@@ -138,7 +138,7 @@ def test_an_interrupt_ends_what_waits_from_another_thread(raw: Raw, bundle: str,
     def ask() -> None:
         operation = rest.operation(interrupt)
         try:
-            operation.fetch(rest.metadata_request(TableName.parse("s.d.t"), {}, None, None))
+            operation.fetch(rest.metadata_request(AssetName.parse("s.d.t"), {}, None, None))
         except BaseException as error:
             ended.append(error)
 
@@ -168,7 +168,7 @@ def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
     timer.start()
     clock = Stopwatch()
     with listener, pytest.raises((CancelledError, DeltaSharingError)):
-        rest.operation(interrupt).fetch(rest.metadata_request(TableName.parse("s.d.t"), {}, None, None))
+        rest.operation(interrupt).fetch(rest.metadata_request(AssetName.parse("s.d.t"), {}, None, None))
     assert clock.within(SOON)
     timer.join()
 

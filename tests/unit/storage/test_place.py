@@ -26,7 +26,7 @@ from delta_sharing_client.protocol.messages import (
     GcpOauthToken,
     TemporaryCredentials,
 )
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
@@ -37,7 +37,7 @@ from tests.s3 import Bucket, s3_bucket
 AWS = AwsCredentials("planted-id", "planted-secret", "planted-session")
 AZURE = AzureUserDelegationSas("?sv=2024&sig=planted-secret")
 GCP = GcpOauthToken("planted-secret")
-TABLE_NAME = AssetRef(TABLE, TableName.parse("s.d.t"))
+TABLE_NAME = AssetRef(TABLE, AssetName.parse("s.d.t"))
 
 
 class Server(RestClient):
