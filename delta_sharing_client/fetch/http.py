@@ -156,13 +156,7 @@ class Http:
         """
         for _ in range(MAX_REDIRECTS + 1):
             url, deadline = request.url, request.deadline
-            check_data_url(
-                url,
-                allow_http=self.allowed.http,
-                allow_loopback=self.allowed.loopback,
-                table=self.table,
-                file_id=request.file_id,
-            )
+            check_data_url(url, self.allowed)
             deadline.check(_DOING, self.table)
             # It alone refers to the timeout, and that to the task: an error's frames must not.
             timer = _RequestTimer(asyncio.timeout(None), deadline)
@@ -230,19 +224,12 @@ class Http:
         return found
 
 
-def check_data_url(
-    url: str,
-    *,
-    allow_http: bool,
-    allow_loopback: bool = False,
-    table: str | None = None,
-    file_id: str | None = None,
-) -> None:
-    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` with ``allow_http``, and does not name this
-    machine, or does with ``allow_loopback`` (``network.Allowed``)."""
-    problem = unfetchable(url, Allowed(allow_http, allow_loopback))
+def check_data_url(url: str, allowed: Allowed) -> None:
+    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` where that is allowed, and names this machine
+    only where that is."""
+    problem = unfetchable(url, allowed)
     if problem is not None:
-        raise ProtocolError(f"Expected an https URL of a data file, found {problem}.", table=table, file_id=file_id)
+        raise ProtocolError(f"Expected an https URL of a data file, found {problem}.")
 
 
 def _proxy_arguments(proxy: str | None, scheme: str) -> _ProxyArguments:

@@ -87,7 +87,6 @@ class DataRequest(NamedTuple):
 
     url: str
     wanted: ByteRange | int | None
-    file_id: str | None
     deadline: Deadline
     version: Version | None = None
 
@@ -326,7 +325,7 @@ class _Transfer:
         reader = self.file.reader
         async with reader.limiter(self.file.order) as slot:
             reader.report.add(requests=1)
-            request = DataRequest(url, self.missing(), self.file.file_id, reader.deadline, self.file.version)
+            request = DataRequest(url, self.missing(), reader.deadline, self.file.version)
             try:
                 await reader.http.get(request, self.take)
             except Refused as refused:

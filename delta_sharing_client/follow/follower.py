@@ -272,8 +272,7 @@ class Follower:
         while not end.in_snapshot and current.version <= last:
             window = self._tail_at(current, last, end.response_format)
             self._check_place(window, current)
-            if end.place != BASE and window.first <= end.version <= window.last:
-                self._check_place(window, end)
+            self._check_place(window, end)
             files: list[SharedFile] = []
             for version in window.versions:
                 if current.version <= version.version <= last:

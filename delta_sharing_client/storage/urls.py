@@ -119,7 +119,7 @@ class UrlPlace:
 
     def _get(self, url: str, wanted: Wanted, version: Version | None) -> StoredBody:
         fetched = _Fetched(wanted)
-        request = DataRequest(url, wanted, None, Deadline(self._options.total_timeout), version)
+        request = DataRequest(url, wanted, Deadline(self._options.total_timeout), version)
         try:
             loop.call(self._http.get(request, fetched.take))
         except DeltaSharingError as error:

@@ -161,7 +161,8 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
         if chosen.verbose or outcome.verdict in ("survived", "uncovered"):
             spot = f"{outcome.mutant.path.relative_to(ROOT)}:{outcome.mutant.line}"
             told = f"{outcome.verdict:10} {spot}  {outcome.mutant.key.partition('::')[2]}"
-            print(f"{told}  [{outcome.tests} tests, {outcome.seconds:.1f} s]", flush=True)
+            untried = f", {outcome.untried} not tried" if outcome.untried else ""
+            print(f"{told}  [{outcome.tests} tests{untried}, {outcome.seconds:.1f} s]", flush=True)
 
     def choose(mutant: Mutant) -> bool:
         return mutant.key in wanted
@@ -184,6 +185,7 @@ def _report(room: str, population: int, outcomes: list[Outcome], known: dict[str
         f"{room}: {killed} of {judged} mutants are killed, {killed / max(judged, 1):.1%}"
         f"{_confidence(killed, judged) if len(outcomes) < population else ''} ({counts['hung']} never ended); "
         f"{len(new)} survive, of which {counts['uncovered']} are in lines that no test reaches; "
+        f"{sum(one.untried > 0 for one in outcomes)} have tests that were not tried; "
         f"{len(survivors) - len(new)} more change nothing, {counts['impossible']} are no program; "
         f"{sum(one.seconds for one in outcomes):.0f} s, {time.process_time():.0f} s of the processor here."
     )

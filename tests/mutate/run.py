@@ -35,16 +35,20 @@ import hypothesis
 import pytest
 
 from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
+from tests.time_limits import slowness
 
 MEMORY = 6 << 30
 # A mutant may never end: a test has four times the seconds that it took of the processor, and these.
 EXTRA_SECONDS = 8
 # Or it waits for ever, which takes none of the processor's.
-WAIT_SECONDS = 120
+WAIT_SECONDS = 60
 # So many tests are run in one process to see what they reach.
 TOGETHER = 150
-# The tests of a module, and all others that reach a line, are tried for so long, the quick ones first.
+# The tests of a module, and all others that reach a line, are tried for so long, the quick ones first. These are
+# seconds of the processor, as an idle machine needs them: a slow one takes longer and tries the same tests.
 MOST_SECONDS = 8
+# What survives those is tried for so long by the others.
+MORE_SECONDS = 30
 # Tests that start processes are given so long for one mutant.
 PROGRAM_SECONDS = 1800
 WATCH = "__reached__"
@@ -56,12 +60,16 @@ CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of one mutant: ``killed``, ``hung``, ``survived``, ``uncovered`` or ``impossible``: no program."""
+    """What became of one mutant: ``killed``, ``hung``, ``survived``, ``uncovered`` or ``impossible``: no program.
+
+    Of the tests that reach it, ``untried`` were not run, because they take too long.
+    """
 
     mutant: Mutant
     verdict: str
     tests: int
     seconds: float
+    untried: int = 0
 
 
 @dataclasses.dataclass
@@ -92,6 +100,7 @@ class Mutate:
         self._tell = tell
         self._started = started
         self._failed = False
+        self._slowness = slowness(time.process_time)
         self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -112,7 +121,7 @@ class Mutate:
                     if made_by(tree, mutant.function):
                         # Its table is made when the module is imported, and read by any function.
                         reached = [one for one in covered if one.lines.get(file)]
-                    outcome = self._try(mutant, tree, functions[file], self._ordered(path, reached))
+                    outcome = self._tried(mutant, tree, functions[file], self._ordered(path, reached))
                     programs = self._started.get(name_of(path), ())
                     if programs and outcome.verdict in ("survived", "uncovered"):
                         outcome = _in_a_copy(mutant, programs)
@@ -139,13 +148,32 @@ class Mutate:
         gc.freeze()
         return found
 
-    def _ordered(self, path: Path, tests: list[Covered]) -> list[Covered]:
-        """Return the tests to try: those that killed in this file, those that are named as it, then all others."""
+    def _ordered(self, path: Path, tests: list[Covered]) -> list[list[Covered]]:
+        """Return the tests to try: those that killed in this file, those that are named as it, then all others.
+
+        The first of the lists is tried for every mutant, the second if it survives, and the third never.
+        """
         killers = self._killers[str(path)]
         tests = sorted(tests, key=lambda one: (-killers[one.item.nodeid], one.seconds))
         own = [one for one in tests if killers[one.item.nodeid] or one.item.path.stem == f"test_{path.stem}"]
         others = [one for one in tests if one not in own]
-        return [*_affordable(own), *_affordable(others)]
+        first = [*_affordable(own, MOST_SECONDS * self._slowness), *_affordable(others, MOST_SECONDS * self._slowness)]
+        second = [one for one in tests if one not in first]
+        rest = second[len(_affordable(second, MORE_SECONDS * self._slowness)) :]
+        return [first, second[: len(second) - len(rest)], rest]
+
+    def _tried(
+        self, mutant: Mutant, tree: ast.Module, functions: list[types.FunctionType], tests: list[list[Covered]]
+    ) -> Outcome:
+        first, second, rest = tests
+        outcome = self._try(mutant, tree, functions, first)
+        if outcome.verdict == "survived" and second:
+            begun = time.monotonic() - outcome.seconds
+            outcome = self._try(mutant, tree, functions, second)
+            outcome.seconds = time.monotonic() - begun
+        outcome.tests = sum(map(len, tests))
+        outcome.untried = len(rest) if outcome.verdict == "survived" else 0
+        return outcome
 
     def _try(
         self, mutant: Mutant, tree: ast.Module, functions: list[types.FunctionType], tests: list[Covered]
@@ -337,9 +365,9 @@ def _lines(path: str, reached: dict[str, list[Any]]) -> set[int]:
     return {_parts(path)[part][1].start + line for part, (_, *lines) in reached.items() for line in lines}
 
 
-def _affordable(tests: list[Covered]) -> list[Covered]:
+def _affordable(tests: list[Covered], most: float) -> list[Covered]:
     ends = itertools.accumulate(one.seconds for one in tests)
-    return [one for one, end in zip(tests, ends, strict=True) if end - one.seconds <= MOST_SECONDS]
+    return [one for one, end in zip(tests, ends, strict=True) if end - one.seconds <= most]
 
 
 def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> None:

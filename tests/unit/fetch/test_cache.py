@@ -398,3 +398,75 @@ def test_a_link_in_place_of_a_block_is_replaced_and_not_followed(cache: FileCach
     cache.put("f", block(0, 10), 100, V1)
     assert victim.read_bytes() == b"somebody else's"
     assert cache.get("f", ByteRange(0, 10), 100, lambda _: True) is not None
+
+
+def test_a_file_without_an_id_or_bytes_is_not_kept(cache: FileCache, tmp_path: Path) -> None:
+    cache.put(None, block(50, 100), 200, V1)
+    cache.put("f", block(50, 50), 200, V1)
+    assert list(tmp_path.iterdir()) == []
+    cache.put("f", block(50, 100), 200, V1)
+    cache.drop(None)
+    (path,) = files_of(tmp_path)
+    assert {folder.stat().st_mode & 0o777 for folder in (tmp_path / "cache", path.parent)} == {0o700}
+
+
+def test_the_end_of_a_file_is_its_longest_block(cache: FileCache) -> None:
+    for start, stop in ((190, 200), (150, 200), (170, 200), (0, 199)):
+        cache.put("f", block(start, stop), 200, V1)
+    found = cache.get("f", None, 200, V1.agrees)
+    assert found is not None
+    assert (found.start, found.data.to_pybytes()) == (150, DATA[150:])
+    # One that is damaged is no reason to look no further.
+    (longest,) = cache._folder("f").glob("150-*")
+    longest.write_bytes(b"")
+    found = cache.get("f", None, 200, V1.agrees)
+    assert found is not None
+    assert found.start == 170
+    cache.drop("f")
+    assert cache.get("f", None, 200, V1.agrees) is None
+
+
+def test_the_bytes_of_the_cache_are_counted(cache: FileCache, tmp_path: Path) -> None:
+    counted = tmp_path / "cache" / ".size"
+
+    def put(name: str, limit: int) -> tuple[int, list[int]]:
+        FileCache(tmp_path / "cache", limit, "table").put(name, block(0, 200), 200, V1)
+        return int(counted.read_bytes()), [path.stat().st_size for path in files_of(tmp_path)]
+
+    total, (one,) = put("a", 1000)
+    assert total == one > 200
+    assert put("b", 2 * one) == (2 * one, [one, one])
+    # A count that is lost is made anew, also of what was left by a writer that was killed.
+    for broken in (b"", b"x", None):
+        counted.unlink() if broken is None else counted.write_bytes(broken)
+        (cache._folder("a") / ".part-x").write_bytes(bytes(500))
+        assert put("c", 3 * one) == (3 * one, [one] * 3)
+        assert not (cache._folder("a") / ".part-x").exists()
+        cache.drop("c")
+    # Nothing goes without need; then the oldest goes, and a tenth of the room is free.
+    os.utime(next(cache._folder("b").iterdir()), (1, 1))
+    counted.write_bytes(b"%d" % (3 * one))
+    assert put("d", 3 * one) == (3 * one, [one] * 3)
+    assert cache.get("b", None, 200, lambda found: False) is None
+    assert put("e", 3 * one + 100) == (3 * one, [one] * 3)
+    assert cache.get("b", None, 200, V1.agrees) is None
+    assert put("f", 3 * one) == (2 * one, [one] * 2)
+    assert put("g", one - 1) == (2 * one, [one] * 2)
+    assert put("g", one) == (one, [one])
+
+
+def test_what_is_read_is_not_the_oldest(cache: FileCache, tmp_path: Path) -> None:
+    cache.put("f", block(0, 200), 200, V1)
+    (path,) = files_of(tmp_path)
+    for accept, is_used in ((V2.agrees, False), (V1.agrees, True)):
+        os.utime(path, (1, 1))
+        cache.get("f", None, 200, accept)
+        assert (path.stat().st_mtime > 1) is is_used
+
+
+def test_a_version_is_read_as_it_was_kept(cache: FileCache) -> None:
+    seen: list[Version] = []
+    version = Version("", "Thu, 01 Jan 2026", None)
+    cache.put("f", block(0, 200), 200, version)
+    assert cache.get("f", None, 200, lambda found: bool(seen.append(found))) is None
+    assert seen == [version]

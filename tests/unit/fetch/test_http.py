@@ -7,6 +7,7 @@ import base64
 import contextvars
 import gc
 import pickle
+import socket
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from delta_sharing_client.fetch import http
 from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.network import Allowed, OutOfReach, Reach
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.profile import BearerToken, Profile
@@ -45,14 +46,14 @@ def test_what_may_be_fetched_depends_on_the_endpoint():
 
 
 def test_a_data_url_is_checked():
-    check_data_url("https://h/x?sig=1", allow_http=False)
-    check_data_url("http://h/x", allow_http=True)
-    check_data_url("http://[::1]:9/x", allow_http=False, allow_loopback=True)
+    check_data_url("https://h/x?sig=1", Allowed())
+    check_data_url("http://h/x", Allowed(http=True))
+    check_data_url("http://[::1]:9/x", Allowed(loopback=True))
     with pytest.raises(ProtocolError, match="http to host 'h'"):
-        check_data_url("http://h/x", allow_http=False)
+        check_data_url("http://h/x", Allowed())
     for scheme in ("http", "https"):
         with pytest.raises(ProtocolError, match=r"host '127\.0\.0\.1', which is this machine"):
-            check_data_url(f"{scheme}://127.0.0.1:2375/containers/create", allow_http=True)
+            check_data_url(f"{scheme}://127.0.0.1:2375/containers/create", Allowed(http=True))
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,9 @@ def test_a_data_url_is_checked():
     ["file:///etc/passwd", "/etc/passwd", "s3://b/x", "ftp://localhost/x", "https:///x", "http:x", "", "http://[::x/"],
 )
 def test_everything_else_is_refused_without_its_query_string(url):
+    file = RemoteFile(reader_of(), key="f", url=f"{url}?sig=planted", size=SIZE, file_id="f")
     with pytest.raises(ProtocolError) as caught:
-        check_data_url(url + "?sig=planted", allow_http=True, table="s.d.t", file_id="f")
+        loop.call(file.read(ByteRange(0, SIZE)))
     assert "planted" not in str(caught.value)
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "f")
 
@@ -107,9 +109,10 @@ def test_a_chunked_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fet
         HEAD.replace(b"\r", b"") + BODY,
         b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 102 Wait\r\n\r\n" + HEAD + BODY,
         HEAD.replace(b"\r\n\r\n", b"\r\nX-Long: %s\r\n\r\n" % (200_000 * b"x")) + BODY,
+        HEAD.replace(b"OK", 200_000 * b"x") + BODY,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX: y\r\n\r\n" % (SIZE, BODY),
     ],
-    ids=["bare line feeds", "interim answers", "a long head", "trailers"],
+    ids=["bare line feeds", "interim answers", "a long head", "a long reason", "trailers"],
 )
 def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes) -> None:
     raw.answers = [answer]
@@ -313,6 +316,35 @@ def test_dead_addresses_of_a_storage_are_not_waited_for(raw: Raw, many_addresses
     reader = reader_of(connect_timeout=FOR_EVER, ca_bundle=bundle)
     file = RemoteFile(reader, key="f", url=f"{many_addresses}/f", size=SIZE, file_id="f")
     assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
+
+
+def test_sessions_differ_by_what_they_may_reach_alone() -> None:
+    async def look() -> None:
+        session = http._session(Reach.REMOTE)
+        assert http._session(Reach.REMOTE) is session is not http._session(Reach.ANY)
+        # Nothing is decoded, kept, taken from the environment or limited here.
+        assert (session.auto_decompress, session.trust_env) == (False, False)
+        assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)
+        assert session.connector is not None
+        assert session.connector.limit == 0
+        await http.close_all()
+        assert session.closed
+        assert http._session(Reach.REMOTE) is not session
+        await http.close_all()
+
+    asyncio.run(look())
+
+
+def test_a_socket_leads_only_where_its_session_may_reach() -> None:
+    for place, reach in (("127.0.0.1", Reach.REMOTE), ("127.0.0.1", Reach.ANY), ("93.184.215.14", Reach.REMOTE)):
+        address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (place, 443))
+        if not reach.allows(place):
+            with pytest.raises(OutOfReach):
+                http._socket(reach, address)
+            continue
+        with http._socket(reach, address) as found:
+            assert (found.family, found.type, found.proto) == address[:3]
+            assert found in http._sockets
 
 
 def connections() -> int:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import delta_sharing_client as ds
+from delta_sharing_client.fetch.source import DataRequest, Refused, Span, Version
+from delta_sharing_client.network import Allowed
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.protocol.kinds import VOLUME, AssetRef
+from delta_sharing_client.protocol.messages import VolumeFileItem
+from delta_sharing_client.protocol.names import AssetName
+from delta_sharing_client.retry import Transient
+from delta_sharing_client.storage import urls
+from delta_sharing_client.storage.place import StoredFile
 from delta_sharing_client.storage.urls import UrlPlace
 from tests.integration.test_downloads import content
 
@@ -190,3 +200,129 @@ def test_a_place_behind_urls_pickles_without_them(volume: ds.Volume) -> None:
 
     assert b"X-Amz-Signature" not in data
     assert pickle.loads(data).read_bytes("b.txt") == b"text"
+
+
+# === Without a server ===
+
+
+class Signing:
+    """Stands in for the client of a server, and for its storage, which answers with ``answers`` in turn."""
+
+    allowed_data = Allowed()
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+        self.signed = 0
+        self.requests: list[DataRequest] = []
+        self.pages: list[list[VolumeFileItem]] = []
+
+    def volume_file_url(self, volume: object, path: str) -> str:
+        self.signed += 1
+        return f"https://h/{path}?{self.signed}"
+
+    def list_volume_files(self, volume: object) -> list[list[VolumeFileItem]]:
+        return self.pages
+
+    async def get(self, request: DataRequest, take: Callable[[Any], Awaitable[None]]) -> None:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        await take(answer)
+
+    def place(self) -> UrlPlace:
+        place = UrlPlace(cast("Any", self), AssetRef(VOLUME, AssetName("s", "d", "v")), "s3://b/v/", ds.ReadOptions())
+        place._http = cast("Any", self)
+        return place
+
+
+class Sent:
+    def __init__(self, span: Span, *chunks: bytes, modified: str = "") -> None:
+        self.span, self.version, self.chunks = span, Version('"1"', modified, span.total), [*chunks]
+
+    async def read(self) -> bytes:
+        return self.chunks.pop(0) if self.chunks else b""
+
+
+def test_no_more_is_read_than_is_wanted() -> None:
+    for start, wanted, found, left in (
+        (0, None, b"abcdef", 0),
+        (0, ByteRange(0, 2), b"ab", 2),
+        (0, ByteRange(1, 3), b"abcd", 1),
+        (2, ByteRange(2, 4), b"ab", 2),
+        (2, ByteRange(2, 5), b"abcd", 1),
+        (0, 3, b"abcdef", 0),
+    ):
+        sent = Sent(Span(start, None, 9), b"ab", b"cd", b"ef")
+        signing = Signing([sent])
+        body = signing.place().get("f", wanted, Version('"0"'))
+        assert (b"".join(map(bytes, body.chunks)), len(sent.chunks)) == (found, left)
+        assert (body.span, body.version) == (sent.span, sent.version)
+        ((url, asked, _, version),) = signing.requests
+        assert (url, asked, version) == ("https://h/f?1", wanted, Version('"0"'))
+
+
+def test_a_url_is_used_again_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(urls.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(urls, "_MOST_URLS", 3)
+    signing = Signing([])
+    place = signing.place()
+
+    def signed(path: str) -> int:
+        before = signing.signed
+        signing.answers = [Sent(Span(0, 1, 1), b"a")]
+        place.get(path)
+        return signing.signed - before
+
+    assert [signed("a"), signed("a"), signed("b"), signed("c")] == [1, 0, 1, 1]
+    now[0] += 59.9
+    assert [signed("a"), signed("b")] == [0, 0]
+    now[0] += 0.1
+    assert [signed("a"), signed("a")] == [1, 0]
+    # No more than three are kept.
+    assert [signed(name) for name in "dabaeaa"] == [1, 0, 1, 0, 1, 1, 0]
+
+
+def test_a_refused_url_is_signed_again_once() -> None:
+    for status, tries in ((403, 2), (400, 2), (401, 2), (410, 2), (404, 1), (416, 1), (500, 1)):
+        signing = Signing([Refused(status, None), Refused(status, None)])
+        with pytest.raises(Refused):
+            signing.place().get("f")
+        assert signing.signed == len(signing.requests) == tries
+    for error in (ds.DataError("x", table="s.d.v"), Transient(ds.TransportError("x", table="s.d.v"))):
+        with pytest.raises(type(error)):
+            Signing([error]).place().get("f")
+        # It is no table.
+        assert getattr(error, "error", error).table is None  # type: ignore[attr-defined]
+
+
+def test_what_is_known_of_a_file_is_asked_with_its_first_byte() -> None:
+    modified = "Wed, 21 Oct 2026 07:28:00 GMT"
+    signing = Signing([Sent(Span(0, 1, 9), b"a", modified=modified)])
+    found = signing.place().head("f")
+    assert (found.path, found.size, found.etag) == ("f", 9, '"1"')
+    assert found.modified == datetime.datetime(2026, 10, 21, 7, 28, tzinfo=datetime.timezone.utc)
+    assert [request.wanted for request in signing.requests] == [ByteRange(0, 1)]
+    signing = Signing([Refused(416, None), Sent(Span(0, 0, 0), modified="soon")])
+    assert signing.place().head("f") == StoredFile("f", 0, None, '"1"')
+    assert [request.wanted for request in signing.requests] == [ByteRange(0, 1), None]
+    with pytest.raises(Refused):
+        Signing([Refused(404, None), Sent(Span(0, 0, 0))]).place().head("f")
+    with pytest.raises(ds.DataError, match="does not state the length"):
+        Signing([Sent(Span(0, 1, None), b"a")]).place().head("f")
+
+
+def test_folders_by_url_are_listed_once() -> None:
+    signing = Signing([])
+    names = [["a/b/c", "a/b/d", "x"], ["a/e", "ab", "a/b/f", "a/g/h"]]
+    signing.pages = [[VolumeFileItem(name, len(name)) for name in page] for page in names]
+
+    def listed(**how: Any) -> list[tuple[list[str], list[str]]]:
+        return [([file.path for file in page.files], page.folders) for page in signing.place().pages(**how)]
+
+    assert listed() == [(page, []) for page in names]
+    assert listed(folder="a") == [(["a/b/c", "a/b/d"], []), (["a/e", "a/b/f", "a/g/h"], [])]
+    assert listed(recursive=False) == [(["x"], ["a"]), (["ab"], [])]
+    assert listed(folder="a", recursive=False) == [([], ["a/b"]), (["a/e"], ["a/g"])]
+    assert listed(folder="a/b", recursive=False) == [(["a/b/c", "a/b/d"], []), (["a/b/f"], [])]

@@ -1,0 +1,319 @@
+"""How one file is transferred, step by step, from a storage that does as it is told and has no socket."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
+from delta_sharing_client.fetch import source
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import DataRequest, Reader, Refused, RemoteFile, Span, Stale, Version
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.retry import Transient, Tries
+from tests.time_limits import HANGS
+
+DATA = bytes(range(100))
+SIZE = len(DATA)
+V1, V2 = Version('"1"', "", SIZE), Version('"2"', "", SIZE)
+
+
+class Sent:
+    """A response with the bytes from ``start`` on, in pieces; breaks after them if it has to."""
+
+    def __init__(
+        self,
+        start: int = 0,
+        stop: int | None = SIZE,
+        total: int | None = SIZE,
+        *,
+        data: bytes | None = None,
+        piece: int = 7,
+        version: Version = V1,
+        is_html: bool = False,
+        broken: bool = False,
+    ) -> None:
+        self.span, self.version = Span(start, stop, total, is_html), version
+        self.data = DATA[start:stop] if data is None else data
+        self.piece, self.broken = piece, broken
+
+    async def read(self) -> bytes:
+        if self.broken and not self.data:
+            raise Transient(TransportError("broken", table="s.d.t"))
+        found, self.data = self.data[: self.piece], self.data[self.piece :]
+        return found
+
+
+Answer = Any
+
+
+@dataclasses.dataclass
+class Store:
+    """Answers in turn. As a source of URLs, it numbers them."""
+
+    answers: list[Answer]
+    options: ReadOptions = dataclasses.field(default_factory=lambda: ReadOptions(max_attempts=3))
+    table: str = "s.d.t"
+    requests: list[DataRequest] = dataclasses.field(default_factory=list)
+    asked: list[tuple[str, str | None]] = dataclasses.field(default_factory=list)
+    limits: list[int] = dataclasses.field(default_factory=list)
+
+    async def get(self, request: DataRequest, take: Callable[[Any], Awaitable[None]]) -> None:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, int):
+            raise Refused(answer, None)
+        if isinstance(answer, Exception):
+            raise answer
+        await take(answer)
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        self.asked.append((key, rejected))
+        return f"https://h/{len(self.asked)}"
+
+    @property
+    def wanted(self) -> list[ByteRange | int | None]:
+        return [request.wanted for request in self.requests]
+
+    @property
+    def urls(self) -> list[str]:
+        return [request.url for request in self.requests]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failed(tries: Tries, failure: Transient) -> None:
+        tries._wait(failure)
+
+    monkeypatch.setattr(Tries, "failed_async", failed)
+
+
+def made(store: Store, *, renews: bool = False, size: int = SIZE, **rest: Any) -> RemoteFile:
+    reader = Reader(cast("Any", store), cast("Any", store) if renews else None, ScanReport())
+    return RemoteFile(reader, key="k", url="https://h/0?sig=planted", size=size, **{"file_id": "id", **rest})
+
+
+def read(file: RemoteFile, start: int = 0, stop: int = SIZE) -> bytes:
+    return bytes(asyncio.run(asyncio.wait_for(file.read(ByteRange(start, stop)), HANGS)))
+
+
+def tail(file: RemoteFile, length: int) -> tuple[int, bytes]:
+    total, found = asyncio.run(asyncio.wait_for(file.read_tail(length), HANGS))
+    return total, bytes(found)
+
+
+def refused(kind: type[DeltaSharingError], call: Callable[[], object], *words: str) -> DeltaSharingError:
+    with pytest.raises(kind) as caught:
+        call()
+    assert type(caught.value) is kind
+    assert (caught.value.table, caught.value.file_id) == ("s.d.t", "id")
+    for word in words:
+        assert word in str(caught.value)
+    assert "planted" not in str(caught.value)
+    return caught.value
+
+
+def test_what_is_missing_is_asked_for() -> None:
+    store = Store([Sent(0, 40, broken=True), Sent(40, 60), Sent(60)])
+    file = made(store)
+    assert read(file) == DATA
+    assert store.wanted == [None, ByteRange(40, SIZE), ByteRange(60, SIZE)]
+    assert [request.version for request in store.requests] == [Version(), V1, V1]
+    assert file.version == V1
+    report = file.reader.report
+    assert (report.requests, report.retries, report.bytes) == (3, 2, SIZE)
+    # A storage that ignores ranges sends all of it again.
+    for start, stop in ((0, SIZE), (10, 20), (13, 14), (93, SIZE)):
+        for unstated in (False, True):
+            end, total = (None, None) if unstated else (SIZE, SIZE)
+            store = Store([Sent(0, end, total, version=Version())])
+            assert read(made(store), start, stop) == DATA[start:stop]
+    assert read(made(Store([])), 5, 5) == b""
+
+
+def test_an_attempt_with_progress_is_no_failure() -> None:
+    store = Store([Sent(at, at + 10, broken=True) for at in range(0, 90, 10)] + [Sent(90)])
+    store.options = ReadOptions(max_attempts=2, min_bytes_per_second=1)
+    assert read(made(store)) == DATA
+    store = Store([Sent(0, 10, broken=True), Sent(10, 10, broken=True, data=b""), Sent(10, 10, broken=True, data=b"")])
+    error = refused(TransportError, lambda: read(made(store)), "broken")
+    assert "Tried 3 times" in str(error)
+    assert store.wanted == [None, ByteRange(10, SIZE), ByteRange(10, SIZE)]
+    # An end before the end is none, and bytes slower than a storage has to be are no progress.
+    store = Store([Sent(0, 10, data=DATA[:10])] * 3)
+    refused(TransportError, lambda: read(made(store), 0, 50), "the connection ended early")
+    store = Store([Sent(at, at + 1, broken=True) for at in range(9)])
+    store.options = ReadOptions(max_attempts=2, min_bytes_per_second=10**12)
+    refused(TransportError, lambda: read(made(store)), "Tried 2 times")
+
+
+@pytest.mark.parametrize("unstated", [False, True])
+def test_a_file_that_is_longer_than_stated_is_refused(unstated: bool) -> None:
+    more = DATA + b"x"
+    if not unstated:
+        for size in (SIZE - 1, SIZE + 1):
+            words = f"expected a file of {size} bytes, the storage has {SIZE}"
+            refused(DataError, lambda size=size: read(made(Store([Sent()]), size=size), 0, 5), words)  # type: ignore[misc]
+        return
+    for piece in (SIZE, SIZE + 1):
+        store = Store([Sent(0, None, None, data=more, piece=piece)])
+        words = f"expected a file of {SIZE} bytes, the storage sends more"
+        refused(DataError, lambda store=store: read(made(store)), words)  # type: ignore[misc]
+    # What follows is not looked at where a part is wanted, or the length is stated.
+    assert read(made(Store([Sent(0, None, None, data=more, piece=SIZE + 1)])), 3, 8) == DATA[3:8]
+    assert read(made(Store([Sent(0, SIZE, None, data=more, piece=SIZE + 1)]))) == DATA
+    # Whether more follows is not known where it breaks: the file is asked for again.
+    store = Store([Sent(0, None, None, broken=True), Sent(0, None, None)])
+    assert read(made(store)) == DATA
+    assert store.wanted == [None, None]
+
+
+def test_a_page_for_people_is_no_file() -> None:
+    for total in (5, None):
+        store = Store([Sent(0, total, total, data=b"<html", is_html=True)])
+        refused(DataError, lambda store=store: read(made(store)), "a page of HTML")  # type: ignore[misc]
+    # A file may be called so.
+    assert read(made(Store([Sent(is_html=True)]))) == DATA
+    assert tail(made(Store([Sent(is_html=True)]), size=-1), 3) == (SIZE, DATA[-3:])
+
+
+def test_parts_of_two_versions_do_not_fit() -> None:
+    for broken in (True, False):
+        store = Store([Sent(0, 40, broken=broken), Sent(40, version=V2)])
+        refused(Stale, lambda store=store: read(made(store)), "replaced while it was read")  # type: ignore[misc]
+    refused(Stale, lambda: read(made(Store([Sent(version=V2)]), version=V1)), "replaced")
+    refused(Stale, lambda: tail(made(Store([Sent(version=V2)]), version=V1), 3), "replaced")
+    file = made(Store([]))
+    assert file.version == Version()
+    assert [file.agree(version) for version in (V1, V2, V1)] == [True, False, True]
+
+
+def test_a_status_is_told_as_what_it_means() -> None:
+    gone = refused(DataError, lambda: read(made(Store([404]))), "vacuumed")
+    assert gone.status == 404
+    refused(DataError, lambda: read(made(Store([416])), 3, 9), "bytes 3 to 9 do not exist in it")
+    for status in (412, 416):
+        refused(Stale, lambda status=status: read(made(Store([status]), version=V1)), "replaced")  # type: ignore[misc]
+    for status in (400, 401, 403, 410):
+        words = f"the storage refused its URL (HTTP status {status}); it may have expired."
+        refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
+    told = Refused(403, None, "AccessDenied")
+    words = "the storage refused its URL (HTTP status 403, AccessDenied)."
+    refused(TransportError, lambda: read(made(Store([told]))), words)
+    for status in (412, 418, 501, 505):
+        words = f"responded with HTTP status {status}."
+        refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
+    for status in (408, 429, 500, 503):
+        assert read(made(Store([status, Sent()]))) == DATA
+        words = f"responded with HTTP status {status}. Tried 3 times."
+        refused(TransportError, lambda status=status: read(made(Store([status] * 3))), words)  # type: ignore[misc]
+    error = refused(TransportError, lambda: read(made(Store([Refused(503, "9999")]))), "status 503")
+    assert "asks to wait 9999 s" in str(error)
+    # Without an id, the file is named by its address.
+    with pytest.raises(DataError, match=r"Cannot read a data file at https://h/0: it is gone") as caught:
+        read(made(Store([404]), file_id=None))
+    assert "planted" not in str(caught.value)
+
+
+def test_errors_of_a_store_get_the_names_they_lack() -> None:
+    error = DataError("odd")
+    refused(DataError, lambda: read(made(Store([error]))), "odd")
+    named = DataError("odd", table="other", file_id="theirs")
+    with pytest.raises(DataError):
+        read(made(Store([named])))
+    assert (named.table, named.file_id) == ("other", "theirs")
+
+
+def test_too_many_requests_become_fewer() -> None:
+    for status, left in ((429, 4), (503, 4), (500, 8), (404, 8)):
+        file = made(Store([status], ReadOptions(max_concurrent_requests=8, max_attempts=1)))
+        file.reader.limiter._active = 7  # those of other files
+        with pytest.raises(DeltaSharingError):
+            read(file)
+        assert file.reader.limiter.limit == left
+        assert file.reader.limiter._active == 7
+
+
+def test_a_refused_url_is_renewed_twice_at_most() -> None:
+    store = Store([403, Sent(0, 40, broken=True), 401, Sent(40)])
+    file = made(store, renews=True)
+    assert read(file) == DATA
+    assert store.asked == [("k", "https://h/0?sig=planted"), ("k", "https://h/1")]
+    assert store.urls == ["https://h/0?sig=planted", "https://h/1", "https://h/1", "https://h/2"]
+    assert file.reader.report.retries == 3
+    store = Store([403, 403, 403])
+    refused(TransportError, lambda: read(made(store, renews=True)), "status 403")
+    assert len(store.asked) == source._MAX_REFRESHES == 2
+    # A file that is known to be refused, or old, is not asked for with that URL.
+    store = Store([Sent(), Sent()])
+    file = made(store, renews=True, stale=True)
+    assert read(file) == read(file) == DATA
+    assert (store.asked, store.urls) == ([("k", "https://h/0?sig=planted")], ["https://h/1"] * 2)
+    store = Store([Sent(), Sent()])
+    file = made(store, renews=True, renew_at=0)
+    assert read(file) == read(file) == DATA
+    assert (store.asked, store.urls) == ([("k", None)], ["https://h/1"] * 2)
+    for early in ({"renew_at": 10**15}, {"renew_at": None}):
+        store = Store([Sent()])
+        assert read(made(store, renews=True, **early)) == DATA
+        assert store.asked == []
+    store = Store([Sent()])
+    assert read(made(store, renew_at=0, stale=True)) == DATA
+    with pytest.raises(TransportError, match="no new one can be asked for"):
+        asyncio.run(made(store).renew("https://h/0?sig=planted"))
+    assert asyncio.run(made(store, renews=True).renew("another")) == "https://h/0?sig=planted"
+
+
+def test_a_renewal_is_shared_and_its_failure_is_not_kept() -> None:
+    store = Store([403, 403, Sent(0, 10), Sent(10, 20)])
+    file = made(store, renews=True)
+
+    async def both() -> list[bytes]:
+        found = await asyncio.gather(file.read(ByteRange(0, 10)), file.read(ByteRange(10, 20)))
+        return sorted(map(bytes, found))
+
+    assert asyncio.run(both()) == [DATA[:10], DATA[10:20]]
+    assert len(store.asked) == 1
+
+    class Failing(Store):
+        def url_for(self, key: str, rejected: str | None = None) -> str:
+            if not self.asked:
+                self.asked.append((key, rejected))
+                raise TransportError("the server sleeps")
+            return super().url_for(key, rejected)
+
+    store = Failing([403, 403, Sent()])
+    file = made(store, renews=True)
+    with pytest.raises(TransportError, match="the server sleeps"):
+        read(file)
+    assert read(file) == DATA
+    assert len(store.asked) == 2
+
+
+def test_the_end_of_a_file_tells_its_length() -> None:
+    for sent, length, found in (
+        (Sent(90), 10, DATA[90:]),
+        (Sent(), 10, DATA[90:]),
+        (Sent(), SIZE, DATA),
+        (Sent(), SIZE + 1, DATA),
+        (Sent(0, 0, 0, data=b""), 10, b""),
+    ):
+        store = Store([sent])
+        file = made(store, size=-1)
+        assert tail(file, length) == (sent.span.total, found)
+        assert (store.wanted, file.size) == ([length], -1)
+        assert file.reader.report.bytes == len(found)
+    # Each attempt begins anew, also in a file that has grown, if that cannot be told.
+    store = Store([Sent(90, broken=True, data=DATA[90:95]), Sent(90)])
+    assert tail(made(store, size=-1), 10) == (SIZE, DATA[90:])
+    assert store.wanted == [10, 10]
+    grown = Sent(1, 11, 11, data=DATA[:10], version=Version())
+    store = Store([Sent(90, broken=True, data=DATA[90:95], version=Version()), grown])
+    assert tail(made(store, size=-1), 10) == (11, DATA[:10])
+    store = Store([Sent(90, None, None)])
+    refused(DataError, lambda: tail(made(store, size=-1), 10), "neither the server nor the storage states its length")

@@ -1,0 +1,201 @@
+"""How far a listing goes ahead of its reader, and what it counts, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
+from delta_sharing_client.run import listing as module
+from delta_sharing_client.run.listing import Listing
+from tests.time_limits import HANGS
+from tests.unit.storages import wait_for
+
+VECTOR = DeletionVectorRef(DeletionVectorDescriptor("u", "x", None, 1, 1), None)
+
+
+def task(number: int, size: int = 10, **rest: Any) -> FileTask:
+    return FileTask(key=str(number), url="https://h/f", size=size, **rest)
+
+
+class Streamed:
+    """A stream of files that counts what is taken of it and how it ends; it waits before ``held``."""
+
+    def __init__(
+        self,
+        tasks: Sequence[FileTask],
+        *,
+        held: int | None = None,
+        error: BaseException | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.tasks, self.held, self.error = tasks, held, error
+        self.taken = 0
+        self.go = threading.Event()
+        self.ends: list[str] = []
+        self.stream = ScanStream(
+            context=cast("Any", None),
+            limit=limit,
+            files=self._files(),
+            skipped=lambda: SkippedFiles(by_limit=3),
+            release=lambda: self.ends.append("released"),
+            break_off=lambda: (self.ends.append("broken off"), self.go.set())[0],
+        )
+
+    def _files(self) -> Generator[FileTask, None, None]:
+        for number, each in enumerate(self.tasks):
+            if number == self.held:
+                self.go.wait(HANGS)
+            self.taken += 1
+            yield each
+        if self.error is not None:
+            raise self.error
+
+
+def planned(tasks: Sequence[FileTask]) -> Listing:
+    return Listing(ScanPlan(context=cast("Any", None), tasks=tasks))
+
+
+def run(coroutine: Any) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(HANGS):
+            return await coroutine
+
+    return asyncio.run(limited())
+
+
+async def rest_of(listing: Listing) -> list[str]:
+    found = []
+    while (each := await listing.next()) is not None:
+        found.append(each.key)
+    return found
+
+
+def test_files_and_bytes_of_a_plan_are_counted() -> None:
+    tasks = [task(0, 7, only=VECTOR), task(1, -1), task(2, 1), task(3, 0, without=VECTOR)]
+    listing = planned(tasks)
+    assert (listing.files, listing.bytes, listing.is_whole) == (4, 8, True)
+    assert (listing.files_done, listing.bytes_done) == (0, 0)
+    listing.done(tasks[:2])
+    listing.done(tasks[2:])
+    assert (listing.files_done, listing.bytes_done) == (4, 8)
+    noted: list[FileTask] = []
+    listing.start(noted.append, ScanReport())
+    assert noted == [tasks[0], tasks[3]]
+    run(listing.wait_for_size(HANGS))
+    assert listing.take(lambda each: each.key < "2", 1) == tasks[:1]
+    assert listing.take(lambda each: each.key < "2", 9) == tasks[1:2]
+    assert run(rest_of(listing)) == ["2", "3"]
+    assert listing.take(lambda each: True, 9) == []
+    listing.close()
+
+
+def test_files_and_bytes_of_a_stream_are_counted() -> None:
+    source, report, noted = Streamed([task(0, 7), task(1, -1, only=VECTOR), task(2, 1)]), ScanReport(), list[FileTask]()
+
+    async def read() -> None:
+        listing = Listing(source.stream)
+        assert (listing.files, listing.bytes, listing.is_whole) == (0, 0, False)
+        listing.start(noted.append, report)
+        assert await rest_of(listing) == ["0", "1", "2"]
+        assert (listing.files, listing.bytes, listing.is_whole, listing.failure) == (3, 8, True, None)
+
+    run(read())
+    assert noted == source.tasks[1:2]
+    assert report.files_skipped == 3
+    assert report.seconds["plan"] > 0
+    assert source.ends == ["released"]
+
+
+def test_an_error_comes_after_the_files_before_it() -> None:
+    source, report = Streamed([task(0), task(1)], error=ValueError("planted")), ScanReport()
+
+    async def read() -> None:
+        listing = Listing(source.stream)
+        listing.start(lambda each: None, report)
+        await listing.wait_for_size(HANGS)
+        assert [(await listing.next()).key for _ in range(2)] == ["0", "1"]  # type: ignore[union-attr]
+        with pytest.raises(ValueError, match="planted"):
+            await listing.next()
+
+    run(read())
+    assert (source.ends, report.files_skipped) == (["released"], 3)
+
+
+@pytest.mark.parametrize(("limit", "listed"), [(None, [30, 30, 41]), (5, [18, 25, 33])])
+def test_a_listing_goes_so_far_ahead(monkeypatch: pytest.MonkeyPatch, limit: int | None, listed: list[int]) -> None:
+    monkeypatch.setattr(module, "_MANY", 8)
+    monkeypatch.setattr(module, "_AHEAD", 20)
+    monkeypatch.setattr(module, "_AHEAD_OF_LIMIT", 12)
+    source = Streamed([task(number) for number in range(100)], limit=limit)
+
+    async def read() -> None:
+        listing = Listing(source.stream)
+
+        def is_waiting(taken: int) -> None:
+            wait_for(lambda: listing._is_full and listing._room.empty())
+            assert source.taken == taken
+
+        listing.start(lambda each: None, ScanReport())
+        is_waiting(8)
+        await listing.wait_for_size(HANGS)
+        assert not listing.is_whole
+        # It goes on when fewer than half are left.
+        assert [await listing.next() for _ in range(4)] == source.tasks[:4]
+        is_waiting(8)
+        assert [await listing.next()] == source.tasks[4:5]
+        is_waiting(13)
+        assert listing.take(lambda each: True, 4) == source.tasks[5:9]
+        is_waiting(13)
+        assert listing.take(lambda each: True, 1) == source.tasks[9:10]
+        is_waiting(18)
+        for number, count in enumerate((0, 3, 8)):
+            assert len(listing.take(lambda each: True, count)) == count
+            listing.widen()
+            is_waiting(listed[number])
+        # Without a wait for room, none is made.
+        assert len(await rest_of(listing)) == 79
+        assert (source.taken, listing._room.empty(), listing._is_full) == (100, True, False)
+
+    run(read())
+
+
+def test_the_size_of_a_listing_is_waited_for_no_longer_than_told() -> None:
+    source = Streamed([task(0), task(1)], held=1)
+
+    async def read() -> None:
+        listing = Listing(source.stream)
+        listing.start(lambda each: None, ScanReport())
+        await listing.wait_for_size(0.01)
+        assert not listing.is_whole
+        listing.close()
+
+    run(read())
+    wait_for(lambda: len(source.ends) == 2)
+    assert source.ends == ["broken off", "released"]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_closed_listing_ends(count: int) -> None:
+    source = Streamed([task(number) for number in range(count)], held=0 if count == 1 else None)
+    Listing(source.stream).close()
+    assert source.ends == ["released"]
+    source = Streamed([task(number) for number in range(1000)])
+
+    async def read() -> Listing:
+        listing = Listing(source.stream)
+        listing.start(lambda each: None, ScanReport())
+        wait_for(lambda: listing._is_full)
+        listing.close()
+        return listing
+
+    listing = run(read())
+    wait_for(lambda: listing.is_whole)
+    assert source.taken == module._MANY
+    assert source.ends == ["broken off", "released"]
