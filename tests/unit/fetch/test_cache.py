@@ -455,6 +455,12 @@ def test_the_bytes_of_the_cache_are_counted(cache: FileCache, tmp_path: Path) ->
     assert put("g", one) == (one, [one])
 
 
+def test_no_more_goes_than_leaves_a_tenth(tmp_path: Path) -> None:
+    for name in "abc":
+        FileCache(tmp_path, 500, "table").put(name, block(0, 193), 200, V1)
+    assert [path.stat().st_size for path in files_of(tmp_path)] == [225, 225]
+
+
 def test_what_is_read_is_not_the_oldest(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(0, 200), 200, V1)
     (path,) = files_of(tmp_path)

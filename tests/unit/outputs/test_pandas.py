@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs import pandas as frames
@@ -224,3 +225,106 @@ def test_a_report_says_what_is_faster_than_decimals(
     frames.to_pandas(pa.schema([field]), made, frames.check_dtype_backend(backend), len(values), report)
     assert report.notes[0] == "first"
     assert ("dtype_backend='pyarrow'" in str(report)) is is_noted
+
+
+# === Groups of batches, calendars, variants ===
+
+
+def test_small_batches_are_converted_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "_FEW_ROWS", 5)
+    monkeypatch.setattr(frames, "_TOGETHER", 8)
+    lengths = [1, 5, 4, 4, 2, 0, 9, 3, 4, 4]
+    field = pa.field("c", pa.int64())
+    made = batches(field, [[0] * length for length in lengths])
+
+    def sizes() -> list[list[int]]:
+        return [[batch.num_rows for batch in some] for some in frames._together(iter(made))]
+
+    assert sizes() == [[1, 5], [4, 4], [2, 0, 9], [3, 4, 4]]
+    monkeypatch.setattr(frames.SHORTCUTS, "batches_together", False)
+    assert sizes() == [[length] for length in lengths]
+    assert list(frames._together(iter([]))) == []
+
+
+def test_a_calendar_grows_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "_LONGEST_CALENDAR", 1000)
+
+    def covered(rows: int, *spans: tuple[int, int, int]) -> tuple[list[bool], int, int]:
+        dates = frames._Dates(pa.field("c", pa.date32()), rows)
+        found = [dates._covers(first, last, count) for first, last, count in spans]
+        known = len(dates._calendar)
+        assert list(dates._calendar) == [
+            datetime.date(1970, 1, 1) + datetime.timedelta(days=dates._first + day) for day in range(known)
+        ]
+        return found, dates._first, known
+
+    # Eight days for each row, or as many as the column has rows.
+    assert covered(0, (0, 79, 10)) == ([True], 0, 80)
+    assert covered(0, (0, 80, 10)) == ([False], 0, 0)
+    assert covered(90, (0, 89, 1), (50, 50, 1), (89, 89, 0)) == ([True] * 3, 0, 90)
+    assert covered(90, (0, 90, 1)) == ([False], 0, 0)
+    # Only what is new counts, before and behind.
+    assert covered(10, (0, 9, 1), (5, 19, 1), (-10, 3, 1)) == ([True] * 3, -10, 30)
+    assert covered(10, (0, 9, 1), (5, 20, 1), (-11, 3, 1)) == ([True, False, False], 0, 10)
+    # None is longer than the longest, and none has days without an object.
+    assert covered(5000, (0, 999, 1), (0, 1000, 1), (-1, 5, 1)) == ([True, False, False], 0, 1000)
+    first, last = -719_162, 2_932_896
+    assert covered(5000, (first, first, 1)) == ([True], first, 1)
+    assert covered(5000, (first - 1, first, 1)) == ([False], 0, 0)
+    assert covered(5000, (last, last, 1)) == ([True], last, 1)
+    assert covered(5000, (last, last + 1, 1)) == ([False], 0, 0)
+
+
+def test_dates_of_many_batches_are_in_their_places() -> None:
+    field = pa.field("c", pa.date32())
+    pieces = [[None, 3, 1], [None], [9, 9], [], [-5, None], [40_000, 0], [2_932_896, None, -719_162]]
+    arrays = [pa.array(piece, pa.int32()).view(pa.date32()) for piece in pieces]
+    made = [pa.RecordBatch.from_arrays([array], schema=pa.schema([field])) for array in arrays]
+    expected = [value for array in arrays for value in array.to_pylist()]
+    for rows in (None, 0, 13, 500):
+        found = frame(field, made, None, rows)["c"]
+        assert found.dtype == object
+        assert found.to_list() == expected
+
+
+def packed(number: int) -> dict[str, bytes]:
+    return {"metadata": b"\x01\x00\x00", "value": bytes([0x0C, number])}
+
+
+def test_variants_are_decoded_wherever_they_are() -> None:
+    variant = PrimitiveType("variant")
+    inner = StructType((StructField("v", variant), StructField("n", PrimitiveType("long"))))
+    types: dict[str, tuple[DataType, list[object], list[object]]] = {
+        "plain": (variant, [packed(1), None, pd.NA], [1, None, pd.NA]),
+        "struct": (
+            inner,
+            [{"v": packed(2), "n": 5}, {"v": None, "n": None}, None],
+            [{"v": 2, "n": 5}, {"v": None, "n": None}, None],
+        ),
+        "list": (ArrayType(variant, contains_null=True), [[packed(3), None], [], None], [[3, None], [], None]),
+        "value": (
+            MapType(PrimitiveType("string"), variant, value_contains_null=True),
+            [[("k", packed(4))], [("k", None)], None],
+            [[("k", 4)], [("k", None)], None],
+        ),
+        "key": (
+            MapType(inner, PrimitiveType("string"), value_contains_null=True),
+            [[({"v": packed(5), "n": 1}, "x")], [], None],
+            [[({"v": 5, "n": 1}, "x")], [], None],
+        ),
+        "deep": (
+            ArrayType(inner, contains_null=True),
+            [[{"v": packed(6), "n": 1}, None], [], None],
+            [[{"v": 6, "n": 1}, None], [], None],
+        ),
+        "other": (ArrayType(PrimitiveType("long"), contains_null=True), [[1], [], None], [[1], [], None]),
+    }
+    schema = StructType(tuple(StructField(name, kind) for name, (kind, *_) in types.items()))
+    made = pd.DataFrame({name: pd.Series(raw, dtype=object) for name, (_, raw, _) in types.items()})
+    made["_extra"] = [1, 2, 3]
+    found = frames.decode_variants(made.copy(), schema)
+    assert list(found) == [*types, "_extra"]
+    for name, (_, raw, expected) in types.items():
+        assert found[name].to_list() == expected
+        assert found[name].dtype == object
+        assert frames._holds_variant(schema.find(name).type) is (raw != expected)  # type: ignore[union-attr]

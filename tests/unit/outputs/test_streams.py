@@ -225,3 +225,157 @@ def test_one_ctrl_c_ends_a_program(kind: str, tables: Path) -> None:
     with mock_server.running(tables, faults=("slow=1000@data",)) as server:
         _, told = engines.interrupted(engines.READS[kind], server.profile_path, "s.s.t", after=1.0)
     assert told == ""
+
+
+# === Step by step ===
+
+
+class Clock:
+    """Stands in for the module ``time`` of streams; a sleep takes no time of the test."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 6))
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(streams, "time", found)
+    return found
+
+
+def test_batches_are_small_for_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_SMALL_ROWS", 3001)
+    monkeypatch.setattr(streams, "_SMALL_BATCH", 1000)
+    large = pa.RecordBatch.from_pydict({"a": range(1500)})
+    stream = RowStream(lambda: Rows(9), lambda _: [large], small_first=True)
+    assert [next(stream).num_rows for _ in range(8)] == [1000, 500, 1000, 500, 1000, 500, 1500, 1500]
+
+
+def test_a_stream_that_is_closed_is_waited_for(clock: Clock) -> None:
+    stream = RowStream(lambda: Rows(9))
+    # A tenth of a second since its last call, but no longer than the deadline.
+    for since, left, seconds in ((0.0, 9.0, 0.1), (0.04, 9.0, 0.06), (0.0, 0.03, 0.03), (0.2, 9.0, 0.0), (0.0, -1, 0)):
+        next(stream)
+        clock.now += since
+        clock.slept.clear()
+        stream.wait(clock.now + left)
+        assert clock.slept == [pytest.approx(seconds)]
+    # One that is inside is waited for until then, and keeps its lock.
+    with stream._inside:
+        clock.slept.clear()
+        stream.wait(clock.now - 1)
+        assert clock.slept == [0]
+    assert stream._inside.acquire(blocking=False)
+
+
+def test_the_end_of_the_program_closes_all_streams_first(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[object] = []
+
+    class Known:
+        def close(self) -> None:
+            steps.append("close")
+
+        def wait(self, deadline: float) -> None:
+            steps.append(deadline - clock.now)
+            clock.now += 0.5
+
+    monkeypatch.setattr(streams, "_all_streams", lambda: [Known(), Known()])
+    streams._end_all()
+    assert steps == ["close", "close", pytest.approx(0.9), pytest.approx(0.4)]
+
+
+def test_streams_are_known_until_they_are_dropped() -> None:
+    before = len(streams._all_streams())
+    first, second = RowStream(lambda: Rows(9)), RowStream(lambda: Rows(9))
+    assert {id(stream) for stream in streams._all_streams()} >= {id(first), id(second)}
+    del first
+    assert len(streams._all_streams()) == before + 1
+    second.interrupt()
+    with pytest.raises(UsageError):
+        next(second)
+
+
+def test_ctrl_c_is_for_the_main_thread_and_alien_ones() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        ours = pool.submit(RowStream, lambda: Rows(9)).result(HANGS)
+        alien = pool.submit(_alien, lambda: RowStream(lambda: Rows(9))).result(HANGS)
+    for stream, ends in ((ours, False), (alien, True), (RowStream(lambda: Rows(9)), True)):
+        stream.interrupt()
+        assert stream._closed is ends
+
+
+@pytest.mark.parametrize(
+    ("module", "ends"),
+    [("pyspark", True), ("pyspark.core.context", True), ("pysparkx", False), ("x.pyspark", False), (None, False)],
+)
+def test_only_handlers_that_end_a_call_do(module: str | None, ends: bool) -> None:
+    def handler() -> None: ...
+
+    handler.__module__ = module  # type: ignore[assignment]
+    assert streams._ends_the_call(handler) is ends
+    assert streams._ends_the_call(signal.default_int_handler)
+    for other in (signal.SIG_DFL, signal.SIG_IGN, None):
+        assert not streams._ends_the_call(other)
+
+
+def test_an_interrupt_is_fresh_until_the_main_thread_moves(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert streams._main_place() is not None
+    monkeypatch.setattr(streams, "_main_place", lambda: "here")
+    for seconds, place, is_fresh in (
+        (0.0, "here", True),
+        (1.9, "here", True),
+        (2.0, "here", False),
+        (0.0, "there", False),
+        (0.0, None, False),
+    ):
+        monkeypatch.setattr(streams, "_interrupted", (clock.now - seconds, place))
+        assert streams._is_interrupted() is is_fresh
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(RowStream, lambda: Rows(9)).exception(HANGS) is None
+            # An alien thread does not begin what was interrupted.
+            found = pool.submit(_alien, lambda: RowStream(lambda: Rows(9)))
+            assert (found.exception(HANGS) is not None) is is_fresh
+
+
+def test_a_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    others, end = socket.socketpair()
+    with others, end:
+        others.setblocking(False)
+        for wakeup in ("ours", "none", "another's"):
+            pair = socket.socketpair()
+            pair[0].setblocking(False)
+            monkeypatch.setattr(streams, "_signal_sockets", pair)
+            numbers = {"ours": pair[0].fileno(), "none": -1, "another's": others.fileno()}
+            signal.set_wakeup_fd(numbers[wakeup])
+            stream = RowStream(lambda: Rows(9)) if wakeup == "another's" else None
+            streams._after_fork()
+            assert streams._signal_sockets is None
+            assert [sock.fileno() for sock in pair] == [-1, -1]
+            assert signal.set_wakeup_fd(-1) == (others.fileno() if wakeup == "another's" else -1)
+            assert streams._all_streams() == []
+            del stream
+    streams._after_fork()
+
+
+def test_only_the_main_thread_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_signal_sockets", None)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(streams.end_on_interrupt).result(HANGS)
+    assert streams._signal_sockets is None
+    streams.end_on_interrupt()
+    found: Any = streams._signal_sockets
+    streams.end_on_interrupt()
+    assert streams._signal_sockets is found
+    assert signal.set_wakeup_fd(-1) == found[0].fileno()
+    assert found[0].gettimeout() == 0
+    for sock in found:
+        sock.close()
