@@ -77,7 +77,6 @@ class _RequestTimer:
         self._timeout: asyncio.Timeout | None = timeout
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
-        self._due = 0.0
         self._handle: asyncio.TimerHandle | None = None
 
     def restart(self, seconds: float) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pickle
 import types
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import delta_sharing_client.run.partitions as module
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.run.partitions import (
     OPEN_COST,
@@ -15,10 +20,15 @@ from delta_sharing_client.run.partitions import (
     Piece,
     SharedUrls,
     equal_shares,
+    limited,
     pack,
+    partition,
+    read_cost,
+    read_size,
     send_together,
 )
 from tests.quota import meets, met
+from tests.unit.storages import Table, fast_options, status
 
 MB = 1024 * 1024
 
@@ -94,3 +104,102 @@ def test_unpickled_copies_of_a_plan_share_one_source_per_process() -> None:
     assert first.url_for("k") == second.url_for("k")
     assert first.url_for("k") != other.url_for("k")
     assert "planted" not in repr(first)
+
+
+def test_shares_are_by_the_middle_of_each_thing() -> None:
+    assert equal_shares([], 3) == []
+    assert equal_shares([1, 1, 1], 3) == [(0,), (1,), (2,)]
+    assert equal_shares([1, 1, 1, 1], 2) == [(0, 1), (2, 3)]
+    assert equal_shares([2, 2], 1) == [(0, 1)]
+    assert equal_shares([4, 1, 1], 2) == [(0,), (1, 2)]
+    assert equal_shares([1, 4, 1], 2) == [(0,), (1, 2)]
+    assert equal_shares([5, 0], 2) == equal_shares([0, 0], 2) == [(0, 1)]
+    assert [read_cost(task("a", size)) - OPEN_COST for size in (-1, 0, 7)] == [64 * MB, 0, 7]
+
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def made(make_table: Callable[..., Table]) -> Table:
+    """A table with a file of one row group, one of four, and an empty one that is stated to be large."""
+    table = make_table(pa.schema([("a", pa.int64())]))
+    for first, count, groups in ((0, 10, 10), (10, 4 * ROWS, ROWS)):
+        rows = pa.table({"a": range(first, first + count)})
+        options = {"row_group_size": groups, "compression": "none", "use_dictionary": False}
+        table.add(rows, write=options, stats={"numRecords": count})
+    return table
+
+
+def numbers(parts: Sequence[Partition]) -> list[list[int]]:
+    return [[row for batch in part.read() for row in batch["a"].to_pylist()] for part in parts]
+
+
+def test_a_plan_with_a_limit_is_one_part(made: Table) -> None:
+    (part,) = partition(made.plan(limit=12), 5)
+    assert (part.files, numbers([part])) == (2, [list(range(12))])
+    assert partition(made.plan(limit=0), 5) == []
+    (part,) = partition(made.plan(limit=12), 5)
+    assert read_size(part)[1] == 12
+    assert numbers([limited(part, 3)]) == [[0, 1, 2]]
+    assert read_size(limited(part, 3)) == (read_size(part)[0], 3)
+
+
+def test_a_large_file_is_cut_and_a_small_one_is_not(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OPEN_COST", 1)
+    plan = made.plan()
+    whole = [add.action.size for add in made.adds]
+    parts = partition(plan, 4, "plan")
+    assert [part.files for part in parts] == [2, 1, 1, 1]
+    assert numbers(parts) == [
+        [*range(ROWS + 10)],
+        *([*range(10 + n * ROWS, 10 + (n + 1) * ROWS)] for n in range(1, 4)),
+    ]
+    # Each counts as much as is read of it, and has the version of the file that the footer was of.
+    assert [part._size for part in parts[1:]] == [(whole[1] + 1) // 4] * 3
+    assert parts[0]._size == whole[0] + (whole[1] + 1) // 4
+    assert {each.version for part in parts for each in part._tasks if each.row_groups} == {parts[1]._tasks[0].version}
+    assert parts[1]._tasks[0].version is not None
+    assert [each.row_groups for part in parts for each in part._tasks] == [None, (0,), (1,), (2,), (3,)]
+    assert read_size(parts[1])[1] is None
+    # One that is no larger than half again its share is left whole; so is all of it for one part.
+    assert [part.files for part in partition(plan, 1)] == [2]
+    assert numbers(partition(plan, 1)) == [[*range(4 * ROWS + 10)]]
+    assert read_size(partition(plan, 1)[0])[1] == 4 * ROWS + 10
+    for part in parts:
+        assert not part._context.options.progress
+        assert part._context.urls is None
+
+
+def test_a_large_file_without_a_footer_is_left_whole(
+    made: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "OPEN_COST", 1)
+    plan = made.plan()
+    made.storage.faults["part-1.parquet"] = [status(404)]
+    parts = partition(plan, 4)
+    assert [part.files for part in parts] in ([2], [1, 1])
+    assert "its footer cannot be read here" in caplog.text
+    assert sum(numbers(parts), []) == [*range(4 * ROWS + 10)]
+
+
+def test_parts_share_a_source_of_urls_and_show_no_progress(made: Table) -> None:
+    plan = made.plan(urls=CountingUrls(), options=fast_options(progress=True))
+    first, other = (partition(plan, 1, plan_id)[0]._context for plan_id in ("plan-a", "plan-b"))
+    assert (first.options.progress, plan.context.options.progress) == (False, True)
+    assert repr(first.urls) == "SharedUrls('plan-a')"
+    assert repr(other.urls) == "SharedUrls('plan-b')"
+    assert len({repr(partition(plan, 1)[0]._context.urls) for _ in range(2)}) == 2
+
+
+def test_only_so_many_sources_of_urls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_SOURCES", 2)
+    monkeypatch.setattr(module, "_sources", OrderedDict())
+    kept = {name: CountingUrls() for name in "abc"}
+
+    def asked(name: str) -> None:
+        assert SharedUrls(name, kept[name]).url_for("k") == kept[name].url_for("k")
+
+    for name, left in zip("abacb", ("a", "ab", "ba", "ac", "cb"), strict=True):
+        asked(name)
+        assert "".join(module._sources) == left

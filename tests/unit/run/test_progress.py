@@ -278,3 +278,146 @@ def test_no_more_bytes_are_expected_than_the_files_have_unless_more_came(
 
     assert report.progress is not None
     assert report.progress.bytes_expected == expected
+
+
+# === Drawing, without a read ===
+
+
+class Closed:
+    """An event that is set after ``waits`` waits; it notes for how long each would have been."""
+
+    def __init__(self, waits: int) -> None:
+        self.left = waits
+        self.seconds: list[float | None] = []
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self.seconds.append(seconds)
+        self.left -= 1
+        return self.left <= 0
+
+
+HALF = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
+
+
+def states(*found: Progress | None) -> Callable[[], tuple[str, Progress | None]]:
+    turn = iter([(f"t{'x' * (3 - number)}", progress) for number, progress in enumerate(found)])
+    return lambda: next(turn)
+
+
+def test_one_line_is_rewritten_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, closed = io.StringIO(), Closed(2)
+    monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 14.0]).__next__)
+    module.on_one_line(states(None, HALF), closed, out)  # type: ignore[arg-type]
+    first, second = "txxx: asking the server", "txx: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
+    assert out.getvalue() == f"\r{first}\r{second}\r{'':<{len(second)}}\r"
+    assert closed.seconds == [0.2, 0.2]
+    monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 10.0]).__next__)
+    monkeypatch.setattr(sys, "stderr", out := io.StringIO())
+    # A shorter line leaves nothing of a longer one.
+    module.on_one_line(states(None, None), Closed(2))  # type: ignore[arg-type]
+    assert out.getvalue() == f"\r{first}\r{first.replace('xxx', 'xx'):<{len(first)}}\r{'':<{len(first)}}\r"
+
+
+def test_a_log_gets_a_line_from_time_to_time_and_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", out := io.StringIO())
+    monkeypatch.setattr(module.time, "monotonic", iter([10.0, 14.0, 18.0]).__next__)
+    closed = Closed(2)
+    module.on_lines(states(HALF, HALF), closed)  # type: ignore[arg-type]
+    lines = ["txxx: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left", "txx: 2.0 of 4.0 MB, 0.2 MB/s, 8 s left"]
+    assert out.getvalue().splitlines() == lines
+    assert closed.seconds == [10.0, 10.0]
+
+
+def test_a_function_is_called_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Progress] = []
+    closed = Closed(3)
+    module._on_callback(seen.append, states(None, HALF, HALF), closed)  # type: ignore[arg-type]
+    assert (seen, closed.seconds) == ([HALF, HALF], [0.2] * 3)
+
+
+def test_a_line_has_a_time_left_only_where_it_is_known() -> None:
+    nothing = Progress(0, 2, 0, 8_000_000, 0, 0, 4_000_000)
+    assert one_line("t", nothing, 4.0) == "t: 0.0 of 4.0 MB, 0.0 MB/s"
+    assert one_line("t", HALF, 1.0) == "t: 2.0 of 4.0 MB, 2.0 MB/s"
+    assert one_line("t", HALF, 1.01) == "t: 2.0 of 4.0 MB, 2.0 MB/s, 1 s left"
+    assert one_line("t", HALF, 0.1) == "t: 2.0 of 4.0 MB, 20.0 MB/s"
+    assert one_line("t", HALF, 0.0999) == "t: 2.0 of 4.0 MB"
+    assert one_line("t", Progress(0, 1, 0, 1, 0, 2_000_000_000, 3_000_000_000), 0.0) == "t: 2,000.0 of 3,000.0 MB"
+
+
+@pytest.mark.parametrize(
+    ("reason", "seconds"),
+    [("Slow. Trying again in 8 s.", 8.0), ("Slow. Trying again in x s.", 0.0), ("Slow.", 0.0), ("", 0.0)],
+)
+def test_a_reason_is_shown_as_long_as_it_holds(monkeypatch: pytest.MonkeyPatch, reason: str, seconds: float) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    report = ScanReport()
+    bar = Bar("t\x1b[2J", report, draw=lambda *_: None, delay=0.0)
+    assert bar._state() == (bar._title, None)
+    assert "\x1b" not in bar._title
+    report.tell(reason)
+    for later, is_shown in ((0.0, True), (1.99 + seconds, True), (2.0 + seconds, False)):
+        now[0] = 100.0 + later
+        assert bar._state()[0] == (f"{bar._title}: {reason}" if is_shown and reason else bar._title)
+    bar.close()
+    assert report.on_wait is None
+
+
+@pytest.mark.parametrize("kind", ["terminal", "log", "none", "notebook", "kernel-less", "bare notebook"])
+def test_what_draws_depends_on_who_watches(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(sys, "stderr", {"terminal": Terminal(), "none": None}.get(kind, io.StringIO()))
+    shell = types.SimpleNamespace(kernel=1) if kind.endswith("notebook") else types.SimpleNamespace()
+    if kind in ("notebook", "kernel-less", "bare notebook"):
+        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    else:
+        monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: name if kind == "notebook" and name == "ipywidgets" else None
+    )
+    is_watched = kind in ("terminal", "notebook", "bare notebook")
+    assert module._is_watched() is is_watched
+    expected = {"terminal": on_a_bar, "notebook": on_a_bar, "bare notebook": on_one_line}.get(kind, module.on_lines)
+    assert module._choose_drawing() is expected
+    report = ScanReport()
+    for wanted, delays in ((None, [2.0] if is_watched else []), (True, [0.0]), (False, [])):
+        made: list[Any] = []
+        monkeypatch.setattr(
+            module,
+            "Bar",
+            lambda title, found, **how: made.append((title, found, how)) or types.SimpleNamespace(close=1),
+        )
+        assert [begin() for begin in progress_of(report, title="t", wanted=wanted)] == [1] * len(delays)
+        assert made == [("t", report, {"delay": delay}) for delay in delays]
+
+
+def test_a_bar_shows_title_and_bytes() -> None:
+    updates: list[Any] = []
+
+    class Fake:
+        def add_task(self, title: str, total: object) -> int:
+            updates.append(("add", title, total))
+            return 7
+
+        def update(self, task: int, **what: Any) -> None:
+            updates.append((task, what))
+
+        def refresh(self) -> None:
+            updates.append("refresh")
+
+        def __enter__(self) -> None:
+            updates.append("enter")
+
+        def __exit__(self, *_: object) -> None:
+            updates.append("exit")
+
+    closed = Closed(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_new_bar", lambda console: Fake())
+        on_a_bar(states(None, None, HALF), closed)  # type: ignore[arg-type]
+    assert updates == [
+        *(("add", "txxx", None), "enter"),
+        *((7, {"description": "txx"}), "refresh"),
+        *((7, {"description": "tx"}), (7, {"completed": 2_000_000, "total": 4_000_000}), "refresh", "exit"),
+    ]
+    assert closed.seconds == [0.2, 0.2]
