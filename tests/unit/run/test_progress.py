@@ -382,11 +382,12 @@ def test_what_draws_depends_on_who_watches(monkeypatch: pytest.MonkeyPatch, kind
     report = ScanReport()
     for wanted, delays in ((None, [2.0] if is_watched else []), (True, [0.0]), (False, [])):
         made: list[Any] = []
-        monkeypatch.setattr(
-            module,
-            "Bar",
-            lambda title, found, **how: made.append((title, found, how)) or types.SimpleNamespace(close=1),
-        )
+
+        def noted(*what: Any, made: list[Any] = made, **how: Any) -> Any:
+            made.append((*what, how))
+            return types.SimpleNamespace(close=1)
+
+        monkeypatch.setattr(module, "Bar", noted)
         assert [begin() for begin in progress_of(report, title="t", wanted=wanted)] == [1] * len(delays)
         assert made == [("t", report, {"delay": delay}) for delay in delays]
 
