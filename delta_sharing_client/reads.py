@@ -33,7 +33,7 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.batches import Batches, check_rows, execute
+from delta_sharing_client.run.batches import Batches, check_rows
 from delta_sharing_client.run.coroutines import AsyncOutputs
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
@@ -525,7 +525,7 @@ to_pandas().
     def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
         report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
-        batches = execute(plan, report, eager=eager, rows=rows)
+        batches = Batches(plan, report, eager=eager, rows=rows)
         for begin in progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress):
             batches.meanwhile(begin)
         return batches

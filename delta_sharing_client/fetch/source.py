@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import heapq
-import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeVar, Union
@@ -14,6 +12,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.turns import Order, Turns
 from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -425,10 +424,6 @@ class _TailTransfer(_Transfer):
 # === The number of concurrent requests ===
 
 
-Order = tuple[int, ...]
-"""Where something stands among the rows of the read: file number first."""
-
-
 class RequestLimiter:
     """At most ``most`` requests at a time, lowest order first; for one event loop.
 
@@ -442,19 +437,21 @@ class RequestLimiter:
         self._active = 0
         self._succeeded = 0
         self._generation = 0
-        self._waiting: list[tuple[Order, int, asyncio.Future[None]]] = []
-        self._tie = itertools.count()
+        self._turns = Turns[None](self._begin, self._end)
 
     def __call__(self, order: Order) -> RequestSlot:
         """Return a slot for a request: ``async with limiter(order) as slot``."""
         return RequestSlot(self, order)
 
-    def _serve(self) -> None:
-        while self._waiting and (self._active < self.limit or self._waiting[0][2].done()):
-            *_, future = heapq.heappop(self._waiting)
-            if not future.done():
-                self._active += 1
-                future.set_result(None)
+    def _begin(self, _: None) -> bool:
+        if self._active >= self.limit:
+            return False
+        self._active += 1
+        return True
+
+    def _end(self, _: None) -> None:
+        self._active -= 1
+        self._turns.serve()
 
 
 class RequestSlot:
@@ -477,20 +474,8 @@ class RequestSlot:
         self._generation = -1
 
     async def __aenter__(self) -> RequestSlot:
-        limiter = self._limiter
-        if limiter._active >= limiter.limit or limiter._waiting:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(limiter._waiting, (self._order, next(limiter._tie), future))
-            limiter._serve()
-            try:
-                await future
-            except asyncio.CancelledError:
-                if future.done() and not future.cancelled():
-                    self._free()
-                raise
-        else:
-            limiter._active += 1
-        self._generation = limiter._generation
+        await self._limiter._turns.wait(self._order, None)
+        self._generation = self._limiter._generation
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -500,8 +485,4 @@ class RequestSlot:
             limiter._succeeded += 1
             if limiter._succeeded >= limiter.limit:
                 limiter.limit, limiter._succeeded = limiter.limit + 1, 0
-        self._free()
-
-    def _free(self) -> None:
-        self._limiter._active -= 1
-        self._limiter._serve()
+        limiter._end(None)

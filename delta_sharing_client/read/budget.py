@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
+from typing import NamedTuple
 
-from delta_sharing_client.fetch.source import Order
+from delta_sharing_client.fetch.turns import Order, Turns
 
 # Percent of the capacity.
 _DOWNLOADS = 60
@@ -25,7 +24,11 @@ class Grant:
 
     async def grow(self, nbytes: int) -> None:
         """Wait until ``nbytes`` more are granted, for decoding what is downloaded."""
-        await self._budget._take(self, nbytes, self._budget._growing)
+        try:
+            await self._budget._growing.wait(self.order, _Share(self, nbytes))
+        except asyncio.CancelledError:
+            self.release()
+            raise
 
     def resize(self, nbytes: int) -> None:
         """Change the grant to ``nbytes``, no longer those of a download, without waiting."""
@@ -44,8 +47,11 @@ class Grant:
             self.resize(0)
 
 
-_Waiting = tuple[Order, int, int, Grant, "asyncio.Future[None]"]
-"""The order, a number to tell equal orders apart, the bytes, the grant that gets them, and its waiter's future."""
+class _Share(NamedTuple):
+    """Bytes to add to a grant."""
+
+    grant: Grant
+    nbytes: int
 
 
 class Budget:
@@ -61,9 +67,8 @@ class Budget:
         self._in_use = 0
         self._downloads = 0
         self._granted: set[Grant] = set()
-        self._growing: list[_Waiting] = []
-        self._beginning: list[_Waiting] = []
-        self._tie = itertools.count()
+        self._growing = Turns(self._give, _release)
+        self._beginning = Turns(self._give, _release)
 
     def widen(self, capacity: int) -> None:
         """Grant up to ``capacity`` bytes from now on, no fewer than before."""
@@ -73,32 +78,24 @@ class Budget:
     async def acquire(self, order: Order, nbytes: int) -> Grant:
         """Wait until it is ``order``'s turn, and return a grant of ``nbytes`` for a download."""
         grant = Grant(self, order)
-        await self._take(grant, nbytes, self._beginning)
+        await self._beginning.wait(order, _Share(grant, nbytes))
         return grant
 
-    async def _take(self, grant: Grant, nbytes: int, queue: list[_Waiting]) -> None:
-        if not queue and self._fits(grant, nbytes):
-            self._give(grant, nbytes)
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(queue, (grant.order, next(self._tie), nbytes, grant, future))
-        self._serve()
-        try:
-            await future
-        except asyncio.CancelledError:
-            grant.release()
-            raise
-
     def _serve(self) -> None:
-        for queue in (self._growing, self._beginning):
-            while queue:
-                _, _, nbytes, grant, future = queue[0]
-                if not future.done() and not self._fits(grant, nbytes):
-                    break
-                heapq.heappop(queue)
-                if not future.done():  # otherwise the waiter was cancelled
-                    self._give(grant, nbytes)
-                    future.set_result(None)
+        self._growing.serve()
+        self._beginning.serve()
+
+    def _give(self, share: _Share) -> bool:
+        grant, nbytes = share
+        if not self._fits(grant, nbytes):
+            return False
+        if grant not in self._granted:
+            self._granted.add(grant)
+            grant._downloads = nbytes
+            self._downloads += nbytes
+        grant._held += nbytes
+        self._in_use += nbytes
+        return True
 
     def _fits(self, grant: Grant, nbytes: int) -> bool:
         room = self._capacity - self._in_use
@@ -106,10 +103,6 @@ class Budget:
             room = 0 if self._growing else min(room, self._capacity * _DOWNLOADS // 100 - self._downloads)
         return nbytes <= room or all(grant.order <= other.order for other in self._granted)
 
-    def _give(self, grant: Grant, nbytes: int) -> None:
-        if grant not in self._granted:
-            self._granted.add(grant)
-            grant._downloads = nbytes
-            self._downloads += nbytes
-        grant._held += nbytes
-        self._in_use += nbytes
+
+def _release(share: _Share) -> None:
+    share.grant.release()

@@ -198,16 +198,27 @@ def _cut(held: list[pa.RecordBatch], rows: int) -> tuple[pa.RecordBatch, list[pa
 
 
 class Batches(Iterator[pa.RecordBatch]):
-    """The rows of a read as record batches; a context manager.
+    """The rows of a plan: files in plan order, rows in file order, as batches of its ``output_schema``.
 
-    The end of the rows, an error, Ctrl-C, ``close`` and dropping the iterator end the read and its requests within a
-    second. Nothing is requested before the first batch.
+    An iterator and a context manager. Nothing is requested before the first batch; then downloads, decoding and the
+    listing of a stream run ahead, within the limits of the plan's options. The end of the rows, an error, Ctrl-C,
+    ``close`` and dropping the iterator end the read and its requests within a second.
+
+    ``report`` takes the counts of this read. Without ``eager``, for a consumer that may stop, read-ahead starts small
+    and grows as rows are taken. ``rows`` are those of every batch but the last; by default as the files have them.
+    Raises the first ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with table and
+    file id; one at the end of the listing comes after rows, and before the end of them.
     """
 
     def __init__(
-        self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True, rows: int | None = None
+        self,
+        plan: ScanPlan | ScanStream,
+        report: ScanReport | None = None,
+        *,
+        eager: bool = True,
+        rows: int | None = None,
     ) -> None:
-        self._read = _Read(plan, report, eager=eager, rows=rows)
+        self._read = _Read(plan, ScanReport() if report is None else report, eager=eager, rows=rows)
         self._process = os.getpid()
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
         self._taking = _thread.allocate_lock()
@@ -395,21 +406,6 @@ def check_rows(rows: int | None) -> None:
     """Raise ``UsageError`` if ``rows`` is not an integer of 1 or more."""
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
         raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
-
-
-def execute(
-    plan: ScanPlan | ScanStream, report: ScanReport | None = None, *, eager: bool = True, rows: int | None = None
-) -> Batches:
-    """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
-
-    Downloads, decoding and the listing of a stream run ahead, within the limits of the plan's options. The first error
-    is raised; one at the end of the listing comes after rows, and before the end of them.
-
-    ``report`` takes the counts of this read. Without ``eager``, for a consumer that may stop, read-ahead starts small
-    and grows as rows are taken. ``rows`` are those of every batch but the last; by default as the files have them.
-    Raises ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with table and file id.
-    """
-    return Batches(plan, ScanReport() if report is None else report, eager=eager, rows=rows)
 
 
 _note: contextvars.ContextVar[Callable[[Batches], None] | None] = contextvars.ContextVar("_note", default=None)

@@ -29,7 +29,7 @@ from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.batches import Batches
 
 OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
@@ -85,7 +85,7 @@ class Partition:
         DeltaSharingError
             From the iterator, as ``Scan.to_batches``; with table and file.
         """
-        return execute(ScanPlan(context=self._context, tasks=tuple(self._tasks), limit=self._limit))
+        return Batches(ScanPlan(context=self._context, tasks=tuple(self._tasks), limit=self._limit))
 
 
 class _SentContext:

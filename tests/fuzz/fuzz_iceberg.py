@@ -35,7 +35,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.loose import MALFORMED
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.storage.place import StoredBody
 from mock_server.iceberg_avro import avro_block
 from tests.fuzz.fuzz_codecs import mutate
@@ -84,7 +84,7 @@ def read(name: str, metadata: bytes, place: Lake) -> int:
     found = 0
     for request in (ScanRequest(filter=parse_filter(TABLES[name])), ScanRequest(row_lineage=lineage)):
         plan = plan_snapshot(table, request, OPTIONS)
-        found = sum(batch.num_rows for batch in execute(plan))
+        found = sum(batch.num_rows for batch in Batches(plan))
     return found
 
 

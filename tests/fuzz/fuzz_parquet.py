@@ -41,7 +41,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from tests.time_limits import Stopwatch
 from tests.versions import parquet_settings
 
@@ -116,7 +116,7 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     error: DeltaSharingError | None = None
     with storage_with(data):
         try:
-            for batch in execute(plan):
+            for batch in Batches(plan):
                 assert batch.schema.equals(plan.output_schema)
                 batch.validate(full=True)
         except DeltaSharingError as caught:

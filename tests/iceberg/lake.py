@@ -16,7 +16,7 @@ from delta_sharing_client.iceberg.metadata import TableMetadata
 from delta_sharing_client.iceberg.scan import Table, plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.storage.place import LocalPlace, StoredBody, StoredFile
 
 FOLDER = Path(__file__).parent.parent / "tables_iceberg"
@@ -52,7 +52,7 @@ def load(name: str, options: ReadOptions | None = None) -> Table:
 def read(name: str, request: ScanRequest | None = None, options: ReadOptions | None = None) -> pa.Table:
     options = options or ReadOptions()
     plan = plan_snapshot(load(name, options), request or ScanRequest(), options)
-    return pa.Table.from_batches(execute(plan), plan.output_schema)
+    return pa.Table.from_batches(Batches(plan), plan.output_schema)
 
 
 def expected(name: str) -> Any:

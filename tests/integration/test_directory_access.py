@@ -28,7 +28,7 @@ from delta_sharing_client.planning import plan_table
 from delta_sharing_client.protocol.kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.storage import place
 from delta_sharing_client.storage.credentials import StorageCredentials, now_ms
 from mock_server import catalog, demo
@@ -449,11 +449,11 @@ def test_credentials_are_renewed_ahead_of_their_end_and_once_for_all_threads(in_
         return renewing()
 
     found.renewal._provider = counted
-    assert sum(batch.num_rows for batch in execute(plan)) == 3
+    assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == []
     # Some of their time is left, but not much.
     _end_in(found, 60_000)
-    assert sum(batch.num_rows for batch in execute(plan)) == 3
+    assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == ["s3://tables/a/t"]
 
 
@@ -487,10 +487,10 @@ def test_credentials_are_used_to_their_end_when_no_others_come(in_s3: Any) -> No
 
     found.renewal._provider = down
     _end_in(found, 60_000)
-    assert sum(batch.num_rows for batch in execute(plan)) == 3
+    assert sum(batch.num_rows for batch in Batches(plan)) == 3
     _end_in(found, -1)
     with pytest.raises(ds.TransportError, match="is down"):
-        list(execute(plan))
+        list(Batches(plan))
 
 
 def test_a_plan_of_a_directory_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
@@ -498,8 +498,8 @@ def test_a_plan_of_a_directory_is_read_in_another_process(in_s3: Any, tmp_path: 
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (tmp_path / "plan").write_bytes(pickle.dumps(plan))
     program = (
-        "import pickle, sys; from delta_sharing_client.run.batches import execute; "
-        "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
+        "import pickle, sys; from delta_sharing_client.run.batches import Batches; "
+        "print(sum(batch.num_rows for batch in Batches(pickle.load(open(sys.argv[1], 'rb')))))"
     )
     run = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "plan")],
@@ -522,7 +522,7 @@ def test_a_store_that_refuses_is_an_error_that_names_the_table(in_s3: Any, store
             item.delete()
 
     with pytest.raises(ds.DataError, match="it is gone") as caught:
-        list(execute(plan))
+        list(Batches(plan))
     assert caught.value.table == "s.d.t"
     bucket.objects.all().delete()
     with pytest.raises(ds.DeltaSharingError, match="_delta_log"):

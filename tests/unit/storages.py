@@ -32,7 +32,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS
 from tests.vectors import poisoned
 
@@ -291,7 +291,7 @@ class Table:
 
 
 def rows_of(plan: ScanPlan, report: ScanReport | None = None) -> pa.Table:
-    batches = list(execute(plan, report))
+    batches = list(Batches(plan, report))
     for batch in batches:
         assert batch.schema.equals(plan.output_schema), "a batch does not have the planned schema"
         batch.validate(full=True)

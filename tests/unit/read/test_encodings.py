@@ -20,7 +20,7 @@ from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of, table_state
 from tests.vectors import encode_inline, poisoned
 from tests.versions import PYARROW
@@ -198,7 +198,7 @@ def test_deletion_vectors(storage: Storage, encoding: str) -> None:
 
 def test_frames(table: Table) -> None:
     plan = table.plan(filter=col("i") < 30)
-    frame = to_pandas(plan.output_schema, execute(plan), "numpy", plan.known_rows)
+    frame = to_pandas(plan.output_schema, Batches(plan), "numpy", plan.known_rows)
     assert frame["i"].tolist() == list(range(30))
     assert [None if value != value else value for value in frame["s"]] == [row(i)["s"] for i in range(30)]
 

@@ -15,7 +15,7 @@ from delta_sharing_client.parquet.reader import open_reader
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode, file
 from delta_sharing_client.read.align import FileColumn
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import Storage, Table, fast_options, metadata
 
@@ -72,7 +72,7 @@ def test_what_a_few_bytes_unpack_to_comes_in_bounded_batches(
     before = pool.bytes_allocated()
     options = fast_options(max_bytes_in_flight=IN_FLIGHT)
     found = peak = 0
-    for batch in execute(table.plan(options=options, **request_)):
+    for batch in Batches(table.plan(options=options, **request_)):
         found += batch.num_rows
         peak = max(peak, pool.bytes_allocated() - before)
     assert found == rows
@@ -84,8 +84,8 @@ def test_a_page_that_unpacks_to_more_than_may_be_in_flight_is_refused_by_name(st
     table = Table(storage, metadata(content.schema))
     table.add(content, write={"compression": "zstd", "use_dictionary": False})
     with pytest.raises(DataError, match=r"A page of the column 'c' unpacks to 500.* bytes.*'max_bytes_in_flight'.*id-"):
-        list(execute(table.plan(options=fast_options(max_bytes_in_flight=IN_FLIGHT))))
-    assert sum(batch.num_rows for batch in execute(table.plan())) == 1
+        list(Batches(table.plan(options=fast_options(max_bytes_in_flight=IN_FLIGHT))))
+    assert sum(batch.num_rows for batch in Batches(table.plan())) == 1
 
 
 def test_a_footer_of_more_bytes_than_any_table_needs_is_refused_before_it_is_fetched(

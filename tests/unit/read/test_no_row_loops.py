@@ -13,7 +13,7 @@ from benchmarks.profiler import profiled
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from tests.unit.storages import Table
 from tests.vectors import encode_inline
 
@@ -75,7 +75,7 @@ def test_calls_do_not_grow_with_the_rows(make_table: MakeTable, backend: str, fi
             plan = table.plan(filter=(col("small") < 50) & (col("id") >= 0)) if filtered else table.plan()
             return len(
                 frames.to_pandas(
-                    plan.output_schema, execute(plan), frames.check_dtype_backend(backend), plan.known_rows
+                    plan.output_schema, Batches(plan), frames.check_dtype_backend(backend), plan.known_rows
                 )
             )
 

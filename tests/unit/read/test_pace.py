@@ -15,7 +15,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read import file, pace, pages
-from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS
 from tests.unit.read.eager import make_gentle
 from tests.unit.storages import Storage, Table, fast_options, rows_of
@@ -55,7 +55,7 @@ def settled(storage: Storage) -> int:
 
 
 def begun(table: Table, **request: Any) -> Batches:
-    return execute(table.plan(options=fast_options(batch_rows=5_000), **request), eager=False)
+    return Batches(table.plan(options=fast_options(batch_rows=5_000), **request), eager=False)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_a_damaged_page_behind_the_first_ones_is_an_error_when_it_is_reached(
     storage.files[name] = bytes(data)
     assert add.action.size == len(data)
     report = ScanReport()
-    with execute(table.plan(columns=["text"]), report, eager=False) as batches:
+    with Batches(table.plan(columns=["text"]), report, eager=False) as batches:
         assert next(batches)["text"][0].as_py() == "text 0"
         with pytest.raises(DataError):
             list(batches)

@@ -24,7 +24,7 @@ from delta_sharing_client.parquet.excerpt import excerpt, unpacked_size
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.predicates.tree import Expression, Not, col
 from delta_sharing_client.read import polars_reader
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.read.eager import make_eager
@@ -102,7 +102,7 @@ def for_polars(plan: ScanPlan) -> ScanPlan:
 
 def rows_of(table: Table, **request: Any) -> pl.DataFrame:
     plan = for_polars(table.plan(options=fast_options(), **request))
-    with execute(plan) as batches:
+    with Batches(plan) as batches:
         return frame(plan.output_schema, batches)
 
 
@@ -267,7 +267,7 @@ def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
     options = fast_options(max_bytes_in_flight=1 << 20)
     table = table_of(storage, written(content), content.schema)
     plan = for_polars(table.plan(options=options))
-    with execute(plan) as batches:
+    with Batches(plan) as batches:
         assert sum(batch.num_rows for batch in batches) == 100_000
     assert used.groups == 1  # views of one text take 1.6 MB, less than the least budget
     plan = for_polars(
@@ -275,7 +275,7 @@ def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
             options=options
         )
     )
-    with execute(plan) as batches:
+    with Batches(plan) as batches:
         assert max(batch.num_rows for batch in batches) < 1_000_000
     assert used.groups == 1
 

@@ -18,7 +18,7 @@ from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFea
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.vectors import Vectors
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from tests.unit.storages import Storage, Table, fast_options, rows_of
 from tests.vectors import encode_inline
 
@@ -148,7 +148,7 @@ def test_counting_visible_rows_needs_the_vector_and_not_the_file(make_table: Mak
     table = make_table(SCHEMA)
     (descriptor,) = stored(storage, DeletionVector.from_positions([1, 2, 3]))
     table.add(ids(0, 10), deletion_vector=descriptor, removed=[1, 2, 3], stats={"numRecords": 10})
-    assert sum(batch.num_rows for batch in execute(table.plan(columns=[]))) == 7
+    assert sum(batch.num_rows for batch in Batches(table.plan(columns=[]))) == 7
     assert len(storage.requests) == len(storage.requested("dv.bin")) == 1
 
 

@@ -15,7 +15,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.read import file as file_read
 from delta_sharing_client.replica import Copies
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
 from tests.unit.storages import Fault, Storage, Table, fast_options, parquet_bytes, rows_of
 
@@ -99,7 +99,7 @@ def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypat
     monkeypatch.setattr(file_read, "_UNIT", 1)
     table, swap = make_swapped(400_000, row_group_size=100_000)
     options = fast_options(max_concurrent_requests=1, max_bytes_in_flight=1_000_000)
-    batches = execute(table.plan(columns=["b"], options=options))
+    batches = Batches(table.plan(columns=["b"], options=options))
     first = next(batches)
     swap()
 

@@ -31,7 +31,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import ScanStream, SkippedFiles
 from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.batches import Batches, _Read, execute
+from delta_sharing_client.run.batches import Batches, _Read
 from tests.memory import arrow_bytes
 from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.storages import Fault, Storage, Table, fast_options, interrupting, status, wait_for
@@ -53,7 +53,7 @@ def large(make_table: MakeTable) -> Table:
 
 
 def begun(table: Table, **options: Any) -> Batches:
-    return execute(
+    return Batches(
         table.plan(options=fast_options(**{"max_bytes_in_flight": 4_000_000, "batch_rows": 5_000, **options}))
     )
 
@@ -141,7 +141,7 @@ def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
 
 def test_a_garbage_collection_on_a_thread_that_holds_the_locks_does_not_hang(large: Table) -> None:
     report = ScanReport()
-    batches = execute(large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000)), report)
+    batches = Batches(large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000)), report)
     next(batches)
     cycle: list[object] = [batches]
     cycle.append(cycle)
@@ -160,7 +160,7 @@ def test_a_garbage_collection_on_a_thread_that_holds_the_locks_does_not_hang(lar
 
 def test_a_limit_ends_the_read(large: Table) -> None:
     plan = large.plan(limit=150_000, options=fast_options(max_bytes_in_flight=4_000_000))
-    assert sum(batch.num_rows for batch in execute(plan)) == 150_000
+    assert sum(batch.num_rows for batch in Batches(plan)) == 150_000
     assert not working()
 
 
@@ -225,25 +225,25 @@ def test_a_closed_read_gives_no_rows_and_says_so(large: Table) -> None:
 @pytest.mark.parametrize("rows", [1_000_000_000, FILES * 100_000, 99_999, 5_000, 4_999])
 def test_batches_have_the_rows_that_are_asked_for(large: Table, rows: int) -> None:
     plan = large.plan(columns=["id"], options=fast_options(batch_rows=5_000))
-    found = list(execute(plan, rows=rows))
+    found = list(Batches(plan, rows=rows))
     whole, rest = divmod(FILES * 100_000, rows)
     assert [batch.num_rows for batch in found] == [rows] * whole + [rest] * (rest > 0)
-    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(list(execute(plan))))
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(list(Batches(plan))))
     nothing_is_left()
 
 
 def test_batches_of_some_rows_end_as_others_do(large: Table) -> None:
     large.storage.faults["part-7.parquet"] = [status(404)] * 5
     with pytest.raises(DataError, match="gone"):
-        list(execute(large.plan(options=fast_options()), rows=30_000))
+        list(Batches(large.plan(options=fast_options()), rows=30_000))
     large.storage.faults.clear()
-    batches = execute(large.plan(options=fast_options()), rows=1)
+    batches = Batches(large.plan(options=fast_options()), rows=1)
     assert [next(batches).num_rows for _ in range(3)] == [1] * 3
     batches.close()
     with pytest.raises(UsageError, match="it was closed"):
         next(batches)
     nothing_is_left()
-    without = execute(large.plan(columns=[], limit=70_000, options=fast_options()), rows=30_000)
+    without = Batches(large.plan(columns=[], limit=70_000, options=fast_options()), rows=30_000)
     assert [batch.num_rows for batch in without] == [30_000, 30_000, 10_000]
     assert list(without) == []
 
@@ -261,7 +261,7 @@ def test_a_read_keeps_to_the_protocol_of_iterators(large: Table) -> None:
         for batch in batches:  # goes on where it was left
             assert batch["id"][0] != 0
             break
-    limited = execute(large.plan(limit=7_000, options=fast_options(batch_rows=5_000)))
+    limited = Batches(large.plan(limit=7_000, options=fast_options(batch_rows=5_000)))
     assert [batch.num_rows for batch in limited] == [5_000, 2_000]
     limited.close()
     assert [*limited] == []
@@ -335,7 +335,7 @@ def test_an_interrupt_where_a_read_starts_ends_it(
         raise KeyboardInterrupt
 
     before = asyncio.all_tasks(loop.current().loop)
-    batches = execute(large.plan())
+    batches = Batches(large.plan())
     monkeypatch.setattr(loop.Running, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(batches)
@@ -434,9 +434,9 @@ def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> N
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
     script = textwrap.dedent("""
         import os, pickle, sys, threading, warnings
-        from delta_sharing_client.run.batches import execute
+        from delta_sharing_client.run.batches import Batches
         warnings.simplefilter("ignore")
-        batches = execute(pickle.loads(sys.stdin.buffer.read()))
+        batches = Batches(pickle.loads(sys.stdin.buffer.read()))
         rows = next(batches).num_rows
 
         def consume():
@@ -472,8 +472,8 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
         storage.faults[f"part-{part}.parquet"] = [lambda handler, data: not over.wait(10 * HANGS)]
     script = textwrap.dedent("""
         import pickle, sys
-        from delta_sharing_client.run.batches import execute
-        batches = execute(pickle.loads(sys.stdin.buffer.read()))
+        from delta_sharing_client.run.batches import Batches
+        batches = Batches(pickle.loads(sys.stdin.buffer.read()))
         next(batches)
         keep = [batches]
         keep.append(keep)

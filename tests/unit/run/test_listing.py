@@ -33,7 +33,7 @@ from delta_sharing_client.plan.tasks import FileTask, ScanStream
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.budget import Budget
 from delta_sharing_client.run import scan
-from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.storages import (
     ERROR,
@@ -89,7 +89,7 @@ def test_files_that_are_listed_while_one_is_waited_for_are_opened_meanwhile(
 
     rows: Future[int] = Future()
     plan = streamed(table, slowly())
-    threading.Thread(target=lambda: rows.set_result(sum(batch.num_rows for batch in execute(plan)))).start()
+    threading.Thread(target=lambda: rows.set_result(sum(batch.num_rows for batch in Batches(plan)))).start()
     # The first file is not there yet, and all others are asked for.
     wait_for(lambda: len({request.name for request in table.storage.requests}) == 8)
     assert not rows.done()
@@ -118,7 +118,7 @@ def test_a_limit_that_the_listed_files_reach_does_not_hear_of_the_end_of_the_lis
 
     found: list[int] = []
     with pytest.raises(ds.ProtocolError) if limit == 4 else contextlib.nullcontext():
-        for batch in execute(streamed(table, broken(), limit=limit, filter=col("id") >= 0)):
+        for batch in Batches(streamed(table, broken(), limit=limit, filter=col("id") >= 0)):
             found += batch["id"].to_pylist()
     assert found == [0, 1, 2]
 
@@ -352,7 +352,7 @@ def test_vectors_of_files_listed_together_come_in_one_request_and_later_ones_in_
             yield add
 
     rows: list[int] = []
-    with execute(streamed(table, slowly())) as batches:
+    with Batches(streamed(table, slowly())) as batches:
         for batch in batches:
             rows += batch["id"].to_pylist()
             if len(rows) == 6 * 19:

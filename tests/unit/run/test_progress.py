@@ -20,7 +20,7 @@ from rich.console import Console
 import delta_sharing_client.run.progress as module
 from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.replica import Copies
-from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
 from delta_sharing_client.run.progress import Bar, Wanted, on_a_bar, on_one_line, one_line, progress_bar, progress_of
 from tests.unit.storages import Table, fast_options, status, wait_for
@@ -63,7 +63,7 @@ class Terminal(io.StringIO):
 
 def read(table: Table, progress: Any, **options: Any) -> ScanReport:
     plan, report = table.plan(options=fast_options(progress=progress, **options)), ScanReport()
-    batches = watched(report, execute(plan, report), title="reading t", wanted=progress)
+    batches = watched(report, Batches(plan, report), title="reading t", wanted=progress)
     assert sum(batch.num_rows for batch in batches) == 4 * ROWS
     assert drawing() == []
     return report
@@ -97,7 +97,7 @@ def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, mon
     monkeypatch.setattr(module, "on_a_bar", lambda state, closed: module._on_callback(seen.append, state, closed))
     table.storage.faults["part-0.parquet"] = [slow]
     plan, report = table.plan(options=fast_options()), ScanReport()
-    batches = watched(report, execute(plan, report), title="reading t", wanted=None)
+    batches = watched(report, Batches(plan, report), title="reading t", wanted=None)
     assert sum(batch.num_rows for batch in batches) == 4 * ROWS
     assert [found for found in seen if found.files_done == 0 and 0 < found.bytes_fetched < found.bytes_expected]
 
@@ -108,10 +108,10 @@ def test_a_read_that_never_begins_draws_nothing_and_leaves_no_thread(
     drawn = terminal(monkeypatch)
     for plan in (make_table(pa.schema([("a", pa.int64())])).plan(), table.plan(), table.plan(limit=0)):
         report = ScanReport()
-        batches = watched(report, execute(plan, report), title="reading t", wanted=True)
+        batches = watched(report, Batches(plan, report), title="reading t", wanted=True)
         batches.close()
         del batches
-    empty = execute(make_table(pa.schema([("a", pa.int64())])).plan(), report)
+    empty = Batches(make_table(pa.schema([("a", pa.int64())])).plan(), report)
     assert list(watched(report, empty, title="reading t", wanted=True)) == []
     assert drawing() == []
     assert drawn.getvalue() == ""
@@ -161,7 +161,7 @@ def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyP
 def test_the_last_look_is_after_the_last_row_is_taken(table: Table) -> None:
     seen: list[Progress] = []
     plan, report = table.plan(options=fast_options()), ScanReport()
-    batches = watched(report, execute(plan, report), title="reading t", wanted=seen.append)
+    batches = watched(report, Batches(plan, report), title="reading t", wanted=seen.append)
     next(batches)
     wait_for(lambda: report.bytes == sum(task.size for task in plan.tasks))
     time.sleep(0.3)  # all is fetched and decoded, and the consumer takes its time
@@ -189,7 +189,7 @@ def test_a_part_of_a_read_travels_without_who_watches(table: Table) -> None:
 def test_the_bar_ends_when_the_read_is_given_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal(monkeypatch)
     plan, report = table.plan(options=fast_options()), ScanReport()
-    batches = watched(report, execute(plan, report), title="reading t", wanted=True)
+    batches = watched(report, Batches(plan, report), title="reading t", wanted=True)
     next(batches)
     batches.close()
     # Within a second; the machine may be busy with other tests.

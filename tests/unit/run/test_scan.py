@@ -27,7 +27,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.scan import ScanRun, _Slot
 from tests.memory import arrow_bytes
 from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
@@ -96,13 +96,13 @@ def test_files_without_rows_are_no_batches(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 0))
     table.add(numbered(0, 3))
-    assert [batch.num_rows for batch in execute(table.plan())] == [3]
+    assert [batch.num_rows for batch in Batches(table.plan())] == [3]
 
 
 def test_batches_are_no_longer_than_asked(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 1000))
-    sizes = [batch.num_rows for batch in execute(table.plan(options=fast_options(batch_rows=300)))]
+    sizes = [batch.num_rows for batch in Batches(table.plan(options=fast_options(batch_rows=300)))]
     assert max(sizes) <= 300
     assert sum(sizes) == 1000
 
@@ -116,14 +116,14 @@ def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
     table = make_table(pa.schema([("id", pa.int32())]))
     table.add(pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), rows)}))
     before = arrow_bytes()
-    batches = execute(table.plan())
+    batches = Batches(table.plan())
     assert next(batches).num_rows < rows // 10
     assert arrow_bytes() - before < rows
     assert sum(batch.num_rows for batch in batches) > rows * 9 // 10
 
 
 def test_counting_rows_downloads_nothing_where_statistics_count_them(table: Table) -> None:
-    found = sum(batch.num_rows for batch in execute(table.plan(columns=[])))
+    found = sum(batch.num_rows for batch in Batches(table.plan(columns=[])))
     assert found == 500
     assert table.storage.requests == []
 
@@ -132,7 +132,7 @@ def test_rows_that_only_a_log_counts_are_made_as_they_are_taken(make_table: Make
     table = make_table(pa.schema([("id", pa.int64()), ("day", pa.string())]), ["day"])
     table.add(pa.table({"id": [1]}), stats={"numRecords": 10**12}, partition_values={"day": "monday"})
     before = arrow_bytes()
-    with execute(table.plan(columns=["day"])) as batches:
+    with Batches(table.plan(columns=["day"])) as batches:
         rows = sum(next(batches).num_rows for _ in range(20))
         assert rows > 1_000_000
         assert arrow_bytes() - before < 32_000_000
@@ -142,7 +142,7 @@ def test_counting_rows_without_statistics_reads_only_footers(make_table: MakeTab
     table = make_table(SCHEMA)
     table.add(numbered(0, 100_000))
     report = ScanReport()
-    assert sum(batch.num_rows for batch in execute(table.plan(columns=[]), report)) == 100_000
+    assert sum(batch.num_rows for batch in Batches(table.plan(columns=[]), report)) == 100_000
     assert report.bytes < 10_000
     assert len(table.storage.requests) == 1
 
@@ -206,7 +206,7 @@ def test_a_consumer_that_takes_its_time_holds_downloads_back(make_table: MakeTab
     table = make_table(SCHEMA)
     for part in range(20):
         table.add(numbered(part * 1000, part * 1000 + 1000))
-    batches = execute(table.plan(options=fast_options(max_bytes_in_flight=1)))
+    batches = Batches(table.plan(options=fast_options(max_bytes_in_flight=1)))
     first = next(batches).num_rows
     time.sleep(0.2)
     # The file being consumed, and at most one that was admitted when the first was done.
@@ -219,7 +219,7 @@ def test_closing_the_iterator_stops_the_downloads(make_table: MakeTable) -> None
     for part in range(50):
         table.add(numbered(part * 10, part * 10 + 10))
     table.storage.latency = 0.05
-    batches = execute(table.plan(options=fast_options(max_concurrent_requests=2)))
+    batches = Batches(table.plan(options=fast_options(max_concurrent_requests=2)))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     time.sleep(0.2)
@@ -291,16 +291,16 @@ def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: P
     part = dataclasses.replace(plan, tasks=plan.tasks[1:2])
     path.write_bytes(pickle.dumps(part))
     program = (
-        "import pickle, sys; from delta_sharing_client.run.batches import execute\n"
-        "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
+        "import pickle, sys; from delta_sharing_client.run.batches import Batches\n"
+        "print(sum(batch.num_rows for batch in Batches(pickle.load(open(sys.argv[1], 'rb')))))"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == sum(batch.num_rows for batch in execute(part)) == 50
+    assert int(done.stdout) == sum(batch.num_rows for batch in Batches(part)) == 50
 
 
 def test_several_tasks_are_read_in_order(table: Table) -> None:
     plan = table.plan()
-    found = pa.Table.from_batches(execute(dataclasses.replace(plan, tasks=plan.tasks[3:])))
+    found = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=plan.tasks[3:])))
     assert found.equals(numbered(300, 500))
 
 
@@ -309,7 +309,7 @@ def test_row_groups_of_a_task_can_be_chosen(make_table: MakeTable) -> None:
     table.add(numbered(0, 100), write={"row_group_size": 10})
     plan = table.plan()
     task = type(plan.tasks[0])(**{**_fields(plan.tasks[0]), "row_groups": (2, 5)})
-    found = pa.Table.from_batches(execute(dataclasses.replace(plan, tasks=[task])))
+    found = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=[task])))
     assert found["id"].to_pylist() == [*range(20, 30), *range(50, 60)]
 
 
@@ -424,7 +424,7 @@ def expected_days() -> list[datetime.date]:
 def test_rows_of_constant_files_come_together_and_in_order(days: Table, batch_rows: int) -> None:
     report = ScanReport()
     options = fast_options(batch_rows=batch_rows)
-    batches = list(execute(days.plan(columns=["day"], options=options), report))
+    batches = list(Batches(days.plan(columns=["day"], options=options), report))
     found = pa.Table.from_batches(batches)
     assert found["day"].to_pylist() == expected_days()
     assert (report.files, report.rows) == (40, len(expected_days()))
@@ -438,7 +438,7 @@ def test_rows_of_constant_files_come_together_and_in_order(days: Table, batch_ro
 
 
 def test_constant_files_without_columns_are_counted(days: Table) -> None:
-    assert sum(batch.num_rows for batch in execute(days.plan(columns=[]))) == len(expected_days())
+    assert sum(batch.num_rows for batch in Batches(days.plan(columns=[]))) == len(expected_days())
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 36, 300, 10_000])
@@ -471,7 +471,7 @@ def test_a_filter_that_fails_for_one_constant_file_names_it(make_table: MakeTabl
     for number in range(50):
         value = str((1 << 63) - 1 if number == 30 else number)
         table.add(pa.table({"id": [number]}), stats={"numRecords": 1}, partition_values={"n": value})
-    batches = execute(table.plan(columns=["n"], filter=parse_filter("n + 1 > 10")))
+    batches = Batches(table.plan(columns=["n"], filter=parse_filter("n + 1 > 10")))
     with pytest.raises(DataError, match="overflow") as caught:
         pa.Table.from_batches(batches)
     assert caught.value.file_id == "id-part-30.parquet"
@@ -487,7 +487,7 @@ def test_a_long_partition_value_makes_small_batches(make_table: MakeTable, colum
         table.add(pa.table({"id": range(1_000)}), stats={"numRecords": 1_000}, partition_values={"p": text})
     options = fast_options(max_bytes_in_flight=16_000_000, batch_rows=100_000)
     lengths: list[int] = []
-    for batch in execute(table.plan(columns=columns, options=options)):
+    for batch in Batches(table.plan(columns=columns, options=options)):
         batch.validate(full=True)
         assert batch.nbytes <= 4_100_000
         lengths += pc.binary_length(batch["p"]).to_pylist()
@@ -525,7 +525,7 @@ def test_progress_counts_every_constant_file(days: Table) -> None:
     seen = []
     report = ScanReport()
     report.on_progress = lambda progress: seen.append(progress.files_done)
-    for _ in execute(days.plan(columns=["day"]), report):
+    for _ in Batches(days.plan(columns=["day"]), report):
         pass
     assert seen[-1] == 40
     assert seen == sorted(seen)

@@ -15,7 +15,7 @@ from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import file as file_read
 from delta_sharing_client.read import pages
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.unit.storages import Storage, Table, fast_options, metadata
 from tests.vectors import encode_inline
@@ -59,8 +59,8 @@ def read(table: Table) -> tuple[dict[str, pa.Table], list[pd.DataFrame], ScanRep
     found, frames, reports = {}, [], {name: ScanReport() for name in READS}
     for name, request in READS.items():
         plan = table.plan(options=fast_options(), **request)
-        found[name] = pa.Table.from_batches(execute(plan, reports[name]), plan.output_schema)
-        frames.append(to_pandas(plan.output_schema, execute(plan), "numpy", plan.known_rows))
+        found[name] = pa.Table.from_batches(Batches(plan, reports[name]), plan.output_schema)
+        frames.append(to_pandas(plan.output_schema, Batches(plan), "numpy", plan.known_rows))
     return found, frames, reports["needle"]
 
 
@@ -96,6 +96,6 @@ def test_a_batch_has_the_schema_of_the_read_whatever_the_file_says(storage: Stor
     table = Table(storage, metadata(content.schema))
     table.add(written)
     plan = table.plan(options=fast_options())
-    (found,) = execute(plan)
+    (found,) = Batches(plan)
     assert found.schema.equals(plan.output_schema, check_metadata=True)
     assert pa.Table.from_batches([found]).equals(content)

@@ -1,0 +1,56 @@
+"""Tasks that wait for a share of something limited, such as requests in flight or bytes of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+Order = tuple[int, ...]
+"""Where something stands among the rows of the read: file number first."""
+
+
+class Turns(Generic[T]):
+    """A queue of tasks, lowest order first; for one event loop.
+
+    ``grant`` gives what a task asks for if there is room, and returns whether it did. ``take_back`` takes it from a
+    task that was cancelled before it learned of it.
+    """
+
+    def __init__(self, grant: Callable[[T], bool], take_back: Callable[[T], None]) -> None:
+        self._grant = grant
+        self._take_back = take_back
+        self._waiting: list[tuple[Order, int, T, asyncio.Future[None]]] = []
+        self._tie = itertools.count()
+
+    def __bool__(self) -> bool:
+        """Whether a task waits, or one that was cancelled meanwhile."""
+        return bool(self._waiting)
+
+    async def wait(self, order: Order, share: T) -> None:
+        """Wait until ``share`` is granted."""
+        if not self._waiting and self._grant(share):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (order, next(self._tie), share, future))
+        self.serve()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._take_back(share)
+            raise
+
+    def serve(self) -> None:
+        """Grant what there is room for, to the first task first."""
+        while self._waiting:
+            *_, share, future = self._waiting[0]
+            if not future.done() and not self._grant(share):
+                return
+            heapq.heappop(self._waiting)
+            if not future.done():  # otherwise the task was cancelled
+                future.set_result(None)
