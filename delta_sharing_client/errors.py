@@ -156,6 +156,17 @@ def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def about_file(table: str, file_id: str | None) -> Iterator[None]:
+    """Add the table and the id of its file to errors of a block that lack them."""
+    try:
+        yield
+    except DeltaSharingError as error:
+        error.table = error.table or table
+        error.file_id = error.file_id or file_id
+        raise
+
+
 class UsageError(DeltaSharingError, ValueError):
     """An argument, option, name, filter or column cannot be used as given."""
 

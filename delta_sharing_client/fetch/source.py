@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.turns import Order, Turns
+from delta_sharing_client.fetch.waiting import Order, Turns
 from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange

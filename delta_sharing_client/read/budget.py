@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from delta_sharing_client.fetch.turns import Order, Turns
+from delta_sharing_client.fetch.waiting import Order, Turns
 
 # Percent of the capacity.
 _DOWNLOADS = 60

@@ -19,10 +19,12 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DeltaSharingError, UsageError, limit_reached
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.listing import Listing
-from delta_sharing_client.run.scan import Item, ScanRun
+from delta_sharing_client.run.scan import ScanRun
 
 Meanwhile = Callable[[], Callable[[], None]]
 """Begins something that goes on during a read, and returns what ends it."""
@@ -373,7 +375,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     async def _wait(self) -> _News:
         assert self._arrived is not None
-        await loop.until(self._arrived, lambda: bool(self._news))
+        await until(self._arrived, lambda: bool(self._news))
         return self._news.popleft()
 
     def _cancel(self) -> None:

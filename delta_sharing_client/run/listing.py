@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
-from delta_sharing_client.run.loop import until
 from delta_sharing_client.threads import start
 
 # This many files are many. Listing more of them must not take CPU time from the first file's rows.

@@ -88,16 +88,6 @@ class Inbox(Generic[T]):
             self._take(self._values.popleft())
 
 
-async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:
-    """Wait until ``holds()``, which may change whenever ``news`` is set."""
-    while True:
-        # Before the look: a thread sets it only if it is not set.
-        news.clear()
-        if holds():
-            return
-        await news.wait()
-
-
 class Decoders:
     """Threads for CPU work of ``loop``, one for each processor, of which the loop hears several results at once."""
 

@@ -10,21 +10,23 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Stale
+from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.read.budget import Budget
 from delta_sharing_client.read.equality import EqualityDeletes
-from delta_sharing_client.read.file import Shared, is_constant, read_file
+from delta_sharing_client.read.file import is_constant, read_file
+from delta_sharing_client.read.file_read import Shared
 from delta_sharing_client.read.layout import Shape
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import Ratio
+from delta_sharing_client.read.rows import FileRows, Item, nothing
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.listing import Listing
@@ -42,85 +44,6 @@ _MOST_AHEAD = 8
 _MOST_UNTAKEN = 64
 # Files whose rows are known without a request, read together: a task of the loop takes longer than one of them.
 _MOST_CONSTANT = 1000
-
-
-class Item(NamedTuple):
-    """Rows for the consumer, of one file or several.
-
-    ``begins`` and ``ends`` mark their first and last rows; ``release`` frees their memory, on the loop.
-    """
-
-    batches: list[pa.RecordBatch]
-    tasks: Sequence[FileTask]
-    begins: bool
-    ends: bool
-    release: Callable[[], None]
-
-
-class _Slot:
-    """The rows of one file, or of constant ones, on their way to the consumer (``read.file.Sink``)."""
-
-    def __init__(self, run: ScanRun, tasks: Sequence[FileTask]) -> None:
-        self._run = run
-        self.tasks = tasks
-        self.is_sent = False
-        self.is_over = False
-        self.failure: BaseException | None = None
-        self._waiting: list[tuple[list[pa.RecordBatch], Callable[[], None]]] = []
-        self._untaken = 0
-        self.news = asyncio.Event()
-        self._is_head = False
-
-    def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
-        self._untaken += 1
-        if self._is_head:
-            self._forward(batches, release, ends=False)
-        else:
-            self._waiting.append((batches, release))
-
-    async def turn(self) -> None:
-        await loop.until(self.news, lambda: self._is_head)
-
-    async def taken(self, most: int) -> None:
-        await loop.until(self.news, lambda: self._untaken <= most)
-
-    async def wanted(self) -> None:
-        await loop.until(self.news, lambda: not self._untaken or self._run.pace.is_full)
-
-    def drop(self) -> bool:
-        """Drop what has not been sent to the consumer; return whether that is everything."""
-        self._untaken -= len(self._waiting)
-        for _, release in self._waiting:
-            release()
-        self._waiting.clear()
-        return not self.is_sent
-
-    def advance(self) -> bool:
-        """Send the available rows, because it is the file's turn; return whether the file is finished."""
-        if not self._is_head:
-            self._is_head = True
-            self.news.set()
-        last = self._waiting.pop() if self.is_over and self._waiting else None
-        for batches, release in self._waiting:
-            self._forward(batches, release, ends=False)
-        self._waiting.clear()
-        if not self.is_over:
-            return False
-        if self.failure is not None:
-            raise self.failure
-        self._forward(*(last or ([], _nothing)), ends=True)
-        return True
-
-    def _forward(self, batches: list[pa.RecordBatch], release: Callable[[], None], *, ends: bool) -> None:
-        begins, self.is_sent = not self.is_sent, True
-
-        def taken() -> None:
-            self._untaken -= 1
-            self.news.set()
-            self._run.item_taken()
-            release()
-
-        self._run.forward(Item(batches, self.tasks, begins, ends, taken))
 
 
 class ScanRun:
@@ -147,9 +70,9 @@ class ScanRun:
         self._most = plan.context.options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
         self._files_ahead = 1 if plan.limit is not None else 2 * self._most
-        self.pace = Pace(whole=eager and plan.limit is None)
+        self._pace = Pace(whole=eager and plan.limit is None)
         self._budget = Budget(self._most_bytes())
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[FileRows] = deque()
         self._working = 0
         self._room = asyncio.Event()
         self._over: asyncio.Future[Exception | None] | None = None
@@ -178,9 +101,9 @@ class ScanRun:
             self._slots.clear()
             self._over = None
             # As do the items that nobody took, and this object to whoever holds them.
-            self._put = _nothing
+            self._put = nothing
         if wait:
-            await loop.until(self._room, lambda: not self._untaken)
+            await until(self._room, lambda: not self._untaken)
 
     async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
         shared = await self._begin()
@@ -203,7 +126,7 @@ class ScanRun:
             raise failure
 
     def _open(self, shared: Shared, number: int, files: Sequence[FileTask], tasks: set[asyncio.Task[None]]) -> None:
-        slot = _Slot(self, files)
+        slot = FileRows(files, self._pace, self._forward, self._item_taken)
         self._slots.append(slot)
         self._working += 1
         reading = asyncio.ensure_future(self._read(shared, number, slot))
@@ -238,7 +161,7 @@ class ScanRun:
             late_gains=Ratio(),
             vectors=vectors,
             equality=EqualityDeletes(context, reader),
-            pace=self.pace,
+            pace=self._pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
             # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.
             threads_inside=files < pa.cpu_count(),
@@ -246,11 +169,11 @@ class ScanRun:
 
     @property
     def _ahead(self) -> int:
-        return self._files_ahead if self._limit is not None else self.pace.files(2 * self._most)
+        return self._files_ahead if self._limit is not None else self._pace.files(2 * self._most)
 
     async def _next(self) -> FileTask | None:
         """Return the next file once there is room for it, ``None`` after the last."""
-        await loop.until(
+        await until(
             self._room,
             lambda: (
                 self._working < self._ahead
@@ -260,13 +183,13 @@ class ScanRun:
         )
         return await self._listing.next()
 
-    async def _read(self, shared: Shared, number: int, slot: _Slot) -> None:
+    async def _read(self, shared: Shared, number: int, slot: FileRows) -> None:
         task = slot.tasks[0]
         self._report.begin(sum(max(0, each.size) for each in slot.tasks))
         again = False
         try:
             try:
-                await read_file(shared, number, slot.tasks, slot)
+                await read_file(shared, number, slot)
             except Stale:
                 if task.version is not None or not slot.drop():
                     raise  # some of its rows were already returned, here or by another task
@@ -274,7 +197,7 @@ class ScanRun:
                 again = True
             if again:
                 self._report.begin(task.size)
-                await read_file(shared, number, slot.tasks, slot, again=True)
+                await read_file(shared, number, slot, again=True)
         except Exception as error:
             slot.failure = error
             if self._limit is None:
@@ -295,7 +218,7 @@ class ScanRun:
         except Exception as error:
             self._end(error)
 
-    def forward(self, item: Item) -> None:
+    def _forward(self, item: Item) -> None:
         self._untaken += 1
         if self._left is not None:
             item = item._replace(batches=self._within_limit(item.batches))
@@ -316,14 +239,14 @@ class ScanRun:
 
     def _most_bytes(self) -> int:
         most = self._context.options.max_bytes_in_flight * 5 // 8
-        return most if self._limit is not None else self.pace.budget(most)
+        return most if self._limit is not None else self._pace.budget(most)
 
-    def item_taken(self) -> None:
+    def _item_taken(self) -> None:
         """Take note that the consumer has taken all rows of an item, and wants the next."""
         self._untaken -= 1
         self._room.set()
-        if not self.pace.is_full:
-            self.pace.grow()
+        if not self._pace.is_full:
+            self._pace.grow()
             self._budget.widen(self._most_bytes())
             for slot in self._slots:
                 slot.news.set()
@@ -343,7 +266,3 @@ class ScanRun:
         """End the read early: with ``error``, or because the limit is reached."""
         if self._over is not None and not self._over.done():
             self._over.set_result(error)
-
-
-def _nothing(*_: object) -> None:
-    pass

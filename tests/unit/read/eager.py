@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delta_sharing_client.parquet import footer
-from delta_sharing_client.read import file as file_read
-from delta_sharing_client.read import pace, pages
+from delta_sharing_client.read import pace, pages, row_groups, whole_file
 from delta_sharing_client.run import scan
 
 
@@ -15,7 +14,7 @@ def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
     if is_late:
         patch.setattr(pages, "_LEAST", 0)
         patch.setattr(pages, "_STRETCH", 5)
-    patch.setattr(file_read, "_SMALL", 0)
+    patch.setattr(whole_file, "_SMALL", 0)
     patch.setattr(footer, "_LEAST", 512)
     patch.setattr(pages, "_ROUND_TRIP", -(1 << 40))
     patch.setattr(pages, "_WORK", -1)
@@ -26,5 +25,5 @@ def make_gentle(patch: pytest.MonkeyPatch, steps: int = 200) -> None:
     smallest = (pace._Step(piece=1, budget=1, files=1, pieces=1),) * steps
     patch.setattr(pace, "_STEPS", (*smallest, pace._STEPS[-1]))
     patch.setattr(scan, "Pace", lambda whole: pace.Pace(whole=False))
-    patch.setattr(file_read, "_LEAST_CUT", 0)
-    patch.setattr(file_read, "_SMALL", 0)
+    patch.setattr(row_groups, "_LEAST_CUT", 0)
+    patch.setattr(whole_file, "_SMALL", 0)

@@ -13,7 +13,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet import footer
 from delta_sharing_client.parquet.reader import open_reader
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read import decode, file
+from delta_sharing_client.read import decode, whole_file
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -129,7 +129,7 @@ def test_every_error_of_arrow_comes_out_as_ours(
         return found
 
     if place in ("opening", "decoding"):
-        monkeypatch.setattr(file, "_LARGEST_WHOLE", 0)  # the footer is read first, and the file is opened again
+        monkeypatch.setattr(whole_file, "_LARGEST_WHOLE", 0)  # the footer is read first, and the file is opened again
     if place == "converting":
         monkeypatch.setattr(FileColumn, "apply", fails)
     else:

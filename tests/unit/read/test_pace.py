@@ -14,7 +14,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.read import file, pace, pages
+from delta_sharing_client.read import pace, pages, row_groups, whole_file
 from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS
 from tests.unit.read.eager import make_gentle
@@ -70,8 +70,8 @@ def table(make_table: MakeTable) -> Table:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps for tables of a few megabytes."""
     monkeypatch.setattr(pace, "_STEPS", tuple(step._replace(piece=step.piece >> 5) for step in pace._STEPS))
-    monkeypatch.setattr(file, "_LEAST_CUT", 1 << 15)
-    monkeypatch.setattr(file, "_SMALL", 1 << 15)
+    monkeypatch.setattr(row_groups, "_LEAST_CUT", 1 << 15)
+    monkeypatch.setattr(whole_file, "_SMALL", 1 << 15)
 
 
 @pytest.mark.usefixtures("small_steps")

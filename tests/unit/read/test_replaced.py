@@ -13,7 +13,7 @@ import pytest
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.read import file as file_read
+from delta_sharing_client.read import row_groups
 from delta_sharing_client.replica import Copies
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
@@ -96,7 +96,7 @@ def test_columns_are_not_read_with_another_objects_footer(make_swapped: MakeSwap
 
 
 def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_read, "_UNIT", 1)
+    monkeypatch.setattr(row_groups, "_UNIT", 1)
     table, swap = make_swapped(400_000, row_group_size=100_000)
     options = fast_options(max_concurrent_requests=1, max_bytes_in_flight=1_000_000)
     batches = Batches(table.plan(columns=["b"], options=options))

@@ -555,7 +555,7 @@ def test_memory_does_not_grow_with_the_listing(listed: Any, monkeypatch: pytest.
     server, table = listed()
     most = [0]
 
-    async def nothing(shared: object, number: int, task: FileTask, rows: object, **_: object) -> None:
+    async def nothing(shared: object, number: int, rows: object, **_: object) -> None:
         pass
 
     monkeypatch.setattr(scan, "read_file", nothing)

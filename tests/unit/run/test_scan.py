@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +26,10 @@ from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
+from delta_sharing_client.read.pace import Pace
+from delta_sharing_client.read.rows import FileRows, nothing
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.run.scan import ScanRun, _Slot
 from tests.memory import arrow_bytes
 from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
 from tests.vectors import encode_inline
@@ -111,7 +112,7 @@ def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Delta's own table of 2^31 rows has 8 MB; unpacked in one go it took 12 GB.
-    monkeypatch.setattr("delta_sharing_client.read.file._LARGE", 1_000_000)
+    monkeypatch.setattr("delta_sharing_client.read.file_read._LARGE", 1_000_000)
     rows = 4_000_000
     table = make_table(pa.schema([("id", pa.int32())]))
     table.add(pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), rows)}))
@@ -383,7 +384,7 @@ def test_files_that_are_here_before_their_turn_are_bounded_in_number(
 
 def test_what_is_dropped_of_a_file_that_is_read_again_is_not_waited_for() -> None:
     async def check() -> None:
-        slot = _Slot(cast(ScanRun, None), FileTask(key="k", url="https://h/f"))
+        slot = FileRows((FileTask(key="k", url="https://h/f"),), Pace(whole=True), nothing, nothing)
         released: list[int] = []
         for number in range(3):
             slot.send([], functools.partial(released.append, number))

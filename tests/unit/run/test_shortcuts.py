@@ -13,8 +13,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read import file as file_read
-from delta_sharing_client.read import pages
+from delta_sharing_client.read import pages, whole_file
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.unit.storages import Storage, Table, fast_options, metadata
@@ -44,7 +43,7 @@ READS: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
     # However little is saved: otherwise so small a file is read whole.
-    for module, name in ((file_read, "_SMALL"), (pages, "_LEAST"), (pages, "_WORK")):
+    for module, name in ((whole_file, "_SMALL"), (pages, "_LEAST"), (pages, "_WORK")):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(pages, "_ROUND_TRIP", -(1 << 40))
     found = Table(storage, metadata(CONTENT.schema))

@@ -1,4 +1,4 @@
-"""Tasks that wait for a share of something limited, such as requests in flight or bytes of memory."""
+"""Tasks that wait: for a condition, or for a share of something limited, such as requests or memory."""
 
 from __future__ import annotations
 
@@ -54,3 +54,13 @@ class Turns(Generic[T]):
             heapq.heappop(self._waiting)
             if not future.done():  # otherwise the task was cancelled
                 future.set_result(None)
+
+
+async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:
+    """Wait until ``holds()``, which may change whenever ``news`` is set."""
+    while True:
+        # Before the look: a thread sets it only if it is not set.
+        news.clear()
+        if holds():
+            return
+        await news.wait()

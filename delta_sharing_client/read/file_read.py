@@ -1,0 +1,202 @@
+"""The read of one file: what reading it whole and reading some of its row groups have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from delta_sharing_client.fetch.cache import FileCache
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader
+from delta_sharing_client.parquet.footer import FooterGuess
+from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.read.budget import Budget, Grant
+from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection
+from delta_sharing_client.read.equality import DeletedValues, EqualityDeletes
+from delta_sharing_client.read.file_bytes import FileBytes, gather
+from delta_sharing_client.read.layout import Layout, Shape
+from delta_sharing_client.read.pace import Pace
+from delta_sharing_client.read.pages import Ratio
+from delta_sharing_client.read.rows import FileRows, nothing
+from delta_sharing_client.read.vectors import Vectors
+
+T = TypeVar("T")
+
+_MB = 1024 * 1024
+# Row groups that decode to more than this are decoded batch by batch, as they are consumed.
+_LARGE = 48 * _MB
+_LEAST_LARGE = 2 * _MB
+# Batches of such row groups that wait for the consumer.
+_BATCHES_AHEAD = 2
+# A limit with fewer rows needs only the first batches of a row group.
+_FEW_ROWS = 262_144
+_ANY = 1 << 62
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the files of one read share.
+
+    ``ratio`` is that of decoded to compressed bytes, ``gains`` that of bytes saved by page indexes to the maximum,
+    ``late_gains`` the same for reading the filter's columns first. ``part`` is the size of one request;
+    ``threads_inside`` says that Arrow's threads decode the columns of one file in parallel.
+    """
+
+    shape: Shape
+    report: ScanReport
+    limit: int | None
+    reader: Reader
+    decode: Callable[[Callable[[], Any]], Awaitable[Any]]
+    budget: Budget
+    cache: FileCache | None
+    guess: FooterGuess
+    ratio: Ratio
+    gains: Ratio
+    late_gains: Ratio
+    vectors: Vectors
+    equality: EqualityDeletes
+    pace: Pace
+    part: int
+    threads_inside: bool
+
+
+class Decoded(NamedTuple):
+    """Decoded batches, their bytes, and the rest that is still to be decoded (or ``None``)."""
+
+    batches: list[pa.RecordBatch]
+    nbytes: int
+    rest: Iterator[pa.RecordBatch] | None
+
+
+class Unit(NamedTuple):
+    """Rows that were downloaded together: what is decoded of them, the memory in use, the compressed bytes."""
+
+    decoded: Decoded
+    grant: Grant
+    compressed: int
+
+
+class FileRead:
+    """One file on its way from its bytes to ``rows``; ``number`` is its place in the read."""
+
+    def __init__(self, shared: Shared, number: int, task: FileTask, rows: FileRows, *, again: bool) -> None:
+        self.shared = shared
+        self.number = number
+        self.task = task
+        self.is_filtered = shared.shape.filters_rows(task)
+        self.large = min(_LARGE, max(_LEAST_LARGE, shared.shape.context.options.max_bytes_in_flight // 4))
+        file = task.remote_file(shared.reader, again=again)
+        self.bytes = FileBytes(file, shared.cache, shared.guess, shared.report, shared.part)
+        # The visible rows, after ``select``.
+        self.selection = Selection(None, None)
+        self._deleted: Sequence[DeletedValues] = ()
+        self._rows = rows
+        if again and shared.cache is not None:
+            shared.cache.drop(task.file_id)
+
+    async def select(self) -> None:
+        """Find out which rows the deletes leave."""
+        shared, task = self.shared, self.task
+        if task.equality:
+            self._deleted = await shared.equality.of(task, self.number)
+        refs = (task.without, task.only)
+        if refs == (None, None):
+            return
+        get = shared.vectors.get
+        vectors = iter(await gather([get(ref, task, self.number) for ref in refs if ref is not None]))
+        without, only = (None if ref is None else next(vectors) for ref in refs)
+        self.selection = Selection(without, only)
+
+    # === How much of the file is wanted ===
+
+    @property
+    def is_gentle(self) -> bool:
+        """Whether the consumer may not want the whole file."""
+        return not self.shared.pace.is_full and (self.shared.limit is None or self.is_filtered)
+
+    @property
+    def needs_few(self) -> bool:
+        """Whether a limit probably needs the first batches only."""
+        return self.shared.limit is not None and self.shared.limit <= _FEW_ROWS
+
+    def visible_rows(self, layout: Layout, group: int) -> int:
+        """Return the number of rows of ``group`` that the deletion vectors leave."""
+        count, starts = self.selection.count, layout.row_starts
+        return count(starts[group + 1]) - count(starts[group])
+
+    def within_limit(self, layout: Layout) -> tuple[int, ...]:
+        """Return the row groups up to the one that completes the limit."""
+        limit = self.shared.limit
+        if limit is None or self.is_filtered:
+            return layout.groups
+        before = itertools.accumulate((self.visible_rows(layout, group) for group in layout.groups), initial=0)
+        return tuple(group for group, rows in zip(layout.groups, before, strict=False) if rows < limit)
+
+    def count_groups(self, layout: Layout) -> None:
+        """Report the row groups that are read and skipped."""
+        self.shared.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
+
+    # === Decoding ===
+
+    async def in_thread(self, call: Callable[..., T], *values: Any) -> T:
+        """Return ``call(*values)``, run on one of the decoding threads."""
+        return await self.shared.decode(functools.partial(call, *values))
+
+    def decoder(self, layout: Layout) -> FileDecoder:
+        """Return what decodes the file's rows by ``layout``."""
+        return FileDecoder(self.shared.shape, self.task, layout, self.selection, self.shared.report, self._deleted)
+
+    def decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> Decoded:
+        """Decode ``groups``, except large ones; on a thread."""
+        decoder = self.decoder(layout)
+        with self.shared.report.stage("decode"):
+            batches = decoder.batches(data, groups, threads=self.shared.threads_inside)
+            return begin(batches, self.large, 0 if self.needs_few else _ANY)
+
+    def _next(self, rest: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        with self.shared.report.stage("decode"):
+            return next(rest, None)
+
+    # === Sending ===
+
+    async def hand_out(self, unit: Unit) -> None:
+        """Send the rows of ``unit``; if they are not decoded yet, batch by batch as they are taken."""
+        (batches, size, rest), grant, compressed = unit
+        if rest is None:
+            grant.resize(size)
+            self._rows.send(batches, grant.release)
+            return
+        try:
+            grant.resize(compressed + size)
+            await self._rows.turn()
+            if batches:
+                self._rows.send(batches, nothing)
+            while (batch := await self.in_thread(self._next, rest)) is not None:
+                self._rows.send([batch], nothing)
+                await self._rows.taken(_BATCHES_AHEAD)
+        finally:
+            grant.release()
+
+    async def keep_pace(self) -> None:
+        """Wait for a consumer that may stop."""
+        if self.is_gentle:
+            await self._rows.wanted()
+
+
+def begin(batches: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> Decoded:
+    """Return all of ``batches`` if that is no more, and otherwise the first of them."""
+    done: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        # Several batches may share buffers; counting their parts would take longer.
+        size += batch.nbytes if done else batch.get_total_buffer_size()
+        rows += batch.num_rows
+        done.append(batch)
+        if size > most_bytes or rows > most_rows:
+            return Decoded(done, size, batches)
+    return Decoded(done, size, None)

@@ -1,0 +1,270 @@
+"""Reads a file's footer first, and then what is needed of its row groups: their columns, pages, or first rows."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
+from delta_sharing_client.parquet.footer import Footer
+from delta_sharing_client.parquet.pages import PageMismatch
+from delta_sharing_client.read.decode import ParquetBytes
+from delta_sharing_client.read.file_read import Decoded, FileRead, Unit
+from delta_sharing_client.read.layout import Layout, lay_out
+from delta_sharing_client.read.pages import (
+    Rows,
+    check_pages,
+    cut,
+    end_of_piece,
+    filter_leaves,
+    index_ranges,
+    narrow,
+    offset_indexes,
+    reading,
+    rebuild,
+    stretches,
+    with_index,
+    with_pages,
+    without_pages,
+)
+
+_MB = 1024 * 1024
+# Compressed bytes of row groups that are downloaded and decoded together.
+_UNIT = 16 * _MB
+# Row groups with fewer compressed bytes are not cut into parts.
+_LEAST_CUT = _MB
+# Units of one file in progress at a time; the budget limits their bytes.
+_UNITS_AHEAD = 16
+# Gaps up to this size between parts of a page index are downloaded too, because a request costs more.
+_INDEX_GAPS = 64 * 1024
+
+
+@dataclasses.dataclass(slots=True)
+class _Parts:
+    """A row group that is read in parts.
+
+    A part's pages are where the index says if the pages before are as long as it says. So each part is checked in its
+    turn, ``in_order``, and after the first mismatch the index is not used. ``fetched`` are bytes that later parts need.
+    """
+
+    in_order: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    is_right: bool = True
+    fetched: list[Block] = dataclasses.field(default_factory=list)
+
+
+class _Piece(NamedTuple):
+    """Row groups to read together, or a part of one."""
+
+    layout: Layout
+    groups: tuple[int, ...]
+    parts: _Parts | None = None
+
+
+class _Needed(NamedTuple):
+    """The layout and the row groups that are left of a piece, and their bytes."""
+
+    layout: Layout
+    groups: tuple[int, ...]
+    data: ParquetBytes
+
+
+async def read_row_groups(read: FileRead, footer: Footer) -> None:
+    """Send the rows of the file with this ``footer``."""
+    layout = lay_out(read.shared.shape, read.task, footer, whole=False)
+    layout = await _skip_pages(read, layout)
+    read.count_groups(layout)
+    async with aclosing(_in_order(read, _Pieces(read, layout).all())) as units:
+        async for unit in units:
+            await read.hand_out(unit)
+            await read.keep_pace()
+
+
+async def _skip_pages(read: FileRead, layout: Layout) -> Layout:
+    """Return ``layout`` without the pages that the file's page index excludes."""
+    shared, bytes_ = read.shared, read.bytes
+    predicate, groups = shared.shape.predicate, index_ranges(layout, bytes_.held, shared.gains)
+    if not groups or predicate is None:
+        return layout
+    ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
+    blocks = await bytes_.fetch_missing(ranges)
+    if blocks:
+        # For the next file, the page index is requested with the footer, if it is not long.
+        shared.guess.learn_index(bytes_.size - ranges[0].start)
+    layout, skipped = await read.in_thread(with_pages, layout, groups, predicate, bytes_.reading(blocks), shared.gains)
+    shared.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
+    return layout
+
+
+async def _in_order(read: FileRead, pieces: AsyncIterator[_Piece]) -> AsyncGenerator[Unit, None]:
+    """Yield the units of ``pieces``, in order; read several at a time."""
+    ahead: deque[asyncio.Task[Unit]] = deque()
+    places = itertools.count()
+    try:
+        async for piece in pieces:
+            ahead.append(asyncio.ensure_future(_PieceRead(read, piece).run((read.number, next(places)))))
+            if len(ahead) >= (read.shared.pace.pieces(_UNITS_AHEAD) if read.is_gentle else _UNITS_AHEAD):
+                yield await ahead.popleft()
+        while ahead:
+            yield await ahead.popleft()
+    finally:
+        for task in ahead:
+            task.cancel()
+        # Finished ones hold memory of the budget.
+        for unit in await asyncio.gather(*ahead, return_exceptions=True):
+            if isinstance(unit, Unit):
+                unit.grant.release()
+
+
+class _Pieces:
+    """Cuts the row groups of a layout into pieces."""
+
+    def __init__(self, read: FileRead, layout: Layout) -> None:
+        self._read = read
+        self._layout = layout
+
+    async def all(self) -> AsyncIterator[_Piece]:
+        """Yield all pieces: small row groups are joined, large ones are cut while the limits are low."""
+        read, layout, pace = self._read, self._layout, self._read.shared.pace
+        left = deque(read.within_limit(layout))
+        while left:
+            most = min(_UNIT, pace.piece) if read.is_gentle else _UNIT
+            groups = [left.popleft()]
+            size = layout.compressed_size((groups[0],))
+            if size > _LEAST_CUT and (read.is_gentle or not left) and not pace.is_full:
+                async for piece in self._parts(groups[0]):
+                    yield piece
+                continue
+            while left and size + (own := layout.compressed_size((left[0],))) <= most:
+                groups.append(left.popleft())
+                size += own
+            yield _Piece(layout, tuple(groups))
+
+    async def _parts(self, group: int) -> AsyncIterator[_Piece]:
+        """Cut one row group at its pages into growing parts, or up to the last row of the limit."""
+        read, layout = self._read, self._layout
+        if group not in layout.index:
+            ranges = coalesce(offset_indexes(layout, group).values(), waste_floor=_INDEX_GAPS)
+            layout = with_index(layout, group, read.bytes.reading(await read.bytes.fetch_missing(ranges)))
+        parts, wanted, start = _Parts(), self._wanted_rows(group), 0
+        while start < wanted:
+            is_cut = read.is_gentle and parts.is_right
+            stop = end_of_piece(layout, group, start, read.shared.pace.piece) if is_cut else wanted
+            whole = (start, stop) == (0, layout.rows(group))
+            piece = layout if whole else cut(layout, group, start, stop)
+            if whole or piece.pages[group].rows:
+                yield _Piece(piece, (group,), parts)
+            start = stop
+
+    def _wanted_rows(self, group: int) -> int:
+        """Return the number of rows of ``group`` that complete the limit."""
+        read, layout = self._read, self._layout
+        rows, first = layout.rows(group), layout.row_starts[group]
+        if read.shared.limit is None or read.is_filtered:
+            return rows
+        count = read.selection.count
+        before = sum(read.visible_rows(layout, each) for each in layout.groups[: layout.groups.index(group)])
+        visible = read.shared.limit - before + count(first)
+        return bisect.bisect_left(range(rows), visible, key=lambda row: count(first + row))
+
+
+class _PieceRead:
+    """Downloads and decodes one piece."""
+
+    def __init__(self, read: FileRead, piece: _Piece) -> None:
+        self._read = read
+        self._bytes = read.bytes
+        self._piece = piece
+
+    async def run(self, order: tuple[int, int]) -> Unit:
+        """Return the piece's rows; ``order`` is its place in the read."""
+        read, shared = self._read, self._read.shared
+        grant = await shared.budget.acquire(order, self._piece.layout.compressed_size(self._piece.groups))
+        try:
+            layout, groups, data = await self._needed()
+            compressed = layout.compressed_size(groups)
+            if not groups:
+                return Unit(Decoded([], 0, None), grant, 0)
+            if read.needs_few or layout.decoded_size(groups) > read.large:
+                grant.resize(compressed)
+                batches = read.decoder(layout).batches(data, groups, threads=True)
+                return Unit(Decoded([], 0, batches), grant, compressed)
+            await grant.grow(shared.ratio.expected(compressed))
+            decoded = await read.in_thread(read.decode, layout, groups, data)
+            shared.ratio.learn(compressed, decoded.nbytes)
+            return Unit(decoded, grant, compressed)
+        except BaseException:
+            grant.release()
+            raise
+
+    async def _needed(self) -> _Needed:
+        """Fetch the needed bytes. A page index that is wrong about one page is not used for any."""
+        parts = self._piece.parts or _Parts()
+        # The budget grants the parts of a row group in order, so they also come here in order.
+        async with parts.in_order:
+            if parts.is_right:
+                fetched = [*parts.fetched]
+                try:
+                    needed = await self._by_index(fetched)
+                except PageMismatch:
+                    parts.is_right = False
+                else:
+                    if sum(int(block.data.size) for block in (self._bytes.held, *fetched)) <= _UNIT:
+                        parts.fetched[:] = fetched
+                    return needed
+        return await self._without_index()
+
+    async def _by_index(self, fetched: list[Block]) -> _Needed:
+        """Fetch the needed pages, into ``fetched``. Raises ``PageMismatch`` if they contradict the index."""
+        read = self._read
+        layout, groups, ranges = await self._narrowed(fetched)
+        fetched += await self._bytes.fetch_missing(coalesce(ranges), fetched)
+        check_pages(layout, groups, self._bytes.reading(fetched))
+        kept, replaced = await read.in_thread(self._rebuilt, layout, groups, fetched)
+        return _Needed(layout, groups, ParquetBytes(self._bytes.size, kept, layout.footer.metadata, replaced))
+
+    async def _without_index(self) -> _Needed:
+        groups = self._piece.groups
+        layout = without_pages(self._piece.layout, groups)
+        blocks = [*(await self._bytes.fetch_missing(coalesce(layout.ranges(groups)))), self._bytes.held]
+        return _Needed(layout, groups, ParquetBytes(self._bytes.size, blocks, layout.footer.metadata))
+
+    async def _narrowed(self, fetched: list[Block]) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
+        """Return layout, row groups and the ranges still to be downloaded.
+
+        If it pays, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the others
+        are needed.
+        """
+        read, shared, (layout, groups, _) = self._read, self._read.shared, self._piece
+        first: tuple[int, ...] = ()
+        if shared.limit is None:
+            first = filter_leaves(shared.shape, layout, groups, shared.late_gains, self._bytes.held.start)
+        if not first:
+            return layout, groups, layout.ranges(groups)
+        own = reading(layout, first)
+        fetched += await self._bytes.fetch_missing(coalesce(own.ranges(groups)), fetched)
+        kept, replaced = self._rebuilt(own, groups, fetched)
+        decoder = read.decoder(own)
+        data = ParquetBytes(self._bytes.size, kept, own.footer.metadata, replaced)
+
+        def decide() -> dict[int, Rows]:
+            with shared.report.stage("decode"):
+                matching = decoder.matching(data, groups, threads=shared.threads_inside)
+                return {group: stretches(masks) for group, masks in matching.items()}
+
+        matching = await read.in_thread(decide)
+        layout, left, skipped = narrow(layout, groups, matching, first, shared.late_gains, shared.gains)
+        shared.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
+        return layout, left, reading(layout, first, others=True).ranges(left)
+
+    def _rebuilt(
+        self, layout: Layout, groups: tuple[int, ...], fetched: list[Block]
+    ) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
+        return rebuild(layout, groups, [self._bytes.held, *fetched], self._bytes.reading(fetched))
