@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
+from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError, about_file
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.waiting import Order, Turns
 from delta_sharing_client.instants import steady_ms
@@ -211,12 +211,14 @@ class RemoteFile:
         within the retry limits, or the URL was refused and could not be renewed.
         """
         if wanted.length:
-            await _Transfer(self, wanted, into).run()
+            with about_file(self.reader.http.table, self.file_id):
+                await _Transfer(self, wanted, into).run()
 
     async def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
         """Return the file's size and its last ``length`` bytes (all of it if it is shorter); for an unknown size."""
         tail = _TailTransfer(self, length)
-        await tail.run()
+        with about_file(self.reader.http.table, self.file_id):
+            await tail.run()
         return tail.total, tail.buffer
 
     # === Used by the transfers ===
@@ -288,7 +290,6 @@ class _Transfer:
             ):
                 # Received bytes are kept; only attempts without progress count.
                 tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
-            failure.error.file_id = self.file.file_id
             await tries.failed_async(failure)
             reader.report.add(retries=1)
 
@@ -300,10 +301,6 @@ class _Transfer:
                 refused = await self.asked(url)
             except Transient as broken:
                 return broken
-            except DeltaSharingError as error:
-                error.table = error.table or reader.http.table
-                error.file_id = error.file_id or self.file.file_id
-                raise
             if refused is None:
                 if self.filled == self.wanted.length:
                     return None
@@ -437,7 +434,7 @@ class RequestLimiter:
         self._active = 0
         self._succeeded = 0
         self._generation = 0
-        self._turns = Turns[None](self._begin, self._end)
+        self._turns = Turns[None]()
 
     def __call__(self, order: Order) -> RequestSlot:
         """Return a slot for a request: ``async with limiter(order) as slot``."""
@@ -451,7 +448,7 @@ class RequestLimiter:
 
     def _end(self, _: None) -> None:
         self._active -= 1
-        self._turns.serve()
+        self._turns.serve(self._begin)
 
 
 class RequestSlot:
@@ -474,8 +471,9 @@ class RequestSlot:
         self._generation = -1
 
     async def __aenter__(self) -> RequestSlot:
-        await self._limiter._turns.wait(self._order, None)
-        self._generation = self._limiter._generation
+        limiter = self._limiter
+        await limiter._turns.wait(self._order, None, limiter._begin, limiter._end)
+        self._generation = limiter._generation
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:

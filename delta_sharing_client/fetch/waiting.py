@@ -17,13 +17,11 @@ Order = tuple[int, ...]
 class Turns(Generic[T]):
     """A queue of tasks, lowest order first; for one event loop.
 
-    ``grant`` gives what a task asks for if there is room, and returns whether it did. ``take_back`` takes it from a
-    task that was cancelled before it learned of it.
+    ``grant`` gives a task its share if there is room, and returns whether it did. It is no attribute: the owner of the
+    queue would be in a cycle, and memory would wait for the garbage collection.
     """
 
-    def __init__(self, grant: Callable[[T], bool], take_back: Callable[[T], None]) -> None:
-        self._grant = grant
-        self._take_back = take_back
+    def __init__(self) -> None:
         self._waiting: list[tuple[Order, int, T, asyncio.Future[None]]] = []
         self._tie = itertools.count()
 
@@ -31,25 +29,25 @@ class Turns(Generic[T]):
         """Whether a task waits, or one that was cancelled meanwhile."""
         return bool(self._waiting)
 
-    async def wait(self, order: Order, share: T) -> None:
-        """Wait until ``share`` is granted."""
-        if not self._waiting and self._grant(share):
+    async def wait(self, order: Order, share: T, grant: Callable[[T], bool], take_back: Callable[[T], None]) -> None:
+        """Wait until ``share`` is granted; ``take_back`` takes it from a task that is cancelled before it learns."""
+        if not self._waiting and grant(share):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (order, next(self._tie), share, future))
-        self.serve()
+        self.serve(grant)
         try:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self._take_back(share)
+                take_back(share)
             raise
 
-    def serve(self) -> None:
+    def serve(self, grant: Callable[[T], bool]) -> None:
         """Grant what there is room for, to the first task first."""
         while self._waiting:
             *_, share, future = self._waiting[0]
-            if not future.done() and not self._grant(share):
+            if not future.done() and not grant(share):
                 return
             heapq.heappop(self._waiting)
             if not future.done():  # otherwise the task was cancelled

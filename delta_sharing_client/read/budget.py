@@ -24,8 +24,9 @@ class Grant:
 
     async def grow(self, nbytes: int) -> None:
         """Wait until ``nbytes`` more are granted, for decoding what is downloaded."""
+        budget = self._budget
         try:
-            await self._budget._growing.wait(self.order, _Share(self, nbytes))
+            await budget._growing.wait(self.order, _Share(self, nbytes), budget._give, _release)
         except asyncio.CancelledError:
             self.release()
             raise
@@ -67,8 +68,8 @@ class Budget:
         self._in_use = 0
         self._downloads = 0
         self._granted: set[Grant] = set()
-        self._growing = Turns(self._give, _release)
-        self._beginning = Turns(self._give, _release)
+        self._growing = Turns[_Share]()
+        self._beginning = Turns[_Share]()
 
     def widen(self, capacity: int) -> None:
         """Grant up to ``capacity`` bytes from now on, no fewer than before."""
@@ -78,12 +79,12 @@ class Budget:
     async def acquire(self, order: Order, nbytes: int) -> Grant:
         """Wait until it is ``order``'s turn, and return a grant of ``nbytes`` for a download."""
         grant = Grant(self, order)
-        await self._beginning.wait(order, _Share(grant, nbytes))
+        await self._beginning.wait(order, _Share(grant, nbytes), self._give, _release)
         return grant
 
     def _serve(self) -> None:
-        self._growing.serve()
-        self._beginning.serve()
+        self._growing.serve(self._give)
+        self._beginning.serve(self._give)
 
     def _give(self, share: _Share) -> bool:
         grant, nbytes = share

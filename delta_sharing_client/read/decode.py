@@ -123,7 +123,7 @@ class _Part(NamedTuple):
 
 
 class FileDecoder:
-    """Creates the batches of one task. Every error names table and file."""
+    """Creates the batches of one task. Its errors name neither table nor file; the caller does (``about_file``)."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class FileDecoder:
         for part in self._parts(data, groups, threads):
             if part.visible is not None:
                 self._report.add(rows_deleted=len(part.visible) - part.rows)
-            batch = self._located(self._batch, part) if part.rows else None
+            batch = _decoding(self._batch, part) if part.rows else None
             if batch is not None:
                 yield batch
 
@@ -165,7 +165,7 @@ class FileDecoder:
         """Return which visible rows of ``groups`` match, for ``pages.stretches``; ``data`` has the filter's columns."""
         found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
         for part in self._parts(data, groups, threads):
-            mask = self._located(self._matches, part)
+            mask = _decoding(self._matches, part)
             start = part.first - self.layout.row_starts[part.group]
             found[part.group].append((start, mask.to_numpy(zero_copy_only=False)))
         return found
@@ -177,7 +177,7 @@ class FileDecoder:
         """
         file = None
         if self.layout.leaves:
-            file = self._located(data.open, self._located(self.layout.dictionaries, groups))
+            file = _decoding(data.open, _decoding(self.layout.dictionaries, groups))
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
             self._predicate_of_group = self._within(group)
@@ -185,28 +185,17 @@ class FileDecoder:
             stop = self.layout.end(group)
             batches = self._whole(data, group, most)
             if batches is None:
-                batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
+                batch_rows = _decoding(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
                 batches = self._raw(file, group, batch_rows, threads)
             # Nothing is decoded after the last wanted row: those rows may not be downloaded.
-            while position < stop and (found := self._located(next, batches, None)) is not None:
+            while position < stop and (found := _decoding(next, batches, None)) is not None:
                 raw, rows = found
                 for first, end in self.layout.stretches(group, position, position + rows):
                     part = _part(raw, first - position, end - first)
-                    yield self._located(self._visible, group, part, first, end - first)
+                    yield _decoding(self._visible, group, part, first, end - first)
                 position += rows
             if position < stop or position > self.layout.row_starts[group + 1]:
-                raise self._naming(
-                    DataError(f"Row group {group} should hold {stop} rows up to its end, but {position} were found.")
-                )
-
-    def _located(self, step: Callable[..., T], *values: Any) -> T:
-        """Do one step of decoding; exceptions become our errors, with table and file."""
-        try:
-            return step(*values)
-        except DeltaSharingError as error:
-            raise self._naming(error) from None
-        except ARROW_ERRORS as error:
-            raise self._naming(DataError(f"The Parquet data does not decode: {scrub(str(error))}.")) from None
+                raise DataError(f"Row group {group} should hold {stop} rows up to its end, but {position} were found.")
 
     def _visible(self, group: int, raw: pa.RecordBatch | None, first: int, rows: int) -> _Part:
         mask = self._selection.mask(first, rows)
@@ -298,10 +287,6 @@ class FileDecoder:
     def _is_left_to_consumer(self) -> bool:
         return self.shape.context.is_filtered_again and not isinstance(self._predicate_of_group, Literal)
 
-    def _naming(self, error: DeltaSharingError) -> DeltaSharingError:
-        error.table, error.file_id = self.shape.context.table, self.task.file_id
-        return error
-
     def constant(self, column: ReadColumn, rows: int) -> pa.Array:
         """Return the file's value of ``column`` ``rows`` times, as a slice of a cached array."""
         held = self._repeated.get(column.name)
@@ -310,6 +295,14 @@ class FileDecoder:
             size = max(rows, self._rows_per_batch if held is not None else rows)
             held = self._repeated[column.name] = pa.repeat(value, size)
         return held.slice(0, rows)
+
+
+def _decoding(step: Callable[..., T], *values: Any) -> T:
+    """Do one step of decoding; exceptions become our errors."""
+    try:
+        return step(*values)
+    except ARROW_ERRORS as error:
+        raise DataError(f"The Parquet data does not decode: {scrub(str(error))}.") from None
 
 
 class _Columns:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, about_file
 from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -117,18 +117,14 @@ class EqualityDeletes:
         file = RemoteFile(self._reader, key=ref.url, url=ref.url, size=ref.size, file_id=ref.file_id, order=(number,))
         with self._reader.report.stage("fetch"):
             data = await file.read(ByteRange(0, ref.size))
-        return await asyncio.to_thread(self._decoded, data, ref)
+        with about_file(self._context.table, ref.file_id):
+            return await asyncio.to_thread(self._decoded, data, ref)
 
     def _decoded(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:
         try:
             return self._columns(data, ref)
-        except DataError as error:
-            error.table, error.file_id = error.table or self._context.table, error.file_id or ref.file_id
-            raise
         except ARROW_ERRORS:
-            raise DataError(
-                "The equality delete file does not decode.", table=self._context.table, file_id=ref.file_id
-            ) from None
+            raise DataError("The equality delete file does not decode.") from None
 
     def _columns(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:
         footer, _ = open_file(data)

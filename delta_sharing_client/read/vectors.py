@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
 from delta_sharing_client.delta.paths import without_query
-from delta_sharing_client.errors import DataError, ProtocolError
+from delta_sharing_client.errors import ProtocolError, about_file
 from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
@@ -60,29 +60,22 @@ class Vectors:
         descriptor = ref.descriptor
         if descriptor.storage_type == "u":
             raise ProtocolError(
-                "The server sent a deletion vector by a path relative to the table; it must send a URL or the vector.",
-                table=self._table,
-                file_id=task.file_id,
+                "The server sent a deletion vector by a path relative to the table; it must send a URL or the vector."
             )
-        try:
-            if descriptor.storage_type == "i":
-                return decode_inline(descriptor)
-            wanted = ByteRange(*byte_range(descriptor))
-            place = without_query(descriptor.path_or_inline_dv)
-            with self._lock:
-                span = self._span(place, wanted)
-            if span.data is None:
-                span.data = asyncio.ensure_future(self._fetch(ref, task, span.range, number))
-            vector = decode_file(memoryview(await span.data), descriptor, base=span.range.start)
-            with self._lock:
-                span.users -= 1
-                if span.users <= 0:
-                    self._drop(place, span)
-            return vector
-        except DataError as error:
-            error.table = error.table or self._table
-            error.file_id = error.file_id or task.file_id
-            raise
+        if descriptor.storage_type == "i":
+            return decode_inline(descriptor)
+        wanted = ByteRange(*byte_range(descriptor))
+        place = without_query(descriptor.path_or_inline_dv)
+        with self._lock:
+            span = self._span(place, wanted)
+        if span.data is None:
+            span.data = asyncio.ensure_future(self._fetch(ref, task, span.range, number))
+        vector = decode_file(memoryview(await span.data), descriptor, base=span.range.start)
+        with self._lock:
+            span.users -= 1
+            if span.users <= 0:
+                self._drop(place, span)
+        return vector
 
     def _span(self, place: str, wanted: ByteRange) -> _Span:
         """Return the download that contains ``wanted``: one that has started, or a new one for all noted vectors."""
@@ -147,8 +140,5 @@ def _covering(spans: Iterable[_Span], wanted: ByteRange) -> _Span | None:
 
 
 def _range(ref: DeletionVectorRef, task: FileTask, table: str) -> ByteRange:
-    try:
+    with about_file(table, task.file_id):
         return ByteRange(*byte_range(ref.descriptor))
-    except DataError as error:
-        error.table, error.file_id = table, task.file_id
-        raise

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -179,30 +178,7 @@ def test_vectors_that_are_not_in_a_file_are_not_noted() -> None:
     assert vectors._noted == {}
 
 
-@contextlib.contextmanager
-def refused(file_id: str | None = "id-f") -> Iterator[None]:
-    with pytest.raises(DataError) as caught:
-        yield
-    assert (caught.value.table, caught.value.file_id) == ("t", file_id)
-
-
-@pytest.mark.parametrize("kind", ["i", "p"])
-def test_a_vector_that_does_not_decode_is_an_error_of_its_file(storage: Storage, kind: str) -> None:
-    storage.content = bytes(len(BLOB))
-    descriptor = DeletionVectorDescriptor(kind, URL if kind == "p" else "!", DESCRIBED.size_in_bytes, 2, 1)
-    with refused():
-        get(Vectors("t", storage), DeletionVectorRef(descriptor, key="k"))  # type: ignore[arg-type]
-
-
-def test_an_error_that_names_its_table_and_file_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: Any) -> None:
-        raise DataError("broken", table="t", file_id="other")
-
-    monkeypatch.setattr(vectors_read, "decode_inline", broken)
-    with refused("other"):
-        get(Vectors("of the read", None), ref(kind="i"))  # type: ignore[arg-type]
-
-
 def test_a_vector_at_no_place_is_an_error_of_its_file_when_it_is_noted() -> None:
-    with refused():
+    with pytest.raises(DataError) as caught:
         Vectors("t", None).note(task(ref(-5)))  # type: ignore[arg-type]
+    assert (caught.value.table, caught.value.file_id) == ("t", "id-f")

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pytest
 from msgspec.structs import replace
 
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -393,6 +394,17 @@ def test_what_is_dropped_of_a_file_that_is_read_again_is_not_waited_for() -> Non
         await asyncio.wait_for(slot.taken(0), 1)
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("kind", ["i", "p"])
+def test_an_error_of_a_vector_names_table_and_file(make_table: MakeTable, kind: str) -> None:
+    table = make_table(pa.schema([("n", pa.int64())]))
+    place = table.storage.put("dv.bin", bytes(100)) if kind == "p" else "!"
+    descriptor = DeletionVectorDescriptor(kind, place, 40, 2, 1)
+    added = table.add(pa.table({"n": [1, 2, 3]}), removed=[], deletion_vector=descriptor)
+    with pytest.raises(DataError) as caught:
+        table.read()
+    assert (caught.value.table, caught.value.file_id) == ("share.schema.t", added.file_id)
 
 
 # === Files whose rows are known without a request ===
