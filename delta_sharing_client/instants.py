@@ -1,4 +1,4 @@
-"""Parsing of dates and timestamps, and the calendar for it.
+"""Parsing of dates, timestamps and times of day, and the calendar for it.
 
 The accepted texts are those of ISO 8601 and of Spark's ``CAST(text AS TIMESTAMP)``, so the same text means the same in
 an argument, a filter, a Spark option, the command line and a profile:
@@ -73,6 +73,9 @@ _SPARK_TIMESTAMP = re.compile(
 _SPARK_OFFSET = re.compile(
     r"Z|(?:UTC|GMT|UT)|(?:UTC|GMT|UT)?[+-](?:\d|\d\d|\d{4}|\d{6}|\d{1,2}:\d{1,2}|\d{1,2}:\d\d:\d\d)", re.ASCII
 )
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:[.,](?P<fraction>\d+))?)?", re.ASCII
+)
 _DATE_EXAMPLE = "write it as yyyy-mm-dd, for example '2024-01-31'"
 _EXAMPLE = (
     "write it as yyyy-mm-dd hh:mm:ss[.fraction] with an optional zone (Z, an offset like +02:00 or a region like "
@@ -114,6 +117,31 @@ def parse_date(text: str) -> int:
     if days is None:
         raise UsageError(f"{text!r} is not a date; {_DATE_EXAMPLE}.")
     return days
+
+
+def parse_clock(text: str) -> int:
+    """Parse a time of day, ``hh:mm`` or ``hh:mm:ss[.fraction]``, as nanoseconds since midnight.
+
+    Raises ``UsageError`` for other texts, and for a time that does not exist.
+    """
+    nanos = clock_nanoseconds(text.strip())
+    if nanos is None:
+        raise UsageError(f"{text!r} is not a time of day; write it as hh:mm:ss[.fraction], for example '08:00:00'.")
+    return nanos
+
+
+def clock_nanoseconds(text: str) -> int | None:
+    """Return a time of day as :func:`parse_clock` does, ``None`` if ``text`` is none."""
+    match = _CLOCK.fullmatch(text)
+    return None if match is None else _nanoseconds_of_day(match)
+
+
+def format_clock(nanoseconds: int) -> str:
+    """Return ``hh:mm:ss``, and a fraction of six or nine digits if there is one, for nanoseconds since midnight."""
+    seconds, nanos = divmod(nanoseconds, NANOS_PER_SECOND)
+    digits = f"{nanos:09d}"
+    fraction = "" if nanos == 0 else "." + (digits if nanos % 1000 else digits[:6])
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
 
 
 def cast_timestamp(text: str, *, ignore_zone: bool = False) -> int | None:
@@ -197,12 +225,16 @@ def _days(match: re.Match[str]) -> int | None:
 
 
 def _local_nanoseconds(match: re.Match[str]) -> int | None:
-    days = _days(match)
+    days, rest = _days(match), _nanoseconds_of_day(match)
+    return None if days is None or rest is None else days * NANOS_PER_DAY + rest
+
+
+def _nanoseconds_of_day(match: re.Match[str]) -> int | None:
     hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
-    if days is None or hour > 23 or minute > 59 or second > 59:
+    if hour > 23 or minute > 59 or second > 59:
         return None
     fraction = int((match["fraction"] or "")[:9].ljust(9, "0"))
-    return days * NANOS_PER_DAY + (hour * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
+    return (hour * 3600 + minute * 60 + second) * NANOS_PER_SECOND + fraction
 
 
 def _offset_seconds(zone: str, local: int) -> int | None:

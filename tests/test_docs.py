@@ -18,15 +18,18 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import typer.main
+from pyiceberg import types as theirs
 
 import delta_sharing_client
 from delta_sharing_client import errors
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.program import ExitCode, exit_code
+from delta_sharing_client.delta.data_types import PrimitiveType
 from delta_sharing_client.delta.features import FEATURES, Operation
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
+from delta_sharing_client.iceberg.schema import schema_string
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.outputs.dataset import known_to_duckdb
 from delta_sharing_client.outputs.file_formats import BY_ENDING
@@ -43,6 +46,22 @@ from tests.versions import PANDAS
 ROOT = Path(__file__).resolve().parent.parent
 ALL_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"))]
 
+# The types of Iceberg's specification ("Schemas and Data Types"): their names in the table, and one in a schema.
+ICEBERG_TYPES: dict[str, object] = {
+    **{name: name for name in ("boolean", "int", "long", "float", "double", "string", "uuid", "binary", "unknown")},
+    **{name: name for name in ("date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")},
+    "variant": "variant",
+    "decimal(P, S)": "decimal(38, 18)",
+    "fixed[L]": "fixed[16]",
+    "geometry(C)": "geometry(srid:3857)",
+    "geography(C, A)": "geography(srid:4326, karney)",
+    "list": {"type": "list", "element-id": 2, "element": "long", "element-required": False},
+    "map": {
+        "type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "long", "value-required": False,
+    },
+    "struct": {"type": "struct", "fields": [{"id": 2, "name": "a", "required": False, "type": "long"}]},
+}  # fmt: skip
+
 # One type a line of the table: its name there, and as a schemaString has it.
 TYPES: dict[str, object] = {
     "boolean": "boolean",
@@ -58,6 +77,7 @@ TYPES: dict[str, object] = {
     "date": "date",
     "timestamp": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
+    "time": "time",
     "timestamp_nanos": "timestamp_nanos",
     "timestamp_nanos_ntz": "timestamp_nanos_ntz",
     "geometry": "geometry(EPSG:3857)",
@@ -65,6 +85,8 @@ TYPES: dict[str, object] = {
     "interval day to second": "interval day to second",
     "interval year to month": "interval year to month",
     "void": "void",
+    "uuid": "uuid",
+    "variant": "variant",
     "array": {"type": "array", "elementType": "long", "containsNull": True},
     "map": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
     "struct": {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]},
@@ -97,16 +119,28 @@ def test_the_table_of_faults_is_the_one_of_the_code() -> None:
 
 @pytest.mark.skipif(PANDAS < 2, reason="the table has the units of time of pandas 2")
 def test_the_type_table_is_what_the_outputs_give() -> None:
-    lines = ["| Delta | Arrow | pandas | NOT NULL in pandas | `numpy_nullable` | `pyarrow` | Polars | DuckDB | Spark |"]
-    lines += ["|---" * 9 + "|"]
+    columns = "type | Iceberg | Arrow | pandas | NOT NULL in pandas | `numpy_nullable` | `pyarrow` | Polars | DuckDB"
+    lines = [f"| {columns} | Spark |", "|---" * 10 + "|"]
+    of_iceberg = _of_iceberg()
     for name, kind in TYPES.items():
         schema, required = _schema(kind, nullable=True), _schema(kind, nullable=False)
-        cells = [name, _arrow(schema), _pandas(schema), _pandas(required)]
+        cells = [name, "`, `".join(of_iceberg.pop(_kind_of(kind), [])), _arrow(schema), _pandas(schema)]
+        cells += [_pandas(required)]
         cells += [_pandas(schema, "numpy_nullable"), _pandas(schema, "pyarrow"), _polars(schema), _duckdb(schema)]
         cells += [_spark(kind)]
-        lines.append("| " + " | ".join([cells[0], *(f"`{cell}`" for cell in cells[1:])]) + " |")
+        lines.append("| " + " | ".join([cells[0], *(f"`{cell}`" if cell else "none" for cell in cells[1:])]) + " |")
 
+    assert of_iceberg == {}, "a type of Iceberg has no line"
     check_generated(ROOT / "docs" / "types.md", "types", "\n".join(lines) + "\n")
+
+
+def test_the_type_table_has_every_type_that_pyiceberg_knows() -> None:
+    named = {re.sub(r"\W.*", "", name) for name in ICEBERG_TYPES}
+    kinds = {*theirs.PrimitiveType.__subclasses__()} - {theirs.DecimalType, theirs.FixedType}
+    # pyiceberg spells types like the specification; it has no class for variants.
+    known = {re.sub(r"\W.*", "", str(kind())) for kind in kinds}
+
+    assert named == known | {"decimal", "fixed", "struct", "list", "map", "variant"}
 
 
 def test_the_page_about_errors_has_each_with_its_exit_code() -> None:
@@ -395,8 +429,27 @@ def commands_of(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _schema(kind: object, *, nullable: bool) -> pa.Schema:
+    if kind == "variant":  # as it is without options
+        return pa.schema([pa.field("c", pa.string(), nullable)])
     field = {"name": "c", "type": kind, "nullable": nullable, "metadata": {}}
     return to_arrow_schema(parse_schema(json.dumps({"type": "struct", "fields": [field]})))
+
+
+def _kind_of(kind: object) -> object:
+    """Return what is the same for the types of one line."""
+    field = {"name": "c", "type": kind, "nullable": True, "metadata": {}}
+    found = parse_schema(json.dumps({"type": "struct", "fields": [field]})).fields[0].type
+    return found.base if isinstance(found, PrimitiveType) else type(found)
+
+
+def _of_iceberg() -> dict[object, list[str]]:
+    """Return the names of Iceberg's types by what they are here."""
+    found: dict[object, list[str]] = {}
+    for name, kind in ICEBERG_TYPES.items():
+        schema = {"type": "struct", "fields": [{"id": 1, "name": "c", "required": False, "type": kind}]}
+        converted = json.loads(schema_string(schema))["fields"][0]["type"]
+        found.setdefault(_kind_of(converted), []).append(name)
+    return found
 
 
 def _arrow(schema: pa.Schema) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.columns import ColumnPath as ColumnPath
-from delta_sharing_client.delta import value_bounds, value_texts
+from delta_sharing_client.delta import uuids, value_bounds, value_texts
 from delta_sharing_client.lazy import lazy
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
@@ -26,10 +26,11 @@ INITIAL_DEFAULT_KEY = "iceberg.initialDefault"
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 _SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
 _DEFAULT_CRS = "OGC:CRS84"
-_GEOMETRY = re.compile(r"geometry(?:\(\s*(?P<crs>[^(),]+?)\s*\))?\Z", re.IGNORECASE)
+_CRS = r"(?P<crs>\{(?s:.*)\}|[^(),{}]+?)"  # a name, or a definition in PROJJSON
+_GEOMETRY = re.compile(rf"geometry(?:\(\s*{_CRS}\s*\))?\Z", re.IGNORECASE)
 _EDGES = "spherical|vincenty|thomas|andoyer|karney"  # the algorithms of Parquet, Iceberg and GeoArrow
 _GEOGRAPHY = re.compile(
-    rf"geography(?:\(\s*(?:(?P<alone>{_EDGES})|(?P<crs>[^(),]+?)\s*(?:,\s*(?P<edges>{_EDGES}))?)\s*\))?\Z",
+    rf"geography(?:\(\s*(?:(?P<alone>{_EDGES})|{_CRS}\s*(?:,\s*(?P<edges>{_EDGES}))?)\s*\))?\Z",
     re.IGNORECASE,
 )
 
@@ -48,8 +49,8 @@ class PrimitiveType:
 
     @property
     def coordinates(self) -> tuple[str, str | None] | None:
-        """The coordinate reference system of ``geometry`` and ``geography``, and the edge algorithm of the latter;
-        ``None`` for other types."""
+        """The coordinate reference system of ``geometry`` and ``geography``, a name or PROJJSON, and the edge algorithm
+        of the latter; ``None`` for other types."""
         if (match := _GEOMETRY.match(self.name)) is not None:
             return match["crs"] or _DEFAULT_CRS, None
         if (match := _GEOGRAPHY.match(self.name)) is not None:
@@ -241,6 +242,10 @@ def _stored_day_time_interval(arrow: pa.DataType, found: pa.DataType) -> Stored:
     return _cast(arrow) if pa.types.is_duration(found) else None
 
 
+def _stored_uuid(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    return uuids.to_text if found == uuids.STORED else None
+
+
 def _cast(arrow: pa.DataType) -> Convert:
     return lambda array: array.cast(arrow)
 
@@ -273,7 +278,8 @@ class TypeRow:
     stored:
         Converts values of other types in files to this type, exactly.
     spark:
-        The class in ``pyspark.sql.types``; ``None`` if Spark does not accept such values from Python.
+        The class in ``pyspark.sql.types``, which an older PySpark may lack; ``None`` if Spark does not accept such
+        values from Python.
     spelled:
         Whether a name in a schema means the type, in addition to its key in ``TYPES``.
     """
@@ -417,6 +423,22 @@ TYPES: dict[str, TypeRow] = {
         footer=value_bounds.timestamp_ntz_footer,
         stored=_stored_timestamp_ntz,
         spark="TimestampNTZType",
+    ),
+    "time": TypeRow(
+        arrow=pa.time64("us"),
+        width=8.0,
+        text=value_texts.time_of_day,
+        footer=value_bounds.time_footer,
+        stored=_stored_as(pa.types.is_time),
+        spark="TimeType",
+    ),
+    "uuid": TypeRow(
+        arrow=pa.string(),
+        width=16.0,
+        text=value_texts.uuid_text,
+        footer=value_bounds.uuid_footer,
+        stored=_stored_uuid,
+        spark="StringType",
     ),
     "timestamp_nanos": _timestamp(pa.timestamp("ns", tz="UTC"), None, value_bounds.nanos_statistics(zoned=True)),
     "timestamp_nanos_ntz": _timestamp(pa.timestamp("ns"), None, value_bounds.nanos_statistics(zoned=False)),

@@ -21,9 +21,9 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
     """Return the Python value of a serialized partition value; ``column`` is for the error.
 
     ``int``, ``float``, ``bool``, ``str``, ``bytes`` and :class:`~decimal.Decimal` (with the type's scale). Dates and
-    timestamps are ``int``: days, or the type's own unit (micro- or nanoseconds), since 1970; intervals too: months, or
-    microseconds. ``None`` and the empty text are null for every type. Raises ``DataError`` for a text that is not a
-    value of the type, or out of its range.
+    timestamps are ``int``: days, or the type's own unit (micro- or nanoseconds), since 1970; times of day are
+    microseconds since midnight; intervals are ``int`` too: months, or microseconds. ``None`` and the empty text are
+    null for every type. Raises ``DataError`` for a text that is not a value of the type, or out of its range.
     """
     if not text:
         return None
@@ -53,7 +53,7 @@ def binary_text(value: bytes) -> str | None:
 
 
 def partition_bound(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
-    """Return the value as in ``ColumnBounds``: timestamps in nanoseconds."""
+    """Return the value as in ``ColumnBounds``: timestamps and times of day in nanoseconds."""
     value = parse_partition_value(text, data_type, column=column)
-    is_micros = to_arrow_type(data_type) in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    is_micros = to_arrow_type(data_type) in (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us"))
     return value * 1000 if is_micros and isinstance(value, int) else value

@@ -216,7 +216,8 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
     Text of every kind is ``string``; ``timestamp`` is ``timestamp[us, UTC]`` and ``timestamp_ntz`` has no zone;
     ``void`` is ``null``; ``variant`` is ``struct<metadata: binary, value: binary>``; day-time intervals are
     ``duration[us]`` and year-month intervals ``int32`` months. Timestamps in nanoseconds have the unit ``ns``.
-    ``geometry`` and ``geography`` are ``binary`` with field metadata (``geoarrow_metadata``).
+    ``time`` is ``time64[us]``, ``uuid`` is text. ``geometry`` and ``geography`` are ``binary`` with field metadata
+    (``geoarrow_metadata``).
     """
     if isinstance(data_type, PrimitiveType):
         return TYPES[data_type.base].arrow
@@ -263,15 +264,25 @@ def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
     if not isinstance(data_type, PrimitiveType) or (found := data_type.coordinates) is None:
         return None
     crs, edges = found
-    # A bare number is an EPSG code; 0 and "any" mean no system. Iceberg marks numbers ("Geometry and Geography").
-    is_marked = crs[:5].lower() == "srid:"
-    named = crs[5:] if is_marked else f"EPSG:{crs}" if crs.isdigit() else crs
-    content: dict[str, str] = {}
-    if named.upper() not in ("ANY", "EPSG:0", "0"):
-        content = {"crs": named, "crs_type": "srid" if is_marked else "authority_code"}
+    content = _geoarrow_crs(crs)
     if edges is not None:
         content["edges"] = edges
     return {_EXTENSION_NAME: _WELL_KNOWN_BINARY, _EXTENSION_METADATA: msgspec.json.encode(content)}
+
+
+def _geoarrow_crs(crs: str) -> dict[str, object]:
+    if crs.startswith("{"):
+        try:
+            return {"crs": msgspec.json.decode(crs, type=dict), "crs_type": "projjson"}
+        except msgspec.DecodeError:
+            return {}
+    # A bare number is an EPSG code; 0 and "any" mean no system. Iceberg marks numbers, and definitions that are
+    # elsewhere ("Geometry and Geography"); here those are the unknown ones.
+    is_marked = crs[:5].lower() == "srid:"
+    named = crs[5:] if is_marked else f"EPSG:{crs}" if crs.isdigit() else crs
+    if named.upper() in ("ANY", "EPSG:0", "0") or named[:9].lower() == "projjson:":
+        return {}
+    return {"crs": named, "crs_type": "srid" if is_marked else "authority_code"}
 
 
 def is_geometry(field: pa.Field) -> bool:

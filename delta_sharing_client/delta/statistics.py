@@ -34,7 +34,8 @@ from delta_sharing_client.errors import DataError
 class ColumnBounds(NamedTuple):
     """What is known about one column in the rows that a reader of the file sees; ``None`` is unknown.
 
-    Values are ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp), ``float``, ``bool``,
+    Values are ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp and
+    since midnight for a time), ``float``, ``bool``,
     ``str``, ``bytes`` or ``Decimal``. No non-null value is smaller than ``lower`` or larger than ``upper``, where
     ``NaN`` is the largest; only null and ``NaN`` are larger than ``upper_without_nan`` (``float`` and ``double``).
     ``null_count`` is exact; ``row_count`` does not include deleted rows.

@@ -1,7 +1,7 @@
 """Minimum and maximum of a column by type, from the log's statistics and from Parquet footers.
 
 A returned bound holds for every non-null value; an uncertain bound is ``None``. Values have the forms of
-``delta.statistics.ColumnBounds``: timestamps are in nanoseconds, whatever the type's own unit.
+``delta.statistics.ColumnBounds``: timestamps and times of day are in nanoseconds, whatever the type's own unit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 import msgspec
 import pyarrow as pa
 
+from delta_sharing_client.delta import uuids
 from delta_sharing_client.instants import (
     EPOCH,
     EPOCH_NTZ,
@@ -38,6 +39,7 @@ Convert = Callable[[msgspec.Raw], Any]
 Footer = tuple[Any, Any, Optional[float]]
 """Lower bound, upper bound, and the upper bound of all that is not ``NaN``."""
 UNKNOWN: Footer = (None, None, None)
+_UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
 def ordered(lower: Any, upper: Any) -> tuple[Any, Any]:
@@ -279,6 +281,20 @@ boolean_footer = _footer_of(pa.types.is_boolean, bool)
 date_footer = _footer_of(pa.types.is_date32, int)
 
 
+def time_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    if not pa.types.is_time(found) or not isinstance(lower, int):
+        return UNKNOWN
+    size = _UNIT_NANOS[found.unit]
+    return _footer(lower * size, upper * size)
+
+
+def uuid_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    # In Parquet their order is that of unsigned bytes.
+    is_stored = found == uuids.STORED and isinstance(lower, bytes)
+    low, high = (uuids.text_of(lower), uuids.text_of(upper)) if is_stored else (None, None)
+    return UNKNOWN if low is None or high is None else _footer(low, high)
+
+
 def text_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     is_text = pa.types.is_string(found) and isinstance(lower, bytes)
     return _footer(lower.decode(), upper.decode()) if is_text else UNKNOWN
@@ -291,7 +307,7 @@ def binary_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
 def timestamp_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     if not pa.types.is_timestamp(found) or not isinstance(lower, int):
         return UNKNOWN
-    size = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}[found.unit]
+    size = _UNIT_NANOS[found.unit]
     return _footer(lower * size, upper * size)
 
 

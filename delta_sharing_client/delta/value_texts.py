@@ -14,8 +14,9 @@ import struct
 from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
+from delta_sharing_client.delta import uuids
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.instants import NANOS_PER_DAY, days_of
+from delta_sharing_client.instants import NANOS_PER_DAY, clock_nanoseconds, days_of
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.data_types import DecimalType
@@ -138,6 +139,22 @@ def timestamp(text: str, data_type: Simple, *, zoned: bool, unit: str = "microse
     if not -(1 << 63) <= count < 1 << 63:
         raise DataError(f"A partition value of type {name} must lie within 2^63 {unit} of 1970.")
     return count
+
+
+def time_of_day(text: str, data_type: Simple) -> int:
+    """Return the microseconds since midnight."""
+    nanos = clock_nanoseconds(text)
+    if nanos is None or nanos % 1000:
+        raise DataError("A partition value of type time must be a time of the day such as 08:00:00.123456.")
+    return nanos // 1000
+
+
+def uuid_text(text: str, data_type: Simple) -> str:
+    """Return the UUID in lower case."""
+    found = uuids.canonical(text)
+    if found is None:
+        raise DataError("A partition value of type uuid must be one such as f79c3e09-677c-4bbd-a479-3f349cb785e7.")
+    return found
 
 
 def _days(text: str, name: str) -> int:

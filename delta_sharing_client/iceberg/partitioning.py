@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import decimal
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 from delta_sharing_client import optional
 from delta_sharing_client.columns import ColumnPath
+from delta_sharing_client.delta import uuids
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.iceberg.metadata import FIRST_PARTITION_ID, PartitionField, PartitionSpec
-from delta_sharing_client.iceberg.values import EXTRA, bound_decoder, iceberg_type, partition_value
+from delta_sharing_client.iceberg.values import EXTRA, DecodePair, bounds_decoder, iceberg_type, partition_value
 from delta_sharing_client.instants import NANOS_PER_DAY, days_of
 from delta_sharing_client.predicates.tree import (
     And,
@@ -30,7 +32,7 @@ from delta_sharing_client.predicates.tree import (
     Op,
     Or,
 )
-from delta_sharing_client.predicates.values import Day, Moment, Value
+from delta_sharing_client.predicates.values import Clock, Day, Moment, Value
 
 NANOS_PER_HOUR = NANOS_PER_DAY // 24
 _PARAMETER = re.compile(r"(bucket|truncate)\[\s*(\d{1,10})\s*\]\Z")
@@ -113,7 +115,7 @@ class BoundField(NamedTuple):
         if summary.lower is None or summary.upper is None:
             return None
         decode = self._result_decoder()
-        lower, upper = (None, None) if decode is None else (decode(summary.lower), decode(summary.upper))
+        lower, upper = (None, None) if decode is None else decode(summary.lower, summary.upper)
         if lower is None or upper is None:
             return None
         found = self._range(lower, upper, decoded=True)
@@ -121,10 +123,8 @@ class BoundField(NamedTuple):
 
     def buckets(self, summary: FieldSummary) -> tuple[int, int] | None:
         """Return the first and last bucket in a manifest, ``None`` if unknown."""
-        decode = bound_decoder(_INT)
-        if decode is None or summary.lower is None or summary.upper is None:
-            return None
-        lower, upper = decode(summary.lower), decode(summary.upper)
+        decode = bounds_decoder(_INT)
+        lower, upper = (None, None) if decode is None else decode(summary.lower, summary.upper)
         return None if lower is None or upper is None else (lower, upper)
 
     def _column_bounds(self, found: tuple[Any, Any], nulls: int | None, rows: int | None) -> ColumnBounds:
@@ -134,9 +134,9 @@ class BoundField(NamedTuple):
             return ColumnBounds(lower, None, nulls, rows, upper)
         return ColumnBounds(lower, upper, nulls, rows)
 
-    def _result_decoder(self) -> Callable[[bytes], Any] | None:
+    def _result_decoder(self) -> DecodePair | None:
         is_own = self.transform.name in ("identity", "truncate")
-        return bound_decoder(self.source.field.type if is_own else _INT)
+        return bounds_decoder(self.source.field.type if is_own else _INT)
 
     def _range(self, low: Any, high: Any, *, decoded: bool = False) -> tuple[Any, Any] | None:
         """Return the least and the greatest value of the source with partition values from ``low`` to ``high``."""
@@ -285,10 +285,15 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
         return whole.scaleb(-data_type.scale, _WIDE) if whole == unscaled else None
     base = data_type.base if isinstance(data_type, PrimitiveType) else ""
     found: Any = None
+    if base == "uuid":
+        # Text of another form is that of no row.
+        return uuid.UUID(value) if isinstance(value, str) and uuids.canonical(value) == value else None
     if base in ("integer", "long") and type(value) is int:
         found = value
     elif base == "date" and isinstance(value, Day):
         found = value.days
+    elif base == "time" and isinstance(value, Clock):
+        found = value.nanoseconds // 1000
     elif base in _TIMES and isinstance(value, Moment):
         found = value.nanoseconds if base.startswith("timestamp_nanos") else value.nanoseconds // 1000
     elif (base == "string" and isinstance(value, str)) or (base == "binary" and isinstance(value, bytes)):
@@ -347,4 +352,4 @@ def _has_text(data_type: DataType) -> bool:
     return isinstance(data_type, DecimalType) or (isinstance(data_type, PrimitiveType) and data_type.base in _WITH_TEXT)
 
 
-_WITH_TEXT = ("boolean", "integer", "long", "float", "double", "date", "string", "binary", *_TIMES)
+_WITH_TEXT = ("boolean", "integer", "long", "float", "double", "date", "string", "binary", "time", "uuid", *_TIMES)

@@ -84,7 +84,7 @@ def table_state(table: Table, choice: Choice, specs: Iterable[Sequence[BoundFiel
         protocol=Protocol(3, 7, ["columnMapping", "deletionVectors"], ["columnMapping", "deletionVectors"]),
         metadata=Metadata(
             id=table.metadata.table_uuid,
-            schema_string=schema_string(choice.schema),
+            schema_string=schema_string(choice.schema, table.metadata.all_properties),
             partition_columns=partition_columns,
             configuration={MODE_PROPERTY: ColumnMappingMode.ID.value},
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -42,22 +42,29 @@ _TYPES = {
     "boolean": "boolean", "int": "integer", "long": "long", "float": "float", "double": "double", "date": "date",
     "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "timestamp_ns": "timestamp_nanos_ntz",
     "timestamptz_ns": "timestamp_nanos", "string": "string", "binary": "binary", "unknown": "void",
-    "variant": "variant",
+    "variant": "variant", "time": "time", "uuid": "uuid",
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\s*\(\s*\d+\s*,\s*\d+\s*\)\Z")
 _FIXED = re.compile(r"fixed\s*\[\s*\d+\s*\]\Z")
-_GEO = re.compile(r"(?:geometry|geography)\s*(?:\(.*\))?\Z")
+_GEO = re.compile(r"(?:geometry|geography)\s*(?:\(.*\))?\Z", re.DOTALL)
+_DEFINED_ELSEWHERE = re.compile(
+    r"(?P<before>(?:geometry|geography)\(\s*)(?i:projjson):(?P<property>[^(),]+?)(?P<after>\s*(?:,[^()]*)?\))\Z"
+)
+_KEPT = ("name", "metadata")
 # Their defaults must be null.
 _WITHOUT_DEFAULT = ("variant", "geometry", "geography", "unknown")
 
 
-def schema_string(schema: dict[str, Any]) -> str:
+def schema_string(schema: dict[str, Any], properties: Mapping[str, str] | None = None) -> str:
     """Return the ``schemaString`` of a schema's JSON object, with field ids as the ids of column mapping.
+
+    ``properties`` are those of the table, which define coordinate reference systems ("CRS").
 
     Raises ``ProtocolError`` if it is not a schema of Iceberg, ``UnsupportedFeatureError`` for a default value of a
     nested type.
     """
-    return msgspec.json.encode(_struct(schema, (), 0)).decode()
+    found = _struct(schema, (), 0)
+    return msgspec.json.encode(_with_systems(found, properties) if properties else found).decode()
 
 
 def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructField]:
@@ -156,13 +163,29 @@ def _primitive(name: str) -> str:
     if _DECIMAL.match(name):
         return re.sub(r"\s", "", name)
     if _GEO.match(name):
-        return re.sub(r"\s*\(", "(", name)
+        return re.sub(r"\s*\(", "(", name, count=1)
     try:
         simple_type(name, ())
     except (UnsupportedFeatureError, ProtocolError):
         return name
     # Delta has types that Iceberg does not have; here their names say nothing.
     return f"iceberg.{name}"
+
+
+def _with_systems(node: Any, properties: Mapping[str, str]) -> Any:
+    """Return a type with the definitions of coordinate reference systems, as far as ``properties`` have them."""
+    if isinstance(node, dict):
+        return {key: item if key in _KEPT else _with_systems(item, properties) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_with_systems(item, properties) for item in node]
+    match = _DEFINED_ELSEWHERE.match(node) if isinstance(node, str) else None
+    if match is None:
+        return node
+    try:
+        defined = msgspec.json.decode(properties.get(match["property"], ""), type=dict)
+    except msgspec.DecodeError:
+        return node
+    return f"{match['before']}{msgspec.json.encode(defined).decode()}{match['after']}"
 
 
 def _checked_default(default: object, kind: object, path: tuple[str, ...]) -> object:

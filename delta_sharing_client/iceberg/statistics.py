@@ -15,7 +15,7 @@ from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.iceberg.manifests import File, Manifest
 from delta_sharing_client.iceberg.partitioning import BoundField, intersection, possible_buckets, sources
-from delta_sharing_client.iceberg.values import bound_decoder
+from delta_sharing_client.iceberg.values import DecodePair, bounds_decoder
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.predicates.tree import columns as columns_of
@@ -62,7 +62,7 @@ class FileFilter:
         self._of_spec = {
             spec_id: [field for field in fields if field.source.path in paths] for spec_id, fields in specs.items()
         }
-        self._columns: dict[ColumnPath, tuple[int, Callable[[bytes], Any] | None, bool]] = {}
+        self._columns: dict[ColumnPath, tuple[int, DecodePair | None, bool]] = {}
         # Rows have the partition value, also if the file has the column, so its statistics are those of other values.
         self._constant = {
             spec_id: frozenset(field.source.path for field in fields if field.is_constant)
@@ -71,7 +71,7 @@ class FileFilter:
         for field_id, source in sources(schema).items():
             if has_statistics and source.path in paths:
                 name = getattr(source.field.type, "base", "")
-                decode = None if source.field.collation else bound_decoder(source.field.type)
+                decode = None if source.field.collation else bounds_decoder(source.field.type)
                 self._columns[source.path] = (field_id, decode, name in ("float", "double"))
         self.ids = frozenset(field_id for field_id, _, _ in self._columns.values())
         """The field ids of the columns whose statistics are used."""
@@ -117,7 +117,7 @@ class FileFilter:
             nulls = None
         lower = upper = None
         if decode is not None:
-            lower, upper = _bound(decode, file.lower, field_id), _bound(decode, file.upper, field_id)
+            lower, upper = decode((file.lower or {}).get(field_id), (file.upper or {}).get(field_id))
         if is_floating:
             # Zeros of both signs and NaN: only values that are numbers are below the upper bound.
             return ColumnBounds(lower, None, nulls, file.records, upper)
@@ -126,11 +126,6 @@ class FileFilter:
 
 def _any_between(buckets: frozenset[int], first: int, last: int) -> bool:
     return any(first <= bucket <= last for bucket in buckets)
-
-
-def _bound(decode: Callable[[bytes], Any], bounds: Mapping[int, bytes] | None, field_id: int) -> Any:
-    data = None if bounds is None else bounds.get(field_id)
-    return None if data is None else decode(data)
 
 
 def _add(found: dict[ColumnPath, ColumnBounds], path: ColumnPath, bounds: ColumnBounds | None) -> None:

@@ -9,13 +9,14 @@ import functools
 import math
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 from delta_sharing_client import optional
+from delta_sharing_client.delta import uuids
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType
 from delta_sharing_client.delta.partition_values import binary_text
 from delta_sharing_client.delta.value_texts import non_finite
-from delta_sharing_client.instants import NANOS_PER_DAY, civil_of
+from delta_sharing_client.instants import NANOS_PER_DAY, civil_of, format_clock
 
 EXTRA = "iceberg"
 _DAYS = struct.Struct("<i")
@@ -25,9 +26,12 @@ _CLASSES = {
     "boolean": "BooleanType", "integer": "IntegerType", "long": "LongType", "float": "FloatType",
     "double": "DoubleType", "date": "DateType", "timestamp": "TimestamptzType", "timestamp_ntz": "TimestampType",
     "timestamp_nanos": "TimestamptzNanoType", "timestamp_nanos_ntz": "TimestampNanoType", "string": "StringType",
-    "binary": "BinaryType",
+    "binary": "BinaryType", "time": "TimeType", "uuid": "UUIDType",
 }  # fmt: skip
-_NANOS = {"timestamp": 1000, "timestamp_ntz": 1000, "timestamp_nanos": 1, "timestamp_nanos_ntz": 1}
+_NANOS = {"timestamp": 1000, "timestamp_ntz": 1000, "timestamp_nanos": 1, "timestamp_nanos_ntz": 1, "time": 1000}
+_MICROS = [base for base, nanos in _NANOS.items() if nanos == 1000]
+Decode = Callable[[bytes], Any]
+DecodePair = Callable[[Optional[bytes], Optional[bytes]], tuple[Any, Any]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -39,8 +43,37 @@ def iceberg_type(data_type: DataType) -> Any:
     return None if name is None else getattr(optional.load("pyiceberg.types", EXTRA), name)()
 
 
-def bound_decoder(data_type: DataType) -> Callable[[bytes], Any] | None:
-    """Return the decoder of a column's lower and upper bounds; ``None`` if they do not describe an order.
+def bounds_decoder(data_type: DataType) -> DecodePair | None:
+    """Return the decoder of a column's lower and upper bound; ``None`` if they do not describe an order.
+
+    An unknown bound is ``None``: one that is not told, is no value of the type, or is ``NaN``.
+    """
+    decode = value_decoder(data_type)
+    if decode is None:
+        return None
+
+    def decode_both(lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
+        return None if lower is None else decode(lower), None if upper is None else decode(upper)
+
+    return _uuids_between if data_type == PrimitiveType("uuid") else decode_both
+
+
+def _uuids_between(lower: bytes | None, upper: bytes | None) -> tuple[str | None, str | None]:
+    """Return bounds that hold whether a writer compared the bytes, as Parquet does, or two signed numbers of 64 bits,
+    as Iceberg's library for Java does (apache/iceberg issue 14216)."""
+    half = uuids.STORED.byte_width // 2
+    if lower is None or upper is None or not len(lower) == len(upper) == 2 * half:
+        return None, None
+    # With one sign of the first number, both orders of it are the same; the second number may be any.
+    if (lower[0] ^ upper[0]) & 0x80 or lower[:half] > upper[:half]:
+        return None, None
+    if lower == upper:
+        return uuids.text_of(lower), uuids.text_of(upper)
+    return uuids.text_of(lower[:half] + bytes(half)), uuids.text_of(upper[:half] + b"\xff" * half)
+
+
+def value_decoder(data_type: DataType) -> Decode | None:
+    """Return the decoder of a single value; ``None`` for a type without values that are compared.
 
     The decoder returns ``None`` for bytes that are no value of the type, and for ``NaN``.
     """
@@ -48,14 +81,15 @@ def bound_decoder(data_type: DataType) -> Callable[[bytes], Any] | None:
     if kind is None:
         return None
     from_bytes = optional.load("pyiceberg.conversions", EXTRA).from_bytes
-    nanos = _NANOS.get(getattr(data_type, "base", ""))
+    base = getattr(data_type, "base", "")
+    nanos = _NANOS.get(base)
 
     def decode(data: bytes) -> Any:
         try:
             # A date, from before the column was widened.
-            if nanos is not None and len(data) == _DAYS.size:
+            if nanos is not None and len(data) == _DAYS.size and base != "time":
                 return _DAYS.unpack(data)[0] * NANOS_PER_DAY
-            found = from_bytes(kind, data)
+            found: Any = uuids.text_of(data) if base == "uuid" else from_bytes(kind, data)
         except (struct.error, UnicodeDecodeError, ArithmeticError, ValueError):
             return None
         if nanos is not None:
@@ -73,21 +107,24 @@ def partition_value(raw: Any, data_type: DataType) -> Any:
     if raw is None:
         return None
     if isinstance(data_type, DecimalType):
-        decode = bound_decoder(data_type)
+        decode = value_decoder(data_type)
         return decode(raw) if decode is not None and isinstance(raw, bytes) else None
     base = data_type.base if isinstance(data_type, PrimitiveType) else ""
     expected = _RAW.get(base)
     is_own = expected is not None and type(raw) is expected
     if not is_own:
         return None
-    if base in ("timestamp", "timestamp_ntz"):
+    if base in _MICROS:
         return raw * 1000
+    if base == "uuid":
+        return uuids.text_of(raw)
     return None if raw != raw else raw
 
 
 _RAW: dict[str, type] = {
     "boolean": bool, "integer": int, "long": int, "float": float, "double": float, "date": int, "string": str,
-    "binary": bytes, "timestamp": int, "timestamp_ntz": int, "timestamp_nanos": int, "timestamp_nanos_ntz": int,
+    "binary": bytes, "time": int, "uuid": bytes,
+    "timestamp": int, "timestamp_ntz": int, "timestamp_nanos": int, "timestamp_nanos_ntz": int,
 }  # fmt: skip
 
 
@@ -106,6 +143,8 @@ def partition_text(raw: Any, data_type: DataType) -> str | None:
     base = data_type.base if isinstance(data_type, PrimitiveType) else "decimal"
     if base == "date":
         return _date_text(value)
+    if base == "time":
+        return format_clock(value) if 0 <= value < NANOS_PER_DAY else None
     if base.startswith("timestamp"):
         return _timestamp_text(value)
     if isinstance(value, bytes):
@@ -120,7 +159,5 @@ def _date_text(days: int) -> str | None:
 
 def _timestamp_text(nanos: int) -> str | None:
     days, rest = divmod(nanos, NANOS_PER_DAY)
-    seconds, fraction = divmod(rest, 1_000_000_000)
     date = _date_text(days)
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return None if date is None else f"{date} {clock}.{fraction:09}"
+    return None if date is None else f"{date} {format_clock(rest)}"

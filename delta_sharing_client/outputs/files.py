@@ -155,6 +155,8 @@ def json_values(array: pa.Array) -> list[object]:
     if pa.types.is_date(kind):
         # Through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
         return list(array.cast(pa.string()).to_pylist())
+    if pa.types.is_time(kind):
+        return list(array.cast(pa.string()).to_pylist())
     if pa.types.is_duration(kind):
         return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
     return [_scalar(value) for value in array.to_pylist()]

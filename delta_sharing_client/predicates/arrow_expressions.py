@@ -178,6 +178,9 @@ def _operand(node: _Node) -> Operand:
 
 # === The serialized form ===
 
+# Python's times have microseconds, so these stay Arrow's, which no filter takes.
+_NANOS_OF_DAY = "time64[ns]"
+
 
 def _parse(expression: pc.Expression) -> _Node | None:
     try:
@@ -198,7 +201,8 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
     if kind == "nested_field_ref":
         return Column(tuple([next(following)[1] for _ in range(int(text))]))
     if kind == "literal":
-        return _Constant(batch.column(int(text))[0].as_py())
+        value = batch.column(int(text))[0]
+        return _Constant(value if _NANOS_OF_DAY in str(value.type) else value.as_py())
     if kind != "call":
         raise ValueError(kind)
     found = _Call(text)
@@ -206,6 +210,8 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
         if entry[0] == "options":
             options = batch.column(int(entry[1]))
             found.options = options[0].as_py()
+            if _NANOS_OF_DAY in str(options.type):
+                found.options["value_set"] = list(options[0]["value_set"].values)
             if text == "cast":
                 # The value is a null; its type is what counts.
                 found.options["to_type"] = options.type.field("to_type").type

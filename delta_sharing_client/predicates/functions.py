@@ -43,6 +43,7 @@ from delta_sharing_client.predicates.kinds import (
     to_arrow,
 )
 from delta_sharing_client.predicates.values import (
+    Clock,
     Day,
     Interval,
     Moment,
@@ -150,7 +151,7 @@ def format_call(name: str, arguments: Sequence[object]) -> str:
 
 _CONSTANTS: dict[type, pa.DataType] = {
     type(None): pa.null(), bool: pa.bool_(), float: pa.float64(), str: pa.string(), bytes: pa.binary(),
-    Day: pa.date32(), Interval: pa.month_day_nano_interval(),
+    Day: pa.date32(), Clock: pa.time64("us"), Interval: pa.month_day_nano_interval(),
 }  # fmt: skip
 
 
@@ -158,6 +159,8 @@ def constant_type(value: Value) -> pa.DataType:
     """Return the type of a constant in a call: the smallest of its kind, at least an integer."""
     if isinstance(value, Moment):
         return pa.timestamp("us", "UTC" if value.zone is Zone.UTC else None)
+    if isinstance(value, Clock) and value.nanoseconds % 1000:
+        raise UsageError(f"The time {value} has nanoseconds, and times in calls have microseconds.")
     if type(value) in _CONSTANTS:
         return _CONSTANTS[type(value)]
     assert isinstance(value, (int, decimal.Decimal))

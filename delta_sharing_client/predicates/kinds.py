@@ -16,6 +16,7 @@ import pyarrow as pa
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates.values import (
+    Clock,
     Day,
     Moment,
     Value,
@@ -23,6 +24,7 @@ from delta_sharing_client.predicates.values import (
     as_double,
     as_float,
     normalise,
+    parse_clock,
     parse_date,
     parse_moment,
 )
@@ -41,6 +43,7 @@ class Kind(enum.Enum):
     DATE = "date"
     TIMESTAMP = "timestamp"
     TIMESTAMP_NTZ = "timestamp without time zone"
+    TIME = "time"
     OTHER = "other"
 
 
@@ -181,6 +184,15 @@ def _timestamp_grid(data_type: Any) -> Grid:
     return Grid(low, high, lambda index: Moment(index * step, zone), exact)
 
 
+def _clock_grid(data_type: Any) -> Grid:
+    step = NANOS[data_type.unit]
+
+    def exact(value: Value) -> Value:
+        return value if isinstance(value, Clock) and value.nanoseconds % step == 0 else None
+
+    return Grid(0, NANOS_PER_DAY // step - 1, lambda index: Clock(index * step), exact)
+
+
 # === The table ===
 
 _NUMERIC = (int, float, decimal.Decimal)
@@ -221,6 +233,10 @@ KINDS: Final[dict[Kind, KindRow]] = {
     ),
     Kind.TIMESTAMP: _timestamps(Zone.UTC, {Moment: lambda moment: Moment(moment.nanoseconds, Zone.UTC)}),
     Kind.TIMESTAMP_NTZ: _timestamps(Zone.LOCAL, {}),
+    Kind.TIME: KindRow(
+        matches=pa.types.is_time, admits={str: parse_clock, Clock: _same}, own=(Clock,), grid=_clock_grid,
+        value=Clock, advice=" Write a time of day in single quotes, as in '08:00:00'.",
+    ),
     Kind.OTHER: KindRow(matches=lambda t: True),
 }  # fmt: skip
 """The first row that matches a type is that of its kind."""
@@ -229,16 +245,17 @@ KINDS: Final[dict[Kind, KindRow]] = {
 # === Arrow arrays ===
 
 NANOS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
-"""Nanoseconds of the units of timestamps."""
+"""Nanoseconds of the units of timestamps and of times of day."""
 
 
 def from_arrow(array: Any) -> list[Value]:
     """Return the values of an array of a type that filters compare."""
     kind = kind_of(array.type)
-    if kind not in DATES:
+    if kind not in DATES | {Kind.TIME}:
         return array.to_pylist()
-    # With integers, because Python has no dates and times beyond the years 1 to 9999.
-    integers, size = (pa.int32(), 1) if kind is Kind.DATE else (pa.int64(), NANOS[array.type.unit])
+    # With integers, because Python has no dates and times beyond the years 1 to 9999, and no nanoseconds.
+    size = 1 if kind is Kind.DATE else NANOS[array.type.unit]
+    integers = pa.int32() if array.type.bit_width == 32 else pa.int64()
     value = KINDS[kind].value
     return [None if count is None else value(count * size) for count in array.cast(integers).to_pylist()]
 
@@ -252,11 +269,13 @@ def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
         unit = "ns" if data_type.unit == "ns" else "us"
         counts = [None if nanos is None else nanos // NANOS[unit] for nanos in found]
         return pa.array(counts, pa.timestamp(unit, data_type.tz))
+    if pa.types.is_time(data_type):
+        return pa.array([None if nanos is None else nanos // NANOS[data_type.unit] for nanos in found], data_type)
     return pa.array(found, data_type)
 
 
 def comparable(value: Value) -> Any:
-    """Return a value as statistics have it: a date as days, a timestamp as nanoseconds."""
+    """Return a value as statistics have it: a date as days, a timestamp or time of day as nanoseconds."""
     if isinstance(value, Day):
         return value.days
-    return value.nanoseconds if isinstance(value, Moment) else value
+    return value.nanoseconds if isinstance(value, (Moment, Clock)) else value

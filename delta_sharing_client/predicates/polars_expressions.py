@@ -32,7 +32,7 @@ from delta_sharing_client.predicates.tree import (
     call,
     compared,
 )
-from delta_sharing_client.predicates.values import Moment, Zone
+from delta_sharing_client.predicates.values import Clock, Moment, Zone
 
 if TYPE_CHECKING:
     import polars as pl
@@ -211,6 +211,8 @@ def _values(series: pl.Series) -> list[Any]:
         # Python's moments have microseconds.
         zone = Zone.LOCAL if series.dtype.time_zone is None else Zone.UTC
         return [None if nanos is None else Moment(nanos, zone) for nanos in series.to_physical().to_list()]
+    if series.dtype == optional.load("polars", "polars").Time:
+        return [None if nanos is None else Clock(nanos) for nanos in series.to_physical().to_list()]
     return series.to_list()
 
 

@@ -45,6 +45,7 @@ from delta_sharing_client.predicates.values import (
     Zone,
     as_float,
     is_number,
+    parse_clock,
     parse_date,
     parse_moment,
 )
@@ -305,10 +306,13 @@ def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
 def _cast(node: exp.Expression) -> Operand:
     assert isinstance(node, exp.Cast)
     operand, target = _operand(_part(node, "this")), node.to
-    name = _row_of(target.this.name)
+    # Constants have one type more.
+    name = "time" if target.this.name == "TIME" else _row_of(target.this.name)
+    if name == "time" and target.expressions:
+        raise UsageError("A time has six digits after the point; write TIME without a number of digits.")
     if isinstance(operand, Literal):
         return operand if operand.value is None else Literal(_cast_constant(operand.value, name, target))
-    if name is None:
+    if name not in CASTS:
         raise UsageError(
             f"Casting {operand} to {target.this.name} is not supported. The types that columns are cast to are "
             f"{', '.join(CASTS)}."
@@ -455,6 +459,7 @@ def _to_floating(value: Value, name: str) -> float:
 
 _TEXTS: dict[str, Callable[[str], Value]] = {
     "string": str, "date": parse_date, "timestamp": parse_moment, "timestamp_ntz": _local_moment,
+    "time": parse_clock,
 }  # fmt: skip
 _NUMBERS: dict[str, Callable[[Value, str], Value]] = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _to_integer),

@@ -1,9 +1,9 @@
 """The values that a predicate compares, their order, and their casts.
 
-There are six families: booleans (``false < true``), numbers, strings, binary, and dates with timestamps. The order is
-that of Spark SQL: if one of two numbers is floating point, both are compared as doubles, otherwise exactly; ``NaN``
-equals itself and is greater than every other number; ``-0.0`` equals ``0.0``; strings and binary compare by their
-(UTF-8) bytes; a date is its midnight in UTC.
+There are six families: booleans (``false < true``), numbers, strings, binary, dates with timestamps, and times of day.
+The order is that of Spark SQL: if one of two numbers is floating point, both are compared as doubles, otherwise
+exactly; ``NaN`` equals itself and is greater than every other number; ``-0.0`` equals ``0.0``; strings and binary
+compare by their (UTF-8) bytes; a date is its midnight in UTC.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from delta_sharing_client.instants import (
     cast_date,
     cast_timestamp,
     civil_of,
+    format_clock,
     format_date,
 )
 
@@ -64,11 +65,17 @@ class Moment:
 
     def __str__(self) -> str:
         days, rest = divmod(self.nanoseconds, NANOS_PER_DAY)
-        seconds, nanos = divmod(rest, 1_000_000_000)
-        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-        digits = f"{nanos:09d}"
-        fraction = "" if nanos == 0 else "." + (digits if nanos % 1000 else digits[:6])
-        return f"{format_date(days)} {clock}{fraction}{'Z' if self.zone is Zone.UTC else ''}"
+        return f"{format_date(days)} {format_clock(rest)}{'Z' if self.zone is Zone.UTC else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day: nanoseconds since midnight."""
+
+    nanoseconds: int
+
+    def __str__(self) -> str:
+        return format_clock(self.nanoseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +108,18 @@ def current_moment() -> Moment:
     return Moment(time.time_ns() // 1000 * 1000, Zone.UTC)
 
 
-Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment, Interval]
+Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment, Clock, Interval]
 
 
 def normalise(value: object) -> Value:
     """Convert a Python, numpy or pandas scalar to one of the types that predicates use.
 
     ``None``, ``NaT`` and ``NA`` become ``None``; dates become :class:`Day`; datetimes (aware: a point in time; naive:
-    no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become :class:`Moment` without losing nanoseconds;
-    ``timedelta`` becomes :class:`Interval`. Raises ``UsageError`` for another type, and for a string, decimal or
-    integer that no column can contain.
+    no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become :class:`Moment` without losing nanoseconds; times
+    without a zone become :class:`Clock`, ``timedelta`` becomes :class:`Interval`. Raises ``UsageError`` for another
+    type, and for a string, decimal or integer that no column can contain.
     """
-    if value is None or isinstance(value, (bool, float, Day, Moment, Interval)):
+    if value is None or isinstance(value, (bool, float, Day, Moment, Clock, Interval)):
         # float(...) also unwraps numpy.float64, a float with another repr.
         return float(value) if isinstance(value, float) else value
     if isinstance(value, int):
@@ -125,6 +132,8 @@ def normalise(value: object) -> Value:
         return _checked_decimal(value)
     if isinstance(value, datetime.date):
         return _from_date(value)
+    if isinstance(value, datetime.time):
+        return _from_time(value)
     if isinstance(value, datetime.timedelta):
         return _from_timedelta(value)
     if isinstance(value, np.generic):
@@ -134,22 +143,24 @@ def normalise(value: object) -> Value:
         return None
     raise UsageError(
         f"A filter cannot compare with a value of type {type(value).__name__!r}; give None, bool, int, float, Decimal,"
-        " str, bytes, date or datetime."
+        " str, bytes, date, datetime or time."
     )
 
 
 def order(left: Value, right: Value) -> int | None:
     """Compare two values: negative, zero or positive, or ``None`` if one of them is null.
 
-    A string compared with a date or a timestamp is parsed as one. Raises ``UsageError`` for values of different
-    families.
+    A string compared with a date, a timestamp or a time of day is parsed as one. Raises ``UsageError`` for values of
+    different families.
     """
     if left is None or right is None:
         return None
-    if isinstance(left, (Day, Moment)) and isinstance(right, str):
-        right = parse_date(right) if isinstance(left, Day) else parse_moment(right)
-    elif isinstance(left, str) and isinstance(right, (Day, Moment)):
-        left = parse_date(left) if isinstance(right, Day) else parse_moment(left)
+    if isinstance(right, str) and (parse := _PARSERS.get(type(left))) is not None:
+        right = parse(right)
+    elif isinstance(left, str) and (parse := _PARSERS.get(type(right))) is not None:
+        left = parse(left)
+    if isinstance(left, Clock) and isinstance(right, Clock):
+        return _sign(left.nanoseconds, right.nanoseconds)
     if isinstance(left, (Day, Moment)) and isinstance(right, (Day, Moment)):
         return _sign(_nanoseconds(left), _nanoseconds(right))
     if is_number(left) and is_number(right):
@@ -194,6 +205,7 @@ _CLASSES: dict[type, tuple[str, Callable[[Any], str]]] = {
     bytes: ("binary", lambda value: f"X'{value.hex().upper()}'"),
     Day: ("date", lambda day: f"DATE '{day}'"),
     Moment: ("timestamp", lambda moment: f"TIMESTAMP '{moment}'"),
+    Clock: ("time", lambda clock: f"TIME '{clock}'"),
     Interval: ("interval", str),
 }
 
@@ -229,6 +241,13 @@ def parse_moment(text: str) -> Moment:
     found = instants.parse_timestamp(text)
     return Moment(found.nanoseconds, Zone.UTC if found.zoned else Zone.LOCAL)
 
+
+def parse_clock(text: str) -> Clock:
+    """Parse a time of day with :func:`delta_sharing_client.instants.parse_clock`."""
+    return Clock(instants.parse_clock(text))
+
+
+_PARSERS: dict[type, Callable[[str], Value]] = {Day: parse_date, Moment: parse_moment, Clock: parse_clock}
 
 # === Helpers of normalise and order ===
 
@@ -274,6 +293,13 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond
     )
     return Moment(((wall - EPOCH_NTZ) - offset) // datetime.timedelta(microseconds=1) * 1000 + nanos, zone)
+
+
+def _from_time(value: datetime.time) -> Clock:
+    if value.tzinfo is not None:
+        raise UsageError(f"The time {value} has a zone, and times of day have none. Leave out the zone.")
+    seconds = value.hour * 3600 + value.minute * 60 + value.second
+    return Clock(seconds * 1_000_000_000 + value.microsecond * 1000)
 
 
 def _from_timedelta(value: datetime.timedelta) -> Interval:

@@ -11,7 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY, DataType, StructField, StructType
+from delta_sharing_client.delta import uuids, value_texts
+from delta_sharing_client.delta.data_types import (
+    INITIAL_DEFAULT_KEY,
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from delta_sharing_client.errors import DataError
 
 
@@ -52,8 +59,8 @@ def _requires_values(arrow: pa.DataType) -> bool:
 
 def _scalar(item: StructField, arrow: pa.DataType, default: object) -> pa.Scalar:
     try:
-        return _parsed(arrow, default)
-    except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
+        return _parsed(item.type, arrow, default)
+    except (ValueError, TypeError, ArithmeticError, DataError, pa.ArrowException):
         raise DataError(
             f"Column {item.name!r} must have a value of its type {_named(item.type)} as its initial default, found "
             f"{str(default)[:60]!r}."
@@ -64,7 +71,7 @@ def _named(data_type: DataType) -> str:
     return str(data_type)[:60]
 
 
-def _parsed(arrow: pa.DataType, default: Any) -> pa.Scalar:
+def _parsed(data_type: DataType, arrow: pa.DataType, default: Any) -> pa.Scalar:
     """Return a value of Iceberg's JSON form; raise ``ValueError`` or ``ArrowException`` if it is no ``arrow``."""
     types = pa.types
     if types.is_boolean(arrow) or types.is_integer(arrow) or types.is_floating(arrow):
@@ -74,6 +81,10 @@ def _parsed(arrow: pa.DataType, default: Any) -> pa.Scalar:
         return pa.scalar(default, arrow)
     if not isinstance(default, str):
         raise ValueError(default)
+    if data_type == PrimitiveType("uuid"):
+        default = uuids.canonical(default)
+        if default is None:
+            raise ValueError
     if types.is_string(arrow):
         return pa.scalar(default, arrow)
     if types.is_binary(arrow):
@@ -82,4 +93,6 @@ def _parsed(arrow: pa.DataType, default: Any) -> pa.Scalar:
         return pa.scalar(decimal.Decimal(default), arrow)
     if types.is_timestamp(arrow) or types.is_date(arrow):
         return pa.scalar(default).cast(arrow)
+    if types.is_time(arrow):
+        return pa.scalar(value_texts.time_of_day(default, PrimitiveType("time")), arrow)
     raise ValueError(default)

@@ -497,7 +497,7 @@ def checker(data_type: pa.DataType, *, is_text_checked: bool = True) -> Check | 
     types = pa.types
     if types.is_string(data_type):
         return check_text if is_text_checked else None
-    if types.is_decimal(data_type):
+    if types.is_decimal(data_type) or types.is_time(data_type):
         return lambda array: array.validate(full=True)
     if types.is_struct(data_type):
         fields = [(index, of(data_type.field(index).type)) for index in range(data_type.num_fields)]

@@ -39,7 +39,7 @@ from delta_sharing_client.predicates.tree import (
     known_of_all,
     known_of_any,
 )
-from delta_sharing_client.predicates.values import Day, Moment, Value, Zone
+from delta_sharing_client.predicates.values import Clock, Day, Moment, Value, Zone
 
 Told = Mapping[str, Any]
 
@@ -195,5 +195,6 @@ _VALUES: dict[str, Callable[[str], Value]] = {
     "date": lambda text: Day(int(text)),
     "timestamp": _moment(Zone.UTC),
     "timestamp_ntz": _moment(Zone.LOCAL),
+    "time": lambda text: Clock(int(text)),
 }
 """How Spark's internal value of a type is read from its text."""

@@ -147,6 +147,21 @@ KINDS = {
         partitions={"0001-01-01 00:00:00": CLOCKS[-1], "9999-12-31 23:59:59.999999": CLOCKS[6]},
         features=("timestampNtz",),
     ),
+    "time": Kind(
+        row="time",
+        delta="time",
+        arrow=pa.time64("us"),
+        values=(datetime.time(0), datetime.time(23, 59, 59, 999999)),
+        partitions={"23:59:59.999999": datetime.time(23, 59, 59, 999999), "08:00": datetime.time(8)},
+    ),
+    "uuid": Kind(
+        row="uuid",
+        delta="uuid",
+        arrow=pa.string(),
+        values=("00000000-0000-0000-0000-000000000000", "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        partitions={"F79C3E09-677C-4BBD-A479-3F349CB785E7": "f79c3e09-677c-4bbd-a479-3f349cb785e7"},
+        stored=pa.binary(16),
+    ),
     "timestamp_nanos": Kind(
         row="timestamp_nanos",
         delta="timestamp_nanos",

@@ -102,6 +102,29 @@ def test_rows_go_whose_values_are_equal(made: HandMade, server: IcebergServer, n
     assert table.scan(version=1001).count() == len(rows)
 
 
+@pytest.mark.parametrize(
+    ("kind", "stored", "values"),
+    [
+        ("time", pa.time64("us"), [datetime.time(8), datetime.time(8, 0, 0, 1), None, datetime.time.max]),
+        ("uuid", pa.binary(16), [bytes(16), b"\x80" + bytes(15), None, b"\xff" * 16]),
+    ],
+)
+def test_rows_go_by_times_and_uuids(
+    made: HandMade, server: IcebergServer, kind: str, stored: pa.DataType, values: list[Any]
+) -> None:
+    made.metadata["schemas"][0]["fields"].append({"id": 9, "name": "u", "required": False, "type": kind})
+    ids = made.ids | {"u": 9}
+    rows = pa.table({"k": pa.array(range(4), pa.int64()), "u": pa.array(values, stored)})
+    files = made.manifest([made.data_file(rows, ids=ids)])
+    made.commit([files])
+    deletes = made.equality_deletes(rows.select(["u"]).slice(1, 2), ["u"], ids=ids)
+    made.commit([files, made.manifest([deletes], content=1)])
+    server.share("t", made.metadata)
+
+    assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [0, 3]
+    assert server.table().scan(filter="u IS NULL").count() == 0
+
+
 def test_deletes_concern_older_files_only(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": 1}, {"k": 2}], schema=ARROW)
     first = made.manifest([made.data_file(rows)])
@@ -265,6 +288,8 @@ DEFAULTS: list[tuple[str, Any, Any]] = [
     ("date", "2017-11-16", datetime.date(2017, 11, 16)),
     ("timestamp", "2017-11-16T22:31:08.123456", datetime.datetime(2017, 11, 16, 22, 31, 8, 123456)),
     ("timestamptz", "2017-11-16T22:31:08.123456+00:00", datetime.datetime(2017, 11, 16, 22, 31, 8, 123456, UTC)),
+    ("time", "22:31:08.123456", datetime.time(22, 31, 8, 123456)),
+    ("uuid", "F79c3e09-677c-4bbd-a479-3f349cb785e7", "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
     ("string", "iceberg", "iceberg"),
     ("string", "", ""),
     ("binary", "000102ff", bytes([0, 1, 2, 255])),
@@ -340,6 +365,9 @@ def _manifests(made: HandMade) -> list[dict[str, Any]]:
         ("int", 2**40),
         ("boolean", 1),
         ("date", "yesterday"),
+        ("time", "24:00:00"),
+        ("time", "08:00:00.0000001"),
+        ("uuid", "f79c3e09677c4bbda4793f349cb785e7"),
         ("binary", "0g"),
         ("decimal(4,2)", "123.45"),
         ("string", 5),
@@ -358,19 +386,6 @@ def test_defaults_of_another_type_are_refused(
 
 
 # === What is not read ===
-
-
-def test_times_and_uuids_are_left_out_and_told(tmp_path: Path, server: IcebergServer) -> None:
-    kinds = [{"id": 10 + at, "name": kind, "required": False, "type": kind} for at, kind in enumerate(["time", "uuid"])]
-    made = HandMade(tmp_path / "t", [COLUMNS[0], *kinds])
-    rows = pa.table({"k": [1], "time": pa.array([5], pa.time64("us")), "uuid": pa.array([b"a" * 16], pa.binary(16))})
-    made.commit([made.manifest([made.data_file(rows)])])
-    server.share("t", made.metadata)
-
-    with pytest.warns(ds.IncompleteReadWarning, match="time.*uuid"):
-        assert server.table().scan().to_arrow().to_pylist() == [{"k": 1}]
-    with pytest.raises(ds.UnsupportedFeatureError, match="uuid"):
-        server.table().scan(columns=["uuid"]).to_arrow()
 
 
 def test_a_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergServer) -> None:

@@ -5,6 +5,7 @@ Expected values are those of the specification; ``tests/tables_iceberg`` has suc
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,14 @@ COLUMNS: list[dict[str, Any]] = [
     {"id": 3, "name": "s", "required": False, "type": {"type": "struct", "fields": FIELDS}},
     {"id": 6, "name": "at", "required": False, "type": "timestamp"},
     {"id": 7, "name": "day", "required": False, "type": "date"},
+    {"id": 8, "name": "clock", "required": False, "type": "time"},
+    {"id": 9, "name": "key", "required": False, "type": "uuid"},
 ]
-SOURCES = {"b": (2, "string"), "x": (4, "long"), "at": (6, "long"), "day": (7, "int")}
+SOURCES: dict[str, tuple[int, Any]] = {
+    "b": (2, "string"), "x": (4, "long"), "at": (6, "long"), "day": (7, "int"),
+    "clock": (8, {"type": "long", "logicalType": "time-micros", "adjust-to-utc": False}),
+    "key": (9, {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}),
+}  # fmt: skip
 BEYOND = 253_402_300_800_000_000
 """The first microsecond of the year 10000."""
 
@@ -69,7 +76,13 @@ LACKING = pa.table(
 
 @pytest.mark.parametrize(
     ("name", "value", "column"),
-    [("x", 5, "s.x"), ("b", "", "b"), ("at", BEYOND, "at"), ("day", -800_000, "day")],
+    [
+        ("x", 5, "s.x"),
+        ("b", "", "b"),
+        ("at", BEYOND, "at"),
+        ("day", -800_000, "day"),
+        ("clock", 86_400_000_000, "clock"),
+    ],
 )
 def test_a_value_that_only_the_partition_has_is_refused(
     server: IcebergServer, tmp_path: Path, name: str, value: Any, column: str
@@ -102,6 +115,8 @@ def test_a_struct_without_which_the_value_is_lost_is_refused(server: IcebergServ
         ("b", None, "b", [None, None]),
         ("b", "__HIVE_DEFAULT_PARTITION__", "b", ["__HIVE_DEFAULT_PARTITION__"] * 2),
         ("b", "%20/'", "b", ["%20/'"] * 2),
+        ("clock", 28_800_000_001, "clock", [datetime.time(8, 0, 0, 1)] * 2),
+        ("key", b"\xff" * 16, "key", ["ffffffff-ffff-ffff-ffff-ffffffffffff"] * 2),
     ],
 )
 def test_a_column_that_the_file_lacks_has_the_partition_value(
@@ -110,7 +125,12 @@ def test_a_column_that_the_file_lacks_has_the_partition_value(
     made = _made(tmp_path)
     made.commit([_in_partition(made, name, value, LACKING)])
 
-    assert _table(server, made).scan(columns=[column]).to_arrow()[column].to_pylist() == found
+    table = _table(server, made)
+    assert table.scan(columns=[column]).to_arrow()[column].to_pylist() == found
+    if column != "s" and found[0] is not None:
+        shown = str(found[0]).replace("'", "''")
+        assert table.scan(columns=["a"], filter=f"{column} = '{shown}'").to_arrow()["a"].to_pylist() == [1, 2]
+        assert table.scan(filter=f"{column} > '{shown}'").plan().skipped.by_partition == 1
 
 
 def test_a_null_of_the_partition_is_no_initial_default(server: IcebergServer, tmp_path: Path) -> None:

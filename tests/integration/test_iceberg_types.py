@@ -1,4 +1,4 @@
-"""Every type of Iceberg in every output: those of the table in ``docs/iceberg.md``; values, filters and statistics."""
+"""Every type of Iceberg in every output: those of the table in ``docs/types.md``; values, filters and statistics."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyproj
 import pytest
 from pyiceberg import types as theirs
 from pyiceberg.conversions import to_bytes
@@ -37,6 +38,7 @@ UTC = datetime.timezone.utc
 ZONED = (AT.replace(tzinfo=UTC), AT.replace(tzinfo=UTC) + datetime.timedelta(1))
 NANOS = 1_709_210_096_789_012_345
 POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
+MINE = json.loads(pyproj.CRS.from_epsg(25832).to_json())
 VARIANT = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
 
 
@@ -81,21 +83,23 @@ KINDS = [
     Kind("variant", "variant", VARIANT, tuple({"metadata": b"\1\0\0", "value": bytes([12, at])} for at in (7, 8))),
     Kind("geometry", "geometry(C)", pa.binary(), (POINT, POINT[:-1] + b"A")),
     Kind("geometry(srid:3857)", "geometry(C)", pa.binary(), (POINT, POINT[:-1] + b"A")),
+    Kind("geometry(projjson:crs.mine)", "geometry(C)", pa.binary(), (POINT, POINT[:-1] + b"A")),
+    Kind("geography(projjson:crs.mine, karney)", "geography(C, A)", pa.binary(), (POINT, POINT[:-1] + b"A")),
+    Kind("geometry(projjson:crs.none)", "geometry(C)", pa.binary(), (POINT, POINT[:-1] + b"A")),
+    Kind("geometry(projjson:crs.odd)", "geometry(C)", pa.binary(), (POINT, POINT[:-1] + b"A")),
     Kind("geography(srid:4326, karney)", "geography(C, A)", pa.binary(), (POINT, POINT[:-1] + b"A")),
-    Kind("time", "time", pa.time64("us"), (AT.time(), datetime.time(13))),
-    Kind("uuid", "uuid", pa.binary(16), (uuid.UUID(int=1).bytes, uuid.UUID(int=2).bytes)),
+    Kind("time", "time", pa.time64("us"), (AT.time(), datetime.time(13)), "TIME '12:34:56.789012'", theirs.TimeType()),
+    Kind("uuid", "uuid", pa.binary(16), (uuid.UUID(int=1).bytes, uuid.UUID(int=2**127).bytes),
+         f"'{uuid.UUID(int=1)}'", theirs.UUIDType()),
 ]  # fmt: skip
 NAMES = {f"c{number}": kind for number, kind in enumerate(KINDS, 2)}
-REFUSED = [name for name, kind in NAMES.items() if kind.name in ("time", "uuid")]
-READ = [name for name in NAMES if name not in REFUSED]
 
 
 @functools.cache
 def rows() -> dict[str, str]:
-    """The table of ``docs/iceberg.md``: the row of the table of types for each type of Iceberg."""
-    page = (Path(__file__).parents[2] / "docs" / "iceberg.md").read_text("utf-8")
-    table = page[page.index("| Iceberg | row of that table |") :].split("\n\n")[0]
-    return dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|$", table, re.MULTILINE))
+    """The line of the table of ``docs/types.md`` for each type of Iceberg."""
+    lines = {name: line["Iceberg"] for name, line in documented().items() if line["Iceberg"] != "none"}
+    return {name: row for row, names in lines.items() for name in names.split("`, `")}
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +109,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
         {"id": int(name[1:]), "name": name, "required": False, "type": kind.name} for name, kind in NAMES.items()
     ]
     columns.append({"id": 100, "name": "nothing", "required": False, "type": "unknown"})
-    made = HandMade(tmp_path_factory.mktemp("types") / "t", columns, version=3)
+    properties = {"crs.mine": json.dumps(MINE), "crs.odd": "[]"}
+    made = HandMade(tmp_path_factory.mktemp("types") / "t", columns, version=3, properties=properties)
     files = []
     for place in (0, 1):
         data = {"id": pa.array([place, place + 10], pa.int64())}
@@ -126,20 +131,7 @@ def _cells(name: str) -> dict[str, str]:
 
 
 def test_every_type_of_the_table_is_read_here() -> None:
-    nested = {"struct", "list", "map", "unknown"}
-    assert set(rows()) == {kind.row for kind in KINDS} | nested
-    known = {row for name, row in rows().items() if name not in ("time", "uuid", "variant")}
-    assert known <= set(documented())
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_type_that_is_not_read_is_refused_by_name(table: ds.SharedTable, name: str) -> None:
-    for scan in (table.scan(columns=[name]), table.scan(filter=f"{name} IS NULL")):
-        with pytest.raises(UnsupportedFeatureError, match=f"Column '{name}' has the type '{NAMES[name].name}'"):
-            scan.to_arrow()
-    with pytest.warns(ds.IncompleteReadWarning, match=rf"'{name}' \({NAMES[name].name}\)"):
-        found = table.scan().to_arrow()
-    assert name not in found.column_names
+    assert set(rows()) == {kind.row for kind in KINDS} | {"struct", "list", "map", "unknown"}
 
 
 def _arrow(name: str) -> list[Any]:
@@ -147,11 +139,14 @@ def _arrow(name: str) -> list[Any]:
     kind = NAMES[name]
     if kind.name == "variant":
         return ["7", None, "8", None]
+    if kind.name == "uuid":
+        first, second = (str(uuid.UUID(bytes=value)) for value in kind.values)
+        return [first, None, second, None]
     stored = pa.array([kind.values[0], None, kind.values[1], None], kind.stored)
     return (stored.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind.stored) else stored).to_pylist()
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", NAMES)
 def test_values_and_types_are_those_of_the_documentation(table: ds.SharedTable, name: str) -> None:
     scan, kind = table.scan(columns=[name]), NAMES[name]
     found, frame, wanted = scan.to_arrow(), scan.to_polars() if _is_shown(name) else None, _arrow(name)
@@ -168,7 +163,7 @@ def test_values_and_types_are_those_of_the_documentation(table: ds.SharedTable, 
             assert str(scan.to_pandas(backend)[name].dtype) == (str(pd.Series(["x"]).dtype) if told == "str" else told)
         if frame is not None:
             assert str(frame.schema[name]) == _cells(name)["Polars"]
-    assert found.schema.field(name).type == (pa.binary() if kind.name == "fixed[4]" else kind.stored)
+    assert found.schema.field(name).type == {"fixed[4]": pa.binary(), "uuid": pa.string()}.get(kind.name, kind.stored)
     if frame is not None:
         assert frame.to_arrow()[name].cast(found.schema.field(name).type).to_pylist() == wanted
 
@@ -178,7 +173,7 @@ def _is_shown(name: str) -> bool:
     return not NAMES[name].name.startswith("geo")
 
 
-@pytest.mark.parametrize("name", [name for name in READ if _is_shown(name)])
+@pytest.mark.parametrize("name", [name for name in NAMES if _is_shown(name)])
 def test_duckdb_has_the_values_and_the_documented_type(table: ds.SharedTable, name: str) -> None:
     kind, scan = NAMES[name], table.scan(columns=[name])
     if kind.name == "timestamptz_ns" and duckdb.__version__.startswith("1."):
@@ -193,13 +188,20 @@ def test_duckdb_has_the_values_and_the_documented_type(table: ds.SharedTable, na
     assert relation.to_arrow_table()[name].cast(arrow.type).to_pylist() == arrow.to_pylist()
 
 
-@pytest.mark.parametrize("name", [name for name in READ if NAMES[name].name.startswith("geo")])
+@pytest.mark.parametrize("name", [name for name in NAMES if NAMES[name].name.startswith("geo")])
 def test_a_marked_coordinate_system_is_one_of_geoarrow(table: ds.SharedTable, name: str) -> None:
     field = table.scan(columns=[name]).to_arrow().schema.field(name)
     content = json.loads(field.metadata[b"ARROW:extension:metadata"])
 
     marked = re.search(r"srid:(\d+)", NAMES[name].name)
-    if marked is None:
+    defined = re.search(r"projjson:crs.(\w+)", NAMES[name].name)
+    if defined is not None:
+        is_known = defined[1] == "mine"
+        assert (content.get("crs"), content.get("crs_type")) == ((MINE, "projjson") if is_known else (None, None))
+        frame = table.scan(columns=["id", name]).to_geopandas()
+        assert frame.crs == (pyproj.CRS.from_epsg(25832) if is_known else None)
+        assert f"{frame[name][0]}" == "POINT (1 2)"
+    elif marked is None:
         assert (content["crs"], content["crs_type"]) == ("OGC:CRS84", "authority_code")
     else:
         assert (content["crs"], content["crs_type"]) == (marked[1], "srid")
@@ -208,7 +210,7 @@ def test_a_marked_coordinate_system_is_one_of_geoarrow(table: ds.SharedTable, na
         assert table.scan(columns=[name]).to_polars().height == 4
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", NAMES)
 def test_files_of_rows_have_every_value(table: ds.SharedTable, name: str, tmp_path: Path) -> None:
     scan = table.scan(columns=["id", name])
     scan.to_csv(tmp_path / "t.csv")
@@ -226,7 +228,7 @@ def test_files_of_rows_have_every_value(table: ds.SharedTable, name: str, tmp_pa
     assert read.to_pylist() == scan.to_arrow()[name].to_pylist()
 
 
-@pytest.mark.parametrize("name", [name for name in READ if NAMES[name].constant])
+@pytest.mark.parametrize("name", [name for name in NAMES if NAMES[name].constant])
 def test_filters_find_the_rows_and_skip_by_statistics(table: ds.SharedTable, name: str) -> None:
     constant = NAMES[name].constant
     for condition, ids in (
@@ -243,7 +245,7 @@ def test_filters_find_the_rows_and_skip_by_statistics(table: ds.SharedTable, nam
     assert table.scan(columns=["id"], filter=f"{name} IS NULL").to_arrow()["id"].to_pylist() == [10, 11]
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", NAMES)
 def test_filters_for_null_find_the_rows(table: ds.SharedTable, name: str) -> None:
     for condition, ids in ((f"{name} IS NULL", [10, 11]), (f"{name} IS NOT NULL", [0, 1])):
         assert table.scan(columns=["id"], filter=condition).to_arrow()["id"].to_pylist() == ids

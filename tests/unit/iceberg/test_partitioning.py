@@ -6,6 +6,7 @@ import datetime
 import decimal
 import math
 import struct
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -32,10 +33,10 @@ from delta_sharing_client.iceberg.partitioning import (
     possible_buckets,
     sources,
 )
-from delta_sharing_client.iceberg.values import bound_decoder, partition_text
+from delta_sharing_client.iceberg.values import bounds_decoder, partition_text, value_decoder
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.values import Day, Moment, Zone
+from delta_sharing_client.predicates.values import Clock, Day, Moment, Zone
 from tests.quota import meets, met
 
 _DECIMAL = DecimalType(38, 2)
@@ -61,6 +62,8 @@ def _field(transform: str, data_type: Any) -> BoundField:
         (Moment(1_510_871_468_000_001_001, Zone.UTC), PrimitiveType("timestamp_nanos"), -1207196810),
         ("iceberg", PrimitiveType("string"), 1210000089),
         (b"\0\1\2\3", PrimitiveType("binary"), -188683207),
+        (Clock(81_068_000_000_000), PrimitiveType("time"), -662762989),
+        ("f79c3e09-677c-4bbd-a479-3f349cb785e7", PrimitiveType("uuid"), 1488055340),
     ],
 )
 def test_hashes_are_those_of_the_specification(value: Any, data_type: Any, expected: int) -> None:
@@ -111,6 +114,8 @@ def test_buckets_of_text_are_those_of_the_specification(value: str, count: int) 
         ("a", PrimitiveType("binary")),
         (1.0, PrimitiveType("double")),
         (Day(1), PrimitiveType("timestamp")),
+        ("F79C3E09-677C-4BBD-A479-3F349CB785E7", PrimitiveType("uuid")),
+        ("a text", PrimitiveType("uuid")),
     ],
 )
 def test_constants_of_other_types_have_no_bucket(value: Any, data_type: Any) -> None:
@@ -338,6 +343,8 @@ _TEXTS = st.one_of(
     st.tuples(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), st.just(PrimitiveType("string"))),
     st.tuples(st.binary(min_size=1), st.just(PrimitiveType("binary"))),
     st.tuples(st.integers(-719_528, 2_932_896), st.just(PrimitiveType("date"))),
+    st.tuples(st.integers(0, 86_400_000_000 - 1), st.just(PrimitiveType("time"))),
+    st.tuples(st.uuids().map(lambda found: found.bytes), st.just(PrimitiveType("uuid"))),
     st.tuples(
         st.integers(_OLDEST, _NEWEST), st.sampled_from([PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz")])
     ),
@@ -358,7 +365,7 @@ def test_the_text_of_a_partition_value_is_that_value(pair: tuple[Any, Any]) -> N
     if isinstance(raw, float):
         assert struct.pack("<d", found) == struct.pack("<d", raw) or (math.isnan(raw) and math.isnan(found))
     else:
-        assert found == raw
+        assert found == (str(uuid.UUID(bytes=raw)) if data_type == PrimitiveType("uuid") else raw)
 
 
 @meets(negative=20)
@@ -372,7 +379,18 @@ def test_the_text_of_a_decimal_is_that_value(value: Decimal) -> None:
 
 @pytest.mark.parametrize(
     ("raw", "kind"),
-    [("", "string"), (b"", "binary"), (-800_000, "date"), (2**62, "timestamp"), ("x", "long"), (None, "long")],
+    [
+        ("", "string"),
+        (b"", "binary"),
+        (-800_000, "date"),
+        (2**62, "timestamp"),
+        ("x", "long"),
+        (None, "long"),
+        (86_400_000_000, "time"),
+        (-1, "time"),
+        (b"short", "uuid"),
+        ("0" * 16, "uuid"),
+    ],
 )
 def test_values_without_a_text_have_none(raw: Any, kind: str) -> None:
     assert partition_text(raw, PrimitiveType(kind)) is None
@@ -391,6 +409,7 @@ _BOUNDS = st.one_of(
     st.tuples(st.just("date"), st.just(theirs.DateType()), st.integers(-(2**31), 2**31 - 1)),
     st.tuples(st.just("string"), st.just(theirs.StringType()), st.text(st.characters(exclude_categories=("Cs",)))),
     st.tuples(st.just("binary"), st.just(theirs.BinaryType()), st.binary()),
+    st.tuples(st.just("uuid"), st.just(theirs.UUIDType()), st.uuids()),
 )
 
 
@@ -399,17 +418,53 @@ _BOUNDS = st.one_of(
 def test_bounds_that_pyiceberg_writes_are_read(drawn: tuple[str, Any, Any]) -> None:
     met("widened", drawn[0] in ("long", "double") and drawn[1] in (theirs.IntegerType(), theirs.FloatType()))
     kind, written_as, value = drawn
-    decode = bound_decoder(PrimitiveType(kind))
+    decode = value_decoder(PrimitiveType(kind))
 
     assert decode is not None
-    assert decode(conversions.to_bytes(written_as, value)) == value
+    assert decode(conversions.to_bytes(written_as, value)) == (str(value) if kind == "uuid" else value)
+
+
+# Some with the highest bit of the first number, some with that of the second, and near ones.
+_UUIDS = st.lists(
+    st.builds(
+        lambda high, low, last: uuid.UUID(int=high << 127 | low << 63 | last),
+        *(st.booleans(), st.booleans(), st.integers(0, 3)),
+    )
+    | st.uuids(),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _signed(found: uuid.UUID) -> tuple[int, ...]:
+    """The order of ``java.util.UUID``."""
+    return struct.unpack(">qq", found.bytes)
+
+
+@meets(bounded=10, differs=20)
+@given(_UUIDS, st.booleans())
+def test_bounds_of_uuids_hold_in_both_orders_that_writers_have(values: list[uuid.UUID], is_signed: bool) -> None:
+    key = _signed if is_signed else (lambda found: found.bytes)
+    least, greatest = min(values, key=key), max(values, key=key)
+    decode = bounds_decoder(PrimitiveType("uuid"))
+    assert decode is not None
+
+    lower, upper = decode(least.bytes, greatest.bytes)
+
+    met("differs", min(values, key=_signed) != min(values))
+    met("bounded", lower is not None and upper is not None and lower < upper)
+    for value in values:
+        assert lower is None or lower <= str(value)
+        assert upper is None or upper >= str(value)
+    assert decode(least.bytes, None) == decode(None, least.bytes) == decode(b"short", least.bytes) == (None, None)
+    assert decode(least.bytes, least.bytes) == (str(least), str(least))
 
 
 @meets(negative=20)
 @given(st.integers(-(2**55), 2**55))
 def test_bounds_of_timestamps_are_nanoseconds(count: int) -> None:
     met("negative", count < 0)
-    micros, nanos = bound_decoder(PrimitiveType("timestamp")), bound_decoder(PrimitiveType("timestamp_nanos_ntz"))
+    micros, nanos = value_decoder(PrimitiveType("timestamp")), value_decoder(PrimitiveType("timestamp_nanos_ntz"))
     data = conversions.to_bytes(theirs.TimestamptzType(), count)
 
     assert micros is not None
@@ -417,22 +472,26 @@ def test_bounds_of_timestamps_are_nanoseconds(count: int) -> None:
     assert micros(data) == count * 1000
     assert nanos(data) == count
     assert micros(struct.pack("<i", 2)) == 2 * 86_400 * 10**9
+    clock = value_decoder(PrimitiveType("time"))
+    assert clock is not None
+    # A time was never a date.
+    assert (clock(data), clock(struct.pack("<i", 2))) == (count * 1000, None)
 
 
 @meets(negative=20)
 @given(st.decimals(-(10**30), 10**30, places=2))
 def test_bounds_of_decimals_are_exact(value: Decimal) -> None:
     met("negative", value < 0)
-    decode = bound_decoder(_DECIMAL)
+    decode = value_decoder(_DECIMAL)
 
     assert decode is not None
     with decimal.localcontext(prec=40):
         assert decode(conversions.to_bytes(theirs.DecimalType(38, 2), value)) == value
 
 
-@pytest.mark.parametrize("kind", ["integer", "long", "float", "double", "date", "timestamp", "boolean"])
+@pytest.mark.parametrize("kind", ["integer", "long", "float", "double", "date", "timestamp", "boolean", "uuid"])
 def test_malformed_bounds_are_unknown(kind: str) -> None:
-    decode = bound_decoder(PrimitiveType(kind))
+    decode = value_decoder(PrimitiveType(kind))
 
     assert decode is not None
     assert decode(b"") is None
@@ -440,7 +499,7 @@ def test_malformed_bounds_are_unknown(kind: str) -> None:
 
 
 def test_nan_and_broken_text_are_unknown() -> None:
-    double, text = bound_decoder(PrimitiveType("double")), bound_decoder(PrimitiveType("string"))
+    double, text = value_decoder(PrimitiveType("double")), value_decoder(PrimitiveType("string"))
 
     assert double is not None
     assert text is not None
@@ -450,4 +509,4 @@ def test_nan_and_broken_text_are_unknown() -> None:
 
 @pytest.mark.parametrize("kind", ["variant", "geometry", "void"])
 def test_types_without_an_order_have_no_bounds(kind: str) -> None:
-    assert bound_decoder(PrimitiveType(kind)) is None
+    assert value_decoder(PrimitiveType(kind)) is None

@@ -26,7 +26,7 @@ from delta_sharing_client.predicates.tree import (
     Or,
     StartsWith,
 )
-from delta_sharing_client.predicates.values import Day, Moment, Zone
+from delta_sharing_client.predicates.values import Clock, Day, Moment, Zone
 
 SCHEMA = pa.schema(
     {
@@ -43,6 +43,7 @@ SCHEMA = pa.schema(
         "day": pa.date32(),
         "instant": pa.timestamp("us", "UTC"),
         "wall": pa.timestamp("us"),
+        "clock": pa.time64("us"),
         "void": pa.null(),
         "Nest": pa.struct({"n": pa.int32(), "Deep": pa.struct({"t": pa.string()})}),
         "dotted.name": pa.int32(),
@@ -129,6 +130,9 @@ def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
         near = st.sampled_from([start, start + 1, start + 86_400_000_000, start - 1, start + 999, 0, -1])
         micros = near | st.sampled_from([-(1 << 63), (1 << 63) - 1]) | st.integers(-(1 << 63), (1 << 63) - 1)
         return micros.map(lambda found: Moment(found * 1000, zone))
+    if pa.types.is_time(data_type):
+        last = 86_400_000_000 - 1
+        return (st.sampled_from([0, 1, last]) | st.integers(0, last)).map(lambda found: Clock(found * 1000))
     raise AssertionError(data_type)
 
 
@@ -149,6 +153,9 @@ def constants(data_type: pa.DataType) -> st.SearchStrategy[Any]:
             return choices | st.datetimes()
         aware = st.datetimes(timezones=st.just(datetime.timezone.utc))
         return choices | values(pa.timestamp("us", "UTC")) | aware
+    if pa.types.is_time(data_type):
+        between = st.sampled_from([1, 999, 1500, 86_399_999_999_999]).map(Clock)
+        return values(data_type) | between | st.times() | st.times().map(str)
     number = st.one_of(
         values(data_type),
         values(pa.int8()),
@@ -224,6 +231,7 @@ _FAMILIES = (
     ("day", "wall"),
     ("flag",),
     ("blob",),
+    ("clock",),
 )
 
 
@@ -255,6 +263,8 @@ def _array(found: list[Any], data_type: pa.DataType) -> Any:
     if pa.types.is_date(data_type):
         return pa.array([None if item is None else item.days for item in found], pa.int32()).cast(data_type)
     if pa.types.is_timestamp(data_type):
+        return pa.array([None if item is None else item.nanoseconds // 1000 for item in found], data_type)
+    if pa.types.is_time(data_type):
         return pa.array([None if item is None else item.nanoseconds // 1000 for item in found], data_type)
     return pa.array(found, data_type)
 

@@ -17,8 +17,9 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 
-a, b, f, s, d, x = (pc.field(name) for name in ("a", "b", "f", "s", "d", "x"))
+a, b, f, s, d, c, x = (pc.field(name) for name in ("a", "b", "f", "s", "d", "c", "x"))
 nested = pc.field("st", "x", "y")
+c_type = pa.time64("us")
 
 ROWS = pa.table(
     {
@@ -27,6 +28,7 @@ ROWS = pa.table(
         "f": [True, False, None, True, False, None, True, False],
         "s": ["a", "a%", "xa_b", "a.b", None, "", "A%B", "axb"],
         "d": [datetime.date(2023 + i % 2, 1 + i, 28) if i != 4 else None for i in range(8)],
+        "c": pa.array([0, 1, 2, 28_800_000_000, None, 43_200_000_000, 86_399_999_999, 3], pa.time64("us")),
         "x": [0.0, -0.0, 1.5, float("nan"), None, float("inf"), -1.0, 2.0],
         "st": [{"x": {"y": i}} if i % 4 else None for i in range(8)],
     }
@@ -71,6 +73,8 @@ SAID = {
     "ends": (pc.ends_with(s, "_b"), r"s LIKE '%\\_b'"),
     "contains": (pc.match_substring(s, "a.b"), "s LIKE '%a.b%'"),
     "date": (d >= datetime.date(2024, 2, 28), "d >= DATE '2024-02-28'"),
+    "time": (c >= datetime.time(8), "c >= TIME '08:00:00'"),
+    "times": (pc.is_in(c, value_set=pa.array([2, None], c_type)), "c IN (TIME '00:00:00.000002') OR c IS NULL"),
     "lower": (pc.utf8_lower(s) == "a", "lower(s) = 'a'"),
     "year": (pc.year(d) == 2024, "year(d) = 2024"),
     "cast": (b.cast(pa.int32()) == 3, "int(b) = 3"),
@@ -94,6 +98,11 @@ UNSAID = {
         pc.if_else(a.is_null(), is_in(a, [1]), pc.scalar(pa.scalar(None, pa.bool_()))), "The function 'if_else'"
     ),
     "number": (pc.scalar(1), "A condition"),
+    # Python has no nanoseconds, and would say 00:00:00.000001.
+    "time in nanoseconds": (c < pa.scalar(1500, pa.time64("ns")), "The constant <pyarrow.Time64Scalar"),
+    "times in nanoseconds": (
+        ~pc.is_in(c, value_set=pa.array([1500], pa.time64("ns"))), "The constant <pyarrow.Time64Scalar"
+    ),
     "duration": (d == pc.scalar(datetime.timedelta(1)), "The constant"),
     "NaN": (x == float("nan"), "NaN in a comparison"),
     "NaN in a list": (pc.is_in(x, value_set=pa.array([1.0, float("nan")])), "NaN in a list"),

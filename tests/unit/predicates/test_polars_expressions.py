@@ -19,14 +19,14 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.polars_expressions import _tagged, to_tree, weaker_predicate, without_hints
 from delta_sharing_client.predicates.tree import And, Expression, Literal, Not, Or
 
-a, b, f, s, t, d, x, n = (pl.col(name) for name in ("a", "b", "f", "s", "t", "d", "x", "n"))
+a, b, f, s, t, d, c, x, n = (pl.col(name) for name in ("a", "b", "f", "s", "t", "d", "c", "x", "n"))
 inner = pl.col("st").struct.field("y")
 
 NOON = 1_704_110_400_000_000_000
 SCHEMA = pa.schema(
     [
         ("a", pa.int64()), ("b", pa.int64()), ("f", pa.bool_()), ("s", pa.large_string()), ("t", pa.large_string()),
-        ("d", pa.date32()), ("x", pa.float64()), ("n", pa.timestamp("ns")),
+        ("d", pa.date32()), ("c", pa.time64("ns")), ("x", pa.float64()), ("n", pa.timestamp("ns")),
         ("st", pa.struct([("x", pa.struct([("y", pa.int64())])), ("y", pa.bool_())])),
     ]
 )  # fmt: skip
@@ -73,6 +73,9 @@ SAID = {
     "s.str.contains('a.b', literal=True)": "s LIKE '%a.b%'",
     "s.str.contains('%', literal=True)": "s LIKE '%\\\\%%'",
     "d >= DAY": "d >= DATE '2024-02-28'",
+    "c >= datetime.time(8)": "c >= TIME '08:00:00'",
+    "c > pl.Series([1500]).cast(pl.Time)": "c > TIME '00:00:00.000001500'",
+    "~c.is_in(pl.Series([1500, 3000]).cast(pl.Time))": ("c NOT IN (TIME '00:00:00.000001500', TIME '00:00:00.000003')"),
     "n < pl.Series([NOON + 500]).cast(pl.Datetime('ns'))": "n < TIMESTAMP '2024-01-01 12:00:00.000000500'",
     "n.is_in(pl.Series([NOON + 500, NOON + 700]).cast(pl.Datetime('ns')))": (
         "n IN (TIMESTAMP '2024-01-01 12:00:00.000000500', TIMESTAMP '2024-01-01 12:00:00.000000700')"
@@ -137,6 +140,7 @@ def rows() -> pl.DataFrame:
             "s": ["a", "a%", "xa_b", "a.b", None, "", "A%B", "axb"],
             "t": ["a", "b", None, "a", "", "a", "b", "a"],
             "d": [datetime.date(2023 + i % 2, 1 + i, 28) if i != 4 else None for i in range(8)],
+            "c": pl.Series([0, 1000, 1500, 1501, None, 28_800_000_000_000, 86_399_999_999_999, 3000]).cast(pl.Time),
             "x": [0.0, -0.0, 1.5, float("nan"), None, float("inf"), -1.0, 2.0],
             "n": pl.Series([NOON + 200, NOON + 500, NOON + 700, NOON, None, NOON + 1000, 0, 1], dtype=pl.Int64).cast(
                 pl.Datetime("ns")

@@ -137,7 +137,7 @@ def test_scalars_become_plain_values(value, expected):
         (Fraction(1, 2), "type 'Fraction'"),
         ([1], "type 'list'"),
         (1j, "type 'complex'"),
-        (datetime.time(1), "type 'time'"),
+        (datetime.time(1, tzinfo=datetime.timezone.utc), "01:00:00.* has a zone"),
         (np.timedelta64(1, "ns"), "numpy value of type timedelta64"),
         (np.timedelta64("NaT", "s"), "numpy value of type timedelta64"),
         (pd.Timedelta(1, "ns"), "has nanoseconds"),
