@@ -23,6 +23,7 @@ RESULTS = pathlib.Path(__file__).parent / "RESULTS.md"
 KEPT = RESULTS.with_name("results.json")
 DRAWING = RESULTS.with_name("results.svg")
 TURNS = RESULTS.with_name("turns.json")
+DOWNLOADS = RESULTS.with_name("downloads.json")
 _COLUMNS = (
     *("contender", "seconds (median)", "spread", "ratio to ours", "processor seconds", "data requests", "MB read"),
     "MB of memory",
@@ -114,7 +115,7 @@ def save(results: Sequence[Result]) -> None:
 
 def text(kept: Sequence[dict[str, Any]]) -> str:
     """Return ``RESULTS.md``: one table of all cases, and a section for each."""
-    lines = ["# Results", "", *_real_tables()]
+    lines = ["# Results", "", *_real_tables(), *_downloads()]
     lines += ["## First reads", "", "Last results of `python -m benchmarks --save`; every ratio is within one run.", ""]
     lines += ["![How many times as long as ours the other readers take](results.svg)", ""]
     lines += ["| case | ours, seconds | the others, times as long | goals reached |", "|---|---:|---|---|"]
@@ -165,6 +166,51 @@ def _real_tables() -> list[str]:
         cells = each["table"], each["job"], each["line"], f"{ours['seconds']:.2f} ({ours['processor']:.2f})", others
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, "", f"Measured on {found[-1]['machine']}.", ""]
+
+
+def save_downloads(found: Sequence[dict[str, Any]]) -> None:
+    """Store the figures of ``benchmarks.downloads`` and rewrite ``RESULTS.md``; those of other cases are kept."""
+    kept = {each["case"]: each for each in json.loads(DOWNLOADS.read_text("utf-8"))} if DOWNLOADS.exists() else {}
+    kept |= {each["case"]: each | {"machine": machine()} for each in found}
+    DOWNLOADS.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
+    RESULTS.write_text(text(list(json.loads(KEPT.read_text("utf-8")).values())), "utf-8")
+
+
+def _downloads() -> list[str]:
+    """Return the section about the files of volumes."""
+    if not DOWNLOADS.exists():
+        return []
+    found = json.loads(DOWNLOADS.read_text("utf-8"))
+    lines = ["## Files of a volume", ""]
+    lines += [
+        "Last results of `python -m benchmarks.downloads --save`: medians of turns in random order, each in a new"
+    ]
+    lines += [
+        "process, from one server of S3 on the same machine. `obstore-tasks` and `obstore-threads` are plain loops"
+    ]
+    lines += [
+        "with the fastest number of tasks or threads. In brackets: seconds of the processor, and the most memory of"
+    ]
+    lines += ["the process.", ""]
+    lines += [
+        "| case | ours | ours takes so many times as long as | as the best of a turn | goal |",
+        "|---|---|---|---:|---:|",
+    ]
+    for each in found:
+        ours, *_ = (shown for name, shown in _shown(each) if name == "ours")
+        others = "; ".join(
+            f"{name} {each['contenders'][name]['ratio']:.2f}: {shown}" for name, shown in _shown(each) if name != "ours"
+        )
+        cells = each["title"], ours, others, f"{each['ratio']:.2f}", f"{each['goal']:.2f}"
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", f"Measured on {found[-1]['machine']}.", ""]
+
+
+def _shown(case: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name, f"{one['seconds']:.2f} s ({one['processor']:.2f} s, {one['peak_bytes'] / 1e6:.0f} MB)")
+        for name, one in case["contenders"].items()
+    ]
 
 
 def machine() -> str:

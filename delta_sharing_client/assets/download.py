@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from delta_sharing_client.assets.directory import Directory
-from delta_sharing_client.assets.naming import Disk, check_existing, check_paths
-from delta_sharing_client.assets.state import Note, State
+from delta_sharing_client.assets.listed import Listed
+from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck
+from delta_sharing_client.assets.notes import Note
+from delta_sharing_client.assets.state import State
 from delta_sharing_client.assets.transfers import Transfers, content_md5, digest_of
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -55,42 +57,49 @@ def download(
     directory: Directory, target: Path, path: str, pattern: str | None, *, mirror: bool = False, dry_run: bool = False
 ) -> Download:
     """Do ``FileAsset.download``; with ``mirror`` also remove unchanged files of earlier downloads that are gone."""
+    with contextlib.closing(_listed(directory, target, path, pattern)) as files:
+        state = State(target)
+        source = _source(directory)
+        if dry_run:
+            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state, source)) as wanted:
+                return _done(target, files, wanted, _removed(files, state, mirror=mirror), dry_run=True)
+        _check_writable(target)
+        with state.writing(), contextlib.closing(_wanted(directory, files, state, source)) as wanted:
+            removed = _removed(files, state, mirror=mirror)
+            _check_space(target, wanted.bytes, str(directory.ref))
+            report = ScanReport()
+            with progress_bar(f"downloading {directory.ref}", directory.options.progress, report):
+                Transfers(directory, state, source, wanted, report).run()
+            for gone in removed:
+                (target / gone).unlink(missing_ok=True)
+                state.add(gone, None)
+            return _done(target, files, wanted, removed)
+
+
+def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> Listed:
+    """Return the files, all of which ``target`` can hold."""
     subject = str(directory.ref)
-    files = list(directory.files(path, pattern))
-    check_paths((file.path for file in files), Disk.of(target), subject)
-    check_existing(target, (file.path for file in files), subject)
-    state = State(target)
-    source = _source(directory)
-    if dry_run:
-        wanted, removed = _wanted(directory, files, state, source), _removed(files, state, mirror=mirror)
-        return _done(target, files, wanted, removed, dry_run=True)
-    _check_writable(target)
-    with state.writing():
-        wanted, removed = _wanted(directory, files, state, source), _removed(files, state, mirror=mirror)
-        _check_space(target, sum(file.size for file in wanted), subject)
-        report = ScanReport()
-        with progress_bar(f"downloading {subject}", directory.options.progress, report):
-            Transfers(directory, state, source, wanted, report).run()
-        for gone in removed:
-            (target / gone).unlink(missing_ok=True)
-            state.forget(gone)
-    return _done(target, files, wanted, removed)
+    files = Listed()
+    try:
+        paths, existing = PathCheck(Disk.of(target), subject), ExistingCheck(target, subject)
+        for file in directory.files(path, pattern):
+            paths.add(file.path)
+            existing.add(file.path)
+            files.add(file)
+        paths.check(file.path for file in files)
+    except BaseException:
+        files.close()
+        raise
+    return files
 
 
-def _done(
-    target: Path,
-    files: Sequence[StoredFile],
-    wanted: Sequence[StoredFile],
-    removed: list[str],
-    *,
-    dry_run: bool = False,
-) -> Download:
+def _done(target: Path, files: Listed, wanted: Listed, removed: list[str], *, dry_run: bool = False) -> Download:
     return Download(
         directory=target,
         downloaded=tuple(file.path for file in wanted),
-        unchanged=len(files) - len(wanted),
+        unchanged=files.count - wanted.count,
         removed=tuple(removed),
-        bytes=sum(file.size for file in wanted),
+        bytes=wanted.bytes,
         dry_run=dry_run,
     )
 
@@ -102,9 +111,17 @@ def _source(directory: Directory) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
-def _wanted(directory: Directory, files: Sequence[StoredFile], state: State, source: str) -> list[StoredFile]:
+def _wanted(directory: Directory, files: Listed, state: State, source: str) -> Listed:
     """Return the files that the local directory does not have as they are in the store."""
-    return [file for file in files if not _is_here(directory, file, state, source)]
+    wanted = Listed()
+    try:
+        for file in files:
+            if not _is_here(directory, file, state, source):
+                wanted.add(file)
+    except BaseException:
+        wanted.close()
+        raise
+    return wanted
 
 
 def _is_here(directory: Directory, file: StoredFile, state: State, source: str) -> bool:
@@ -124,7 +141,7 @@ def _is_here(directory: Directory, file: StoredFile, state: State, source: str) 
     return True
 
 
-def _removed(files: Sequence[StoredFile], state: State, *, mirror: bool) -> list[str]:
+def _removed(files: Listed, state: State, *, mirror: bool) -> list[str]:
     if not mirror:
         return []
     present = {file.path for file in files}

@@ -8,7 +8,8 @@ import re
 import stat
 import sys
 import unicodedata
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from delta_sharing_client.errors import UsageError
@@ -46,19 +47,62 @@ class Disk:
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold()) if self.folds else path
 
 
+class PathCheck:
+    """Checks the paths of a long listing, with a few bytes of memory for each.
+
+    ``subject`` is their asset, for messages.
+    """
+
+    def __init__(self, disk: Disk, subject: str) -> None:
+        self._disk, self._subject = disk, subject
+        # Hashes of what is equal for paths that name the same file; of directories also that of the path.
+        self._files, self._folders, self._spellings = array("q"), array("q"), array("q")
+        self._parent = ""
+
+    def add(self, path: str) -> None:
+        """Add a path. Raises ``UsageError`` if it alone cannot be stored, or leads out of the directory."""
+        _check_path(path, self._disk, self._subject)
+        self._files.append(hash(self._disk.key(path)))
+        parent, before = path.rpartition("/")[0], self._parent
+        self._parent = parent
+        while parent and parent != before and not before.startswith(f"{parent}/"):
+            self._folders.append(hash(self._disk.key(parent)))
+            self._spellings.append(hash(parent))
+            parent = parent.rpartition("/")[0]
+
+    def check(self, paths: Iterable[str]) -> None:
+        """Raise ``UsageError`` unless ``paths``, which are those that were added, can be files of one directory."""
+        suspects = self._suspects()
+        if suspects:
+            check_paths(
+                (path for path in paths if not suspects.isdisjoint(self._hashes(path))), self._disk, self._subject
+            )
+
+    def _suspects(self) -> set[int]:
+        """Return the hashes of what several paths name."""
+        import numpy as np
+
+        files = np.sort(np.frombuffer(self._files, dtype=np.int64))
+        pairs = np.stack([np.frombuffer(one, dtype=np.int64) for one in (self._folders, self._spellings)], axis=1)
+        folders = np.sort(np.unique(pairs, axis=0)[:, 0])
+        repeated = [ordered[1:][ordered[1:] == ordered[:-1]] for ordered in (files, folders)]
+        return set(np.concatenate([*repeated, np.intersect1d(files, folders)]).tolist())
+
+    def _hashes(self, path: str) -> Iterator[int]:
+        while path:
+            yield hash(self._disk.key(path))
+            path = path.rpartition("/")[0]
+
+
 def check_paths(paths: Iterable[str], disk: Disk, subject: str) -> None:
     """Raise ``UsageError`` unless ``paths`` can be files of one directory, and none leads out of it.
 
-    ``subject`` is their asset, for messages.
+    All are held in memory. ``subject`` is their asset, for messages.
     """
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
-        problem = _problem(path, disk)
-        if problem is not None:
-            raise UsageError(
-                f"The file '{path}' of {subject} cannot be stored here: {problem}. Leave it out with a pattern."
-            )
+        _check_path(path, disk, subject)
         key = disk.key(path)
         other = files.setdefault(key, path)
         if other != path or key in folders:
@@ -75,22 +119,28 @@ def check_paths(paths: Iterable[str], disk: Disk, subject: str) -> None:
             raise _clash(path, f"a file in the directory '{folders[parent_key]}'", subject)
 
 
-def check_existing(directory: Path, paths: Iterable[str], subject: str) -> None:
-    """Raise ``UsageError`` if what is in ``directory`` prevents files at ``paths``, or would lead out of it."""
-    seen: set[Path] = set()
-    for path in paths:
+class ExistingCheck:
+    """Checks what is in a directory already; ``subject`` is the asset whose files are to be stored."""
+
+    def __init__(self, directory: Path, subject: str) -> None:
+        self._root, self._subject = str(directory), subject
+        self._folders: list[str] = []
+
+    def add(self, path: str) -> None:
+        """Raise ``UsageError`` if what is there prevents a file at ``path``, or would lead out of the directory."""
         *folders, _ = path.split("/")
-        where = directory
-        for name in folders:
-            where = where / name
-            if where not in seen:
-                seen.add(where)
-                _check_kind(where, stat.S_ISDIR, "directory", path, subject)
-        _check_kind(directory / path, stat.S_ISREG, "file", path, subject)
+        if folders != self._folders:
+            # A listing has the files of a directory one after another.
+            for depth in range(1, len(folders) + 1):
+                if folders[:depth] == self._folders[:depth]:
+                    continue
+                where = os.path.join(self._root, *folders[:depth])
+                _check_kind(where, stat.S_ISDIR, "directory", path, self._subject)
+            self._folders = folders
+        _check_kind(f"{self._root}/{path}", stat.S_ISREG, "file", path, self._subject)
 
 
-def _check_kind(where: Path, is_right: object, kind: str, path: str, subject: str) -> None:
-    assert callable(is_right)
+def _check_kind(where: str, is_right: Callable[[int], bool], kind: str, path: str, subject: str) -> None:
     try:
         mode = os.lstat(where).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -101,6 +151,14 @@ def _check_kind(where: Path, is_right: object, kind: str, path: str, subject: st
         what = "a link" if stat.S_ISLNK(mode) else "a directory" if stat.S_ISDIR(mode) else "no such thing"
         raise UsageError(
             f"The file '{path}' of {subject} cannot be stored: expected a {kind} or nothing at '{where}', found {what}."
+        )
+
+
+def _check_path(path: str, disk: Disk, subject: str) -> None:
+    problem = _problem(path, disk)
+    if problem is not None:
+        raise UsageError(
+            f"The file '{path}' of {subject} cannot be stored here: {problem}. Leave it out with a pattern."
         )
 
 

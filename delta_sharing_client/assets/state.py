@@ -1,36 +1,26 @@
 """The folder ``.delta-sharing`` in a directory: which version of each file the directory holds, and parts of others.
 
-Notes are lines of JSON, each appended when its file is complete. They survive a killed process, whose last line may be
-torn. The folder can be deleted at any time: files are then compared by their content, or downloaded again.
+Notes are appended when a file is complete, and survive a killed process. The folder can be deleted at any time: files
+are then compared by their content, or downloaded again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from delta_sharing_client.assets.naming import STATE_FOLDER
+from delta_sharing_client.assets.notes import Note, Notes, line_of
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock
 
 _NOTES, _PARTS, _LOCK = "files.jsonl", "parts", "lock"
-
-
-class Note(NamedTuple):
-    """A file as it was downloaded: its ``source`` and ETag, and size and time of the local file."""
-
-    source: str
-    etag: str
-    size: int
-    mtime_ns: int
 
 
 class State:
@@ -39,9 +29,22 @@ class State:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.folder = directory / STATE_FOLDER
-        self.notes = _read(self.folder / _NOTES)
+        self._notes: Notes | None = None
         self._lock = threading.Lock()
         self._out = -1
+
+    @property
+    def notes(self) -> Notes:
+        """The notes as they were when they were first used, or when ``writing`` began."""
+        if self._notes is None:
+            self._notes = Notes(self.folder / _NOTES)
+        return self._notes
+
+    def close(self) -> None:
+        """Close the file of the notes; using them opens it again."""
+        if self._notes is not None:
+            self._notes.close()
+            self._notes = None
 
     def is_noted(self, path: str, source: str, etag: str | None, size: int) -> bool:
         """Whether the local file is the one that was downloaded from ``source`` with this ETag and size."""
@@ -50,20 +53,22 @@ class State:
             note is not None
             and etag is not None
             and (note.source, note.etag, note.size) == (source, etag, size)
-            and self.is_untouched(path)
+            and self._is_as(path, note)
         )
 
     def is_untouched(self, path: str) -> bool:
         """Whether the local file is as it was when it was noted."""
-        note, local = self.notes.get(path), self.local(path)
-        return (
-            note is not None and local is not None and (local.st_size, local.st_mtime_ns) == (note.size, note.mtime_ns)
-        )
+        note = self.notes.get(path)
+        return note is not None and self._is_as(path, note)
+
+    def _is_as(self, path: str, note: Note) -> bool:
+        local = self.local(path)
+        return local is not None and (local.st_size, local.st_mtime_ns) == (note.size, note.mtime_ns)
 
     def local(self, path: str) -> os.stat_result | None:
         """Return the facts of the local file; ``None`` if there is no regular file."""
         try:
-            found = os.lstat(self.directory / path)
+            found = os.lstat(f"{self.directory}/{path}")
         except (OSError, ValueError):
             return None
         return found if stat.S_ISREG(found.st_mode) else None
@@ -79,10 +84,8 @@ class State:
             raise UsageError(f"Expected a directory or nothing at '{self.folder}', found something else.")
         taken = f"Another download into '{self.directory}' is running; wait for its end."
         with FileLock(self.folder / _LOCK, taken):
-            # Others may have written until now.
-            self.notes = _read(self.folder / _NOTES)
+            self._tidy()
             (self.folder / _PARTS).mkdir(exist_ok=True)
-            self._compact()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             self._out = os.open(self.folder / _NOTES, flags, 0o666)
             try:
@@ -92,21 +95,14 @@ class State:
                 with self._lock:
                     out, self._out = self._out, -1
                 os.close(out)
+                self.close()
 
-    def add(self, path: str, note: Note) -> None:
-        """Note a complete file."""
-        line = _line(path, note)
+    def add(self, path: str, note: Note | None) -> None:
+        """Note a complete file, or with ``None`` that a file is removed."""
+        line = line_of(path, note)
         with self._lock:
-            self.notes[path] = note
             if self._out >= 0:
                 os.write(self._out, line)
-
-    def forget(self, path: str) -> None:
-        """Remove the note of a file that is removed; kept until the next download begins."""
-        self.notes.pop(path, None)
-        line = json.dumps([path]).encode() + b"\n"
-        with self._lock:
-            os.write(self._out, line)
 
     def part(self, path: str, etag: str | None, size: int) -> Path:
         """Return where the incomplete content of a file is collected; another version has another place."""
@@ -116,34 +112,25 @@ class State:
     def drop_parts(self, keep: set[Path]) -> None:
         """Remove incomplete content but that at ``keep`` and its neighbours with other endings."""
         for entry in list((self.folder / _PARTS).iterdir()):
-            if entry.with_suffix("") not in keep:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.with_suffix("") not in keep:
                 entry.unlink()
 
-    def _compact(self) -> None:
-        """Write one line for each note, in a new file."""
-        temporary = self.folder / f"{_NOTES}.new"
-        temporary.write_bytes(b"".join(_line(path, note) for path, note in self.notes.items()))
-        os.replace(temporary, self.folder / _NOTES)
+    def folder_for(self, number: int) -> Path:
+        """Make a folder for the incomplete files of one thread, of which each collects one at a time: threads do not
+        wait for each other at a directory of their own."""
+        folder = self.folder / _PARTS / str(number)
+        folder.mkdir(exist_ok=True)
+        return folder
 
-
-def _line(path: str, note: Note) -> bytes:
-    return json.dumps([path, *note]).encode() + b"\n"
-
-
-def _read(path: Path) -> dict[str, Note]:
-    notes: dict[str, Note] = {}
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return notes
-    for line in lines:
-        try:
-            name, *facts = json.loads(line)
-            notes.pop(name, None)
-            if facts:
-                source, etag, size, mtime_ns = facts
-                notes[name] = Note(str(source), str(etag), int(size), int(mtime_ns))
-        except (ValueError, TypeError):
-            # A process was killed while it wrote the line, or somebody edited it.
-            continue
-    return notes
+    def _tidy(self) -> None:
+        """Read the notes again, from a file that has one line for each."""
+        # Others may have written until now.
+        self.close()
+        if not self.notes.is_tidy:
+            temporary = self.folder / f"{_NOTES}.new"
+            self.notes.write_tidy(temporary)
+            # Windows does not replace an open file.
+            self.close()
+            os.replace(temporary, self.folder / _NOTES)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import re
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from delta_sharing_client.assets.directory import Directory, refusal
-from delta_sharing_client.assets.state import Note, State
+from delta_sharing_client.assets.large_file import LargeFile
+from delta_sharing_client.assets.listed import Listed
+from delta_sharing_client.assets.notes import Note
+from delta_sharing_client.assets.state import State
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Refused, Version
@@ -60,37 +61,46 @@ class _Stopped(BaseException):
     """The download was ended; raised in its threads."""
 
 
+class _Worker(threading.local):
+    """What a thread of a download has for itself: where it collects a small file."""
+
+    temporary: str = ""
+
+
 class Transfers:
     """Transfers ``files`` into the directory of ``state``.
 
-    Threads take jobs from one queue: a small file, or a part of a large one. Their number grows while that makes the
-    download faster.
+    A thread takes one file after another, and a large file part by part; when all files are begun, threads help with
+    the parts of others. Their number grows while that makes the download faster.
     """
 
-    def __init__(
-        self, directory: Directory, state: State, source: str, files: Sequence[StoredFile], report: ScanReport
-    ) -> None:
+    def __init__(self, directory: Directory, state: State, source: str, files: Listed, report: ScanReport) -> None:
         self._directory, self._state, self._source, self._report = directory, state, source, report
-        self._deadline = Deadline(directory.options.total_timeout)
-        self._files = deque(files)
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._place, self._options = directory.place, directory.options
+        self._root = str(state.directory)
+        self._deadline = Deadline(self._options.total_timeout)
+        self._large = [file for file in files if file.size > PART_BYTES]
+        self._files, self._total = iter(files), (files.count, files.bytes)
+        # Large files that others may help with, and the number of those that are about to be.
+        self._begun: list[LargeFile] = []
+        self._opening = 0
+        self._turn = threading.Condition()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._threads: list[threading.Thread] = []
-        self._made: set[Path] = set()
+        self._worker = _Worker()
+        self._made: set[str] = set()
         self._done_files, self._done_bytes = 0, 0
         # Whether ETags that look like an MD5 are one; unknown until the first difference.
         self._has_md5 = True
-        total = len(files), sum(file.size for file in files)
-        report.follow(lambda: (self._done_files, total[0], self._done_bytes, total[1]))
+        report.follow(lambda: (self._done_files, self._total[0], self._done_bytes, self._total[1]))
 
     def run(self) -> None:
         """Transfer all files. Raises the first error, which ends the other transfers."""
-        large = [file for file in self._files if file.size > PART_BYTES]
-        self._state.drop_parts({self._part_of(file) for file in large})
-        jobs = len(self._files) + sum(file.size // PART_BYTES for file in large)
-        most = min(self._directory.options.max_concurrent_requests, jobs)
+        self._state.drop_parts({self._part_of(file) for file in self._large})
+        jobs = self._total[0] + sum(file.size // PART_BYTES for file in self._large)
+        most = min(self._options.max_concurrent_requests, jobs)
         try:
             self._start(min(most, _FIRST_THREADS))
             self._wait(most)
@@ -103,7 +113,8 @@ class Transfers:
 
     def _start(self, count: int) -> None:
         for _ in range(count):
-            thread = threading.Thread(target=self._work, name="delta-sharing-download", daemon=True)
+            folder = self._state.folder_for(len(self._threads))
+            thread = threading.Thread(target=self._work, args=(folder,), name="delta-sharing-download", daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -129,69 +140,99 @@ class Transfers:
 
     # === In the threads ===
 
-    def _work(self) -> None:
+    def _work(self, folder: Path) -> None:
+        self._worker.temporary = os.path.join(folder, "file")
         try:
-            while (job := self._next()) is not None:
-                job()
+            while not self._stopped.is_set():
+                file, large = self._next()
+                if file is not None:
+                    large = self._begin_listed(file)
+                elif large is None:
+                    return
+                if large is not None:
+                    self._help(large)
         except _Stopped:
             return
         except BaseException as error:
-            with self._lock:
+            with self._turn:
                 self._error = self._error or error
-            self._stopped.set()
+                self._stopped.set()
+                self._turn.notify_all()
 
-    def _next(self) -> Callable[[], None] | None:
-        with self._lock:
-            if self._stopped.is_set():
-                return None
-            if self._jobs:
-                return self._jobs.popleft()
-            if not self._files:
-                return None
-            return functools.partial(self._begin, self._files.popleft())
+    def _next(self) -> tuple[StoredFile | None, LargeFile | None]:
+        """Return a file to begin, or one to help with; neither if nothing is left to do."""
+        with self._turn:
+            file = next(self._files, None)
+            if file is not None:
+                self._opening += file.size > PART_BYTES
+                return file, None
+            while True:
+                self._begun = [large for large in self._begun if large.missing_bytes]
+                if self._begun or not self._opening or self._stopped.is_set():
+                    return None, max(self._begun, key=lambda large: large.missing_bytes, default=None)
+                self._turn.wait(LISTEN_SECONDS)
 
-    def _begin(self, file: StoredFile, replacements: int = 0) -> None:
-        """Transfer a small file, or queue the parts of a large one."""
+    def _begin_listed(self, file: StoredFile) -> LargeFile | None:
+        try:
+            return self._begin(file)
+        finally:
+            if file.size > PART_BYTES:
+                with self._turn:
+                    self._opening -= 1
+                    self._turn.notify_all()
+
+    def _begin(self, file: StoredFile, replacements: int = 0) -> LargeFile | None:
+        """Transfer a small file; return a large one, whose parts are to be transferred."""
         if file.etag is None:
             # The listing does not tell versions apart; all bytes must be of one.
             file = self._present(file)
         if file.size <= PART_BYTES:
             self._transfer(file)
-            return
-        large = _LargeFile(file, self._part_of(file), replacements)
+            return None
+        is_hashed = self._expected(file) is not None
+        large = LargeFile(file, self._part_of(file), PART_BYTES, replacements, is_hashed=is_hashed)
         self._report.add(bytes=file.size - large.missing_bytes)
-        self._queue(large)
-
-    def _queue(self, large: _LargeFile) -> None:
-        with self._lock:
-            self._jobs.extend(functools.partial(self._transfer_part, large, start) for start in large.missing)
-        if not large.missing:
+        if large.is_complete:
             self._complete(large)
+            return None
+        self._share(large)
+        return large
+
+    def _share(self, large: LargeFile) -> None:
+        """Let other threads help with a file."""
+        with self._turn:
+            self._begun.append(large)
+            self._turn.notify_all()
+
+    def _help(self, large: LargeFile) -> None:
+        while (start := large.take()) is not None:
+            self._transfer_part(large, start)
 
     def _transfer(self, file: StoredFile) -> None:
         """Transfer a small file as a whole."""
         digests: set[str] = set()
+        temporary = self._worker.temporary
         for _ in range(_ATTEMPTS):
-            part = self._part_of(file)
+            digest = hashlib.md5(usedforsecurity=False) if self._expected(file) is not None else None
             try:
-                with part.open("wb", buffering=0) as out:
-                    digest = self._receive(file, 0, file.size, out)
+                with open(temporary, "wb", buffering=0) as out:
+                    self._receive(file, 0, file.size, out, digest)
             except Refused as refused:
                 file = self._replacement(file, refused)
                 continue
-            if self._is_right(file, digest, digests):
-                self._finish(file, part)
+            if self._is_right(file, None if digest is None else digest.hexdigest(), digests):
+                self._finish(file, temporary)
                 return
         raise self._wrong(file)
 
-    def _transfer_part(self, large: _LargeFile, start: int) -> None:
+    def _transfer_part(self, large: LargeFile, start: int) -> None:
         if large.is_stale:
             return
         file = large.file
         try:
-            with large.part.open("r+b", buffering=0) as out:
+            with large.path.open("r+b", buffering=0) as out, large.hashing(start) as digest:
                 out.seek(start)
-                self._receive(file, start, min(start + PART_BYTES, file.size), out)
+                self._receive(file, start, large.stop(start), out, digest)
         except Refused as refused:
             with self._lock:
                 is_first, large.is_stale = not large.is_stale, True
@@ -199,29 +240,32 @@ class Transfers:
                 new = self._replacement(file, refused)
                 if large.replacements == _ATTEMPTS:
                     raise self._wrong(file) from None
-                self._begin(new, large.replacements + 1)
+                other = self._begin(new, large.replacements + 1)
+                if other is not None:
+                    self._help(other)
             return
         if large.note(start):
             self._complete(large)
 
-    def _complete(self, large: _LargeFile) -> None:
-        digest = digest_of(large.part) if self._expected(large.file) is not None else None
-        if self._is_right(large.file, digest or "", large.digests):
+    def _complete(self, large: LargeFile) -> None:
+        is_hashed = self._expected(large.file) is not None
+        if self._is_right(large.file, large.digest() if is_hashed else None, large.digests):
             large.forget()
-            self._finish(large.file, large.part)
+            self._finish(large.file, os.fspath(large.path))
         elif len(large.digests) == _ATTEMPTS:
             raise self._wrong(large.file)
         else:
             large.restart()
-            self._queue(large)
+            self._share(large)
+            self._help(large)
 
     def _expected(self, file: StoredFile) -> str | None:
         return content_md5(file.etag) if self._has_md5 else None
 
-    def _is_right(self, file: StoredFile, digest: str, others: set[str]) -> bool:
+    def _is_right(self, file: StoredFile, digest: str | None, others: set[str]) -> bool:
         """Whether content with this MD5 is that of ``file``; ``others`` are the MD5 of earlier attempts."""
         expected = self._expected(file)
-        if expected in (None, digest):
+        if expected is None or digest is None or digest == expected:
             return True
         if digest in others:
             # The same content twice: this store has ETags that look like an MD5 and are none.
@@ -230,14 +274,12 @@ class Transfers:
         others.add(digest)
         return False
 
-    def _receive(self, file: StoredFile, start: int, stop: int, out: FileIO) -> str:
-        """Write the bytes from ``start`` to ``stop``. Return the MD5 of a small file, if one is expected."""
-        digest = hashlib.md5(usedforsecurity=False)
-        is_checked = file.size <= PART_BYTES and self._expected(file) is not None
+    def _receive(self, file: StoredFile, start: int, stop: int, out: FileIO, digest: Any) -> None:
+        """Write the bytes from ``start`` to ``stop``, and let ``digest`` hash them, if it is there."""
         reading = Reading(
-            self._directory.place,
+            self._place,
             file.path,
-            self._directory.options,
+            self._options,
             version=Version(file.etag or "", "", file.size),
             size=file.size,
             start=start,
@@ -247,17 +289,16 @@ class Transfers:
         )
         for data in reading:
             self._check()
-            if is_checked:
+            if digest is not None:
                 digest.update(data)
-            left = data
-            while left:
-                left = left[out.write(left) :]
+            written = out.write(data)
+            while written < len(data):
+                written += out.write(data[written:])
             self._report.add(bytes=len(data))
-        return digest.hexdigest() if is_checked else ""
 
-    def _finish(self, file: StoredFile, part: Path) -> None:
+    def _finish(self, file: StoredFile, part: str) -> None:
         """Give a complete file its name."""
-        target = self._state.directory / file.path
+        target = f"{self._root}/{file.path}"
         if file.modified is not None:
             moment = file.modified.timestamp()
             with contextlib.suppress(OSError, OverflowError):
@@ -265,9 +306,10 @@ class Transfers:
         facts = os.stat(part)
         self._check()
         try:
-            if target.parent not in self._made:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._made.add(target.parent)
+            folder = target.rpartition("/")[0]
+            if folder not in self._made:
+                os.makedirs(folder, exist_ok=True)
+                self._made.add(folder)
             os.replace(part, target)
         except OSError as error:
             raise UsageError(f"The file '{file.path}' cannot be stored at '{target}': {error.strerror}.") from None
@@ -284,9 +326,9 @@ class Transfers:
         return self._present(file)
 
     def _present(self, file: StoredFile) -> StoredFile:
-        tries = Tries(self._directory.options, self._deadline, sleep=self._sleep)
+        tries = Tries(self._options, self._deadline, sleep=self._sleep)
         try:
-            return tries.call(lambda: self._directory.place.head(file.path))
+            return tries.call(lambda: self._place.head(file.path))
         except Refused as gone:
             raise refusal(self._directory.ref, file.path, gone) from None
 
@@ -306,50 +348,3 @@ class Transfers:
     def _check(self) -> None:
         if self._stopped.is_set():
             raise _Stopped
-
-
-class _LargeFile:
-    """A file that is transferred in parts into ``part``. A file beside it notes which parts are complete."""
-
-    def __init__(self, file: StoredFile, part: Path, replacements: int) -> None:
-        self.file, self.part, self.replacements = file, part, replacements
-        self.is_stale = False
-        self.digests: set[str] = set()
-        self._notes = part.with_suffix(".done")
-        self._lock = threading.Lock()
-        starts = range(0, file.size, PART_BYTES)
-        done = self._noted() if part.exists() and part.stat().st_size == file.size else set()
-        self.missing = [start for start in starts if start not in done]
-        if not done:
-            self.restart()
-
-    @property
-    def missing_bytes(self) -> int:
-        """The size of the missing parts."""
-        return sum(min(PART_BYTES, self.file.size - start) for start in self.missing)
-
-    def restart(self) -> None:
-        """Begin again with nothing."""
-        self._notes.unlink(missing_ok=True)
-        with self.part.open("wb") as out:
-            out.truncate(self.file.size)
-        self.missing = list(range(0, self.file.size, PART_BYTES))
-
-    def note(self, start: int) -> bool:
-        """Note a complete part; return whether it was the last one."""
-        with self._lock:
-            with self._notes.open("ab", buffering=0) as out:
-                out.write(f"{start}\n".encode())
-            self.missing.remove(start)
-            return not self.missing
-
-    def forget(self) -> None:
-        """Remove the notes."""
-        self._notes.unlink(missing_ok=True)
-
-    def _noted(self) -> set[int]:
-        try:
-            lines = self._notes.read_bytes().split(b"\n")[:-1]
-        except OSError:
-            return set()
-        return {int(line) for line in lines if line.isdigit()}

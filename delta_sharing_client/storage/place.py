@@ -275,7 +275,10 @@ class ObjectPlace:
         tries = Tries(self._settings.options, Deadline(self._settings.options.total_timeout))
         if not recursive:
             found = tries.call(lambda: self._trying(lambda store: obstore.list_with_delimiter(store, prefix)))
-            yield Page(self._files(found["objects"], prefix), [self._path(one) for one in found["common_prefixes"]])
+            root = self._key("")
+            yield Page(
+                self._files(found["objects"], prefix), [self._path(one, root) for one in found["common_prefixes"]]
+            )
             return
         stream: tuple[Any, Any] | None = None
         last: str | None = None
@@ -306,7 +309,8 @@ class ObjectPlace:
         """
         empty = [one["path"] for one in listed if one["size"] == 0]
         markers = self._markers(empty, listed, prefix) if empty else frozenset()
-        return [_stored_file(one, self._path(one["path"])) for one in listed if one["path"] not in markers]
+        root = self._key("")
+        return [_stored_file(one, self._path(one["path"], root)) for one in listed if one["path"] not in markers]
 
     def _markers(self, empty: list[str], listed: list[dict[str, Any]], prefix: str) -> frozenset[str]:
         parents = {one["path"].rpartition("/")[0] for one in listed}
@@ -341,20 +345,27 @@ class ObjectPlace:
             options["if_match"] = version.etag
         answer = self._trying(lambda store: obstore.get(store, self._key(path), options=options))
         meta, (start, stop) = answer.meta, answer.range
-        found = Version(meta.get("e_tag") or "", meta["last_modified"].isoformat(), meta["size"])
-        stream = answer.stream(min_chunk_size=_CHUNK)
-        return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(stream))
+        etag = meta.get("e_tag") or ""
+        # Compared only where there is no ETag.
+        found = Version(etag, "" if etag else meta["last_modified"].isoformat(), meta["size"])
+        return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(answer))
 
-    def _chunks(self, stream: Any) -> Iterator[memoryview]:
+    def _chunks(self, answer: Any) -> Iterator[memoryview]:
+        start, stop = answer.range
+        is_small = stop - start <= _CHUNK
+        stream = None if is_small else answer.stream(min_chunk_size=_CHUNK)
         while True:
             try:
-                data = next(stream, None)
+                # One call instead of three.
+                data = answer.bytes() if stream is None else next(stream, None)
             except Exception as error:
                 # All of obstore's exceptions here only mean that the transfer was interrupted.
                 raise self._interrupted(error) from None
             if data is None:
                 return
             yield memoryview(data)
+            if is_small:
+                return
 
     def _interrupted(self, error: Exception) -> Transient:
         failure = translated(error, self._subject, self._table)
@@ -373,9 +384,8 @@ class ObjectPlace:
     def _key(self, path: str) -> str:
         return self._settings.location.key(path)
 
-    def _path(self, key: str) -> str:
-        """Return the path of a key that the store listed."""
-        root = self._key("")
+    def _path(self, key: str, root: str) -> str:
+        """Return the path of a key that the store listed below ``root``, the key of the location."""
         if not root:
             return key
         if not key.startswith(f"{root}/"):

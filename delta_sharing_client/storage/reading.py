@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from delta_sharing_client.errors import DataError, TransportError
-from delta_sharing_client.fetch.source import Refused, Version
+from delta_sharing_client.fetch.source import Bytes, Refused, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
@@ -66,6 +66,11 @@ class Reading:
                 # Received bytes are kept; only attempts without progress count.
                 tries = self._tries()
             tries.failed(failure)
+
+    def read(self) -> Bytes:
+        """Return all of the bytes at once. Raises as iterating does."""
+        pieces = list(self)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _tries(self) -> Tries:
         return Tries(self._options, self._deadline, sleep=self._sleep)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.assets import naming
-from delta_sharing_client.assets.naming import Disk, check_existing, check_paths
+from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck, check_paths
 from delta_sharing_client.errors import UsageError
 from tests.quota import meets, met
 
@@ -88,8 +88,40 @@ def test_two_names_that_need_one_are_refused(paths: list[str], disks: list[Disk]
         if disk in disks:
             with pytest.raises(UsageError, match=r"cannot both be stored here"):
                 check_paths(paths, disk, "volume a.b.c")
+            with pytest.raises(UsageError, match=r"cannot both be stored here"):
+                check_as_a_listing(paths, disk)
         else:
             check_paths(paths, disk, "volume a.b.c")
+            check_as_a_listing(paths, disk)
+
+
+def check_as_a_listing(paths: list[str], disk: Disk) -> None:
+    check = PathCheck(disk, "volume a.b.c")
+    for path in paths:
+        check.add(path)
+    check.check(paths)
+
+
+@meets(allowed=20, refused=20)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a", "A", "b", "\u00e9", "e\u0301"]), min_size=1, max_size=3).map("/".join),
+        max_size=5,
+    )
+)
+def test_a_listing_is_checked_as_paths_in_memory_are(paths: list[str]) -> None:
+    # A store has a name once.
+    paths = list(dict.fromkeys(paths))
+    for disk in (LINUX, MACOS):
+        try:
+            check_paths(paths, disk, "volume a.b.c")
+        except UsageError:
+            met("refused")
+            with pytest.raises(UsageError):
+                check_as_a_listing(paths, disk)
+        else:
+            met("allowed")
+            check_as_a_listing(paths, disk)
 
 
 NAMES = st.text(st.sampled_from("ab.\\/: CON1\u00e9"), min_size=1, max_size=6)
@@ -123,7 +155,9 @@ def test_what_is_there_already_is_respected(tmp_path: pathlib.Path) -> None:
     (root / "folder").mkdir()
     (root / "link").symlink_to(tmp_path / "outside")
     (root / "link.txt").symlink_to(tmp_path / "file")
-    check_existing(root, ["file", "folder/x", "new/y"], "volume a.b.c")
+    check = ExistingCheck(root, "volume a.b.c")
+    for path in ("file", "folder/x", "new/y"):
+        check.add(path)
 
     for path, found in [
         ("file/x", "expected a directory"),
@@ -133,7 +167,7 @@ def test_what_is_there_already_is_respected(tmp_path: pathlib.Path) -> None:
         ("link.txt", "found a link"),
     ]:
         with pytest.raises(UsageError, match=found):
-            check_existing(root, [path], "volume a.b.c")
+            check.add(path)
 
 
 def test_a_disk_is_asked_without_writing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,135 @@
+"""A file that arrives in parts, several at once, and is continued after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from delta_sharing_client.storage.place import StoredFile
+
+_READ_BYTES = 1024 * 1024
+
+
+class LargeFile:
+    """The parts of ``file``, of ``part_bytes`` each, in the local file ``path``; another beside it notes complete ones.
+
+    Its MD5, if ``is_hashed``, is computed while parts arrive: of bytes in memory if a part arrives in its turn, else
+    from the local file.
+
+    Attributes
+    ----------
+    replacements:
+        How often the file was begun again, because the store had another version.
+    is_stale:
+        Whether the store has another version.
+    digests:
+        The MD5 of earlier attempts.
+    """
+
+    def __init__(self, file: StoredFile, path: Path, part_bytes: int, replacements: int, *, is_hashed: bool) -> None:
+        self.file, self.path, self.replacements = file, path, replacements
+        self.is_stale = False
+        self.digests: set[str] = set()
+        self._part_bytes, self._is_hashed = part_bytes, is_hashed
+        self._notes = path.with_suffix(".done")
+        self._lock, self._hashing = threading.Lock(), threading.Lock()
+        self._digest, self._hashed = hashlib.md5(usedforsecurity=False), 0
+        self._done = self._noted() if path.exists() and path.stat().st_size == file.size else set()
+        self._waiting = [start for start in self._starts() if start not in self._done]
+        if not self._done:
+            self.restart()
+
+    @property
+    def missing_bytes(self) -> int:
+        """The size of the parts that have not begun to arrive."""
+        return sum(self.stop(start) - start for start in self._waiting)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts are here."""
+        return len(self._done) == len(self._starts())
+
+    def stop(self, start: int) -> int:
+        """Return the end of the part at ``start``."""
+        return min(start + self._part_bytes, self.file.size)
+
+    def restart(self) -> None:
+        """Begin again with nothing."""
+        self._notes.unlink(missing_ok=True)
+        with self.path.open("wb") as out:
+            out.truncate(self.file.size)
+        self._digest, self._hashed = hashlib.md5(usedforsecurity=False), 0
+        self._done, self._waiting = set(), list(self._starts())
+
+    def take(self) -> int | None:
+        """Return the start of the next part that has not begun to arrive."""
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting else None
+
+    @contextlib.contextmanager
+    def hashing(self, start: int) -> Iterator[Any]:
+        """Give, for a block in which the part at ``start`` arrives, what hashes its bytes; ``None`` if its turn is
+        later. The block raises unless all bytes arrived."""
+        if not (self._is_hashed and self._hashing.acquire(blocking=False)):
+            yield None
+            return
+        try:
+            if self._hashed != start:
+                yield None
+                return
+            digest = self._digest.copy()
+            yield digest
+            self._digest, self._hashed = digest, self.stop(start)
+        finally:
+            self._hashing.release()
+
+    def note(self, start: int) -> bool:
+        """Note a complete part; return whether it was the last one."""
+        with self._lock:
+            with self._notes.open("ab", buffering=0) as out:
+                out.write(f"{start}\n".encode())
+            self._done.add(start)
+            is_last = self.is_complete
+        if not is_last and self._is_hashed and self._hashing.acquire(blocking=False):
+            try:
+                self._hash_done()
+            finally:
+                self._hashing.release()
+        return is_last
+
+    def digest(self) -> str:
+        """Return the MD5 of the complete file."""
+        with self._hashing:
+            self._hash_done()
+            return self._digest.hexdigest()
+
+    def forget(self) -> None:
+        """Remove the notes."""
+        self._notes.unlink(missing_ok=True)
+
+    def _hash_done(self) -> None:
+        """Hash the parts whose turn it is and that are here."""
+        if self._hashed not in self._done:
+            return
+        with self.path.open("rb", buffering=0) as stream:
+            stream.seek(self._hashed)
+            while self._hashed in self._done:
+                left = self.stop(self._hashed) - self._hashed
+                while left and (data := stream.read(min(left, _READ_BYTES))):
+                    self._digest.update(data)
+                    left -= len(data)
+                self._hashed = self.stop(self._hashed)
+
+    def _starts(self) -> range:
+        return range(0, self.file.size, self._part_bytes)
+
+    def _noted(self) -> set[int]:
+        try:
+            lines = self._notes.read_bytes().split(b"\n")[:-1]
+        except OSError:
+            return set()
+        return {int(line) for line in lines if line.isdigit()}.intersection(self._starts())
