@@ -1,7 +1,7 @@
-"""The sentences of the protocols that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``, or
-with OpenSharing's OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.md, ML_MODELS.md and CREDENTIALS.md.
+"""The sentences of the protocols that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``,
+with OpenSharing's TABLES.md, or with its OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.md, ML_MODELS.md and CREDENTIALS.md.
 
-The texts are not ours to copy. ``sentences.md`` (Delta Sharing) and ``open_sharing.md`` identify each sentence by its
+The texts are not ours to copy. ``sentences.md`` (Delta Sharing) and ``open_sharing*.md`` identify each sentence by its
 section, its number and a hash, and have what is ours: who is bound, to what in a few words, and the tests that fail
 without it. The program compares the two: which sections changed, which sentences are new or gone. ``--write`` brings
 numbers and hashes up to date and leaves the words of a new sentence to be written; ``test_sentences.py`` fails without.
@@ -53,6 +53,17 @@ OPEN_SHARING = Protocol(
     "OPEN_SHARING_PROTOCOL",
     re.compile(rf"\b({_BINDING}|{_BINDING_OF_TABLES})\b"),
 )
+# The text for tables is finished in another repository than the others. It repeats a part of Delta Sharing's.
+OPEN_SHARING_TABLES = Protocol(
+    _DIRECTORY / "open_sharing_tables.md",
+    ("TABLES.md",),
+    "OpenSharing-IO/OpenSharing",
+    "OPEN_SHARING_TABLES",
+    re.compile(
+        rf"\b({_BINDING}|{_BINDING_OF_TABLES}|tables are supported|apis supported|supported formats|supported values)\b"
+    ),
+)
+PROTOCOLS = (DELTA_SHARING, OPEN_SHARING, OPEN_SHARING_TABLES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,9 +200,9 @@ def main() -> None:
     parser.add_argument("--edition", help="what the text is: a commit and its date")
     given = parser.parse_args()
     texts = read(given.texts)
-    protocol = next((one for one in (DELTA_SHARING, OPEN_SHARING) if set(texts) == set(one.texts)), None)
+    protocol = next((one for one in PROTOCOLS if set(texts) == set(one.texts)), None)
     if protocol is None:
-        parser.error(f"give {DELTA_SHARING.texts[0]}, or all of {', '.join(OPEN_SHARING.texts)}")
+        parser.error(f"give all of {' or of '.join(', '.join(one.texts) for one in PROTOCOLS)}")
     table = protocol.table.read_text("utf-8") if protocol.table.exists() else ""
     known, found = rows(table), binding(texts, protocol)
     differences = [
