@@ -19,8 +19,9 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.protocol.kinds import AssetEntry
+from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
 from delta_sharing_client.protocol.names import AssetName, Table
-from delta_sharing_client.protocol.rest import UNKNOWN_ENDPOINT, RestClient
+from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import NOT_IMPLEMENTED
 
 ResultT = TypeVar("ResultT")
@@ -47,7 +48,7 @@ def by_format(
         return as_iceberg(_iceberg())
     if wanted is TableFormat.DELTA or rest.profile.iceberg_endpoint is None:
         return as_delta()
-    formats = _stated_formats(rest, table)
+    formats = stated_formats(rest, table)
     has_iceberg = "iceberg" in formats or (prefers_iceberg and not formats and _is_in_catalog(rest, table))
     if has_iceberg and (prefers_iceberg or "delta" not in formats):
         return as_iceberg(_iceberg())
@@ -62,7 +63,7 @@ def by_format(
     return as_iceberg(_iceberg())
 
 
-def _stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
+def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
     """Return the formats that the server states, asked for once; none if it does not."""
     known: tuple[str, ...] | None = rest.known.get(("formats", table))
     if known is None:

@@ -36,6 +36,7 @@ COMMAND_LINES = (
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
     "assets/filesystem.py": "what fsspec asks of a file system",
+    "assets/parts.py": "one large file; transfers.py is who does what at once",
     "assets/skill_file.py": "a file format: the front matter of SKILL.md",
     "assets/transfers.py": "what is under way at once; download.py is what is missing and what is left",
     "cli/commands.py": "the commands; program.py is the process around them",

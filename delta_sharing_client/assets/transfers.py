@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from delta_sharing_client.assets.directory import Directory, refusal
-from delta_sharing_client.assets.large_file import LargeFile
 from delta_sharing_client.assets.listed import Listed
 from delta_sharing_client.assets.notes import Note
+from delta_sharing_client.assets.parts import LargeFile
 from delta_sharing_client.assets.state import State
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -150,11 +151,15 @@ def profile_list(settings: Settings) -> None:
 
 @profile_app.command("check")
 def profile_check(settings: Settings) -> None:
-    """Check whether the server responds, when the token expires, and which shares are visible.
+    """Check whether the server responds, when the token expires, which shares are visible, and how many assets of each
+    kind they have.
 
     Example: delta-sharing profile check --profile demo.share
     Example: delta-sharing profile check --json
     """
+    from delta_sharing_client.formats import assets_in
+    from delta_sharing_client.protocol.kinds import KINDS
+
     client = open_client(settings.profile)
     used = client.rest.profile
     shares = [share.name for share in client.list_shares()]
@@ -164,8 +169,10 @@ def profile_check(settings: Settings) -> None:
         "credentials": type(used.credentials).__name__,
         "tokenExpires": None if expires is None else output.instant_text(expires),
         "shares": shares,
-        "numTables": sum(len(client.list_all_tables(share)) for share in shares),
+        "icebergEndpoint": used.iceberg_endpoint,
     }
+    kinds = Counter(entry.kind for share in shares for entry in assets_in(client.rest, share)[1])
+    facts |= {f"num{kind.plural.capitalize()}": kinds[kind] for kind in KINDS}
     if not settings.as_json:
         facts["tokenExpires"] = facts["tokenExpires"] or "not stated in the profile"
     output.show_facts(facts, settings)

@@ -206,6 +206,7 @@ def describe_table(
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Return the facts about ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
     from delta_sharing_client.delta.schema import parse_schema
+    from delta_sharing_client.formats import stated_formats
     from delta_sharing_client.options import TableFormat
 
     details = table.metadata(version=version, timestamp=timestamp)
@@ -217,6 +218,7 @@ def describe_table(
         "name": details.name,
         "description": details.description,
         "tableFormat": details.table_format.value,
+        "formats": list(stated_formats(table.rest, table.name)) or [details.table_format.value],
         "version": details.version,
         "format": details.response_format.value if is_delta else None,
         "minReaderVersion": protocol.min_reader_version if is_delta else None,

@@ -13,9 +13,10 @@ import msgspec
 
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.iceberg.metadata import TableMetadata
+from delta_sharing_client.protocol.listings import PageTokens
 from delta_sharing_client.protocol.loose import MALFORMED, problem_of
 from delta_sharing_client.protocol.names import AssetName, check_name
-from delta_sharing_client.protocol.rest import PageTokens, RestClient
+from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request
 
 T = TypeVar("T")

@@ -33,9 +33,9 @@ from delta_sharing_client.protocol.lines import (
     QueryStatus,
     Subject,
 )
+from delta_sharing_client.protocol.listings import PageTokens
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import check_file_id_hash, error_in
-from delta_sharing_client.protocol.rest import PageTokens
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.redact import scrub

@@ -18,7 +18,8 @@ from delta_sharing_client.fetch.source import Body, DataRequest, Refused, Span, 
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.kinds import VOLUME, AssetRef
-from delta_sharing_client.protocol.rest import UNKNOWN_ENDPOINT, RestClient
+from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
+from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import EXPIRED_STATUSES, Deadline, Transient
 from delta_sharing_client.run import loop
 from delta_sharing_client.storage.place import Page, Place, StoredBody, StoredFile, Wanted, place_of

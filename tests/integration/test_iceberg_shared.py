@@ -100,7 +100,7 @@ def test_commands_read_a_table(run: Callable[..., str], tmp_path: Path) -> None:
 def test_commands_describe_a_table(run: Callable[..., str]) -> None:
     found = json.loads(run("describe", "demo.lake.lineage", "--json"))
 
-    assert found["tableFormat"] == "iceberg"
+    assert (found["tableFormat"], found["formats"]) == ("iceberg", ["iceberg"])
     assert found["version"] == IcebergTable("lineage").expected["current_snapshot"]
     assert (found["format"], found["minReaderVersion"], found["readerFeatures"]) == (None, None, None)
     assert found["configuration"]["format-version"] == "3"

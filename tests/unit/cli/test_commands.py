@@ -97,7 +97,13 @@ def test_a_profile_that_does_not_tell_when_its_token_expires_is_said_to(
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check"]) == 0
     assert re.search(r"^tokenExpires +not stated in the profile$", capsys.readouterr().out, re.MULTILINE)
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tokenExpires"] is None
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokenExpires"] is None
+    assert main(["--profile", str(serve_demo.profile_path), "ls", "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)
+    for kind in ("tables", "volumes", "models", "skills"):
+        listed = sum(len(schema[kind]) for schemas in tree.values() for schema in schemas.values())
+        assert found[f"num{kind.capitalize()}"] == listed > 0
 
 
 def test_instants_are_told_as_those_of_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:

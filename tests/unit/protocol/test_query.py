@@ -1216,7 +1216,7 @@ def test_more_files_than_a_limit_are_an_error(server, rest, table, wire, monkeyp
 
 
 def test_pages_without_files_end(server, rest, table, wire, monkeypatch):
-    monkeypatch.setattr("delta_sharing_client.protocol.rest._MAX_EMPTY_PAGES", 20)
+    monkeypatch.setattr("delta_sharing_client.protocol.listings._MAX_EMPTY_PAGES", 20)
 
     def page(seen):
         end = {"endStreamAction": {"nextPageToken": str(len(server.seen))}}

@@ -26,10 +26,11 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import loose
+from delta_sharing_client.protocol.listings import PageTokens, _nearest
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
-from delta_sharing_client.protocol.rest import PageTokens, RestClient, _nearest
+from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request
 from tests.time_limits import HANGS, Stopwatch
 
@@ -898,7 +899,7 @@ def test_what_has_no_name_is_told_by_its_kind_before_anything_is_asked(server, r
 
 
 def test_pages_without_end_are_an_error(server, rest, wire, monkeypatch):
-    monkeypatch.setattr("delta_sharing_client.protocol.rest._MAX_EMPTY_PAGES", 20)
+    monkeypatch.setattr("delta_sharing_client.protocol.listings._MAX_EMPTY_PAGES", 20)
     server.on("GET", "/shares", lambda seen: wire.as_json({"nextPageToken": f"{len(server.seen)}"}))
 
     with pytest.raises(ProtocolError, match="21 empty pages"):
@@ -906,7 +907,7 @@ def test_pages_without_end_are_an_error(server, rest, wire, monkeypatch):
 
 
 def test_only_empty_pages_in_a_row_count(monkeypatch):
-    monkeypatch.setattr("delta_sharing_client.protocol.rest._MAX_EMPTY_PAGES", 2)
+    monkeypatch.setattr("delta_sharing_client.protocol.listings._MAX_EMPTY_PAGES", 2)
     tokens = PageTokens("Listing")
     pattern = "ee.ee.ee"
     for number, page in enumerate(pattern):

@@ -1,0 +1,509 @@
+"""What a server shares: its listings, one asset by its name, and the nearest name to one that is not there (protocol,
+"REST APIs")."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    NotFoundError,
+    ProtocolError,
+    RequestError,
+    UsageError,
+    about_table,
+)
+from delta_sharing_client.protocol.body import html_page
+from delta_sharing_client.protocol.kinds import (
+    KINDS,
+    MODEL,
+    MODEL_VERSION,
+    TABLE,
+    AssetEntry,
+    AssetKind,
+    AssetRef,
+    ItemT,
+)
+from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
+from delta_sharing_client.protocol.messages import (
+    ItemsPage,
+    ModelVersionItem,
+    SchemaItem,
+    ShareAnswer,
+    ShareItem,
+    TableItem,
+    VolumeFilesPage,
+)
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name
+from delta_sharing_client.protocol.transport import Request, Transport
+from delta_sharing_client.redact import safe_url, scrub
+
+_MAX_EMPTY_PAGES = 1000
+UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
+"""The statuses of a server that does not have an endpoint; 404 may have other reasons."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+PageT = TypeVar("PageT", ItemsPage, VolumeFilesPage)
+
+
+class Listings(Transport):
+    """The endpoints that list and describe. Errors as ``RestClient``."""
+
+    @contextlib.contextmanager
+    def about(self, table: AssetName) -> Iterator[None]:
+        """Add ``table`` to the errors of a block; if it does not exist, also the nearest name that does."""
+        with self.about_asset(AssetRef(TABLE, table)), about_table(str(table), self.query_id):
+            yield
+
+    @contextlib.contextmanager
+    def about_asset(self, asset: AssetRef) -> Iterator[None]:
+        """Add to a ``NotFoundError`` of a block, once, the nearest name that exists if there is no such ``asset``."""
+        with self._advised(lambda: self._near_asset(asset)):
+            yield
+
+    @contextlib.contextmanager
+    def _advised(self, advice: Callable[[], str | None]) -> Iterator[None]:
+        """Add ``advice``, once, to the error for a name that was not found; ``None`` if the name is shared."""
+        try:
+            yield
+        except NotFoundError as error:
+            if not error.advised:
+                with contextlib.suppress(DeltaSharingError):
+                    if (sentence := advice()) is not None:
+                        error.add(sentence)
+            error.advised = True
+            raise
+
+    def _near_asset(self, asset: AssetRef) -> str | None:
+        try:
+            shares = [share.name for share in self.list_shares()]
+        except NotFoundError:
+            return self._no_server_there()
+        if not shares:
+            return "Nothing is shared with this profile."
+        near = difflib.get_close_matches(asset.name.share.lower(), [name.lower() for name in shares], cutoff=0.0)
+        share = next(name for name in shares if name.lower() == near[0])
+        kind = MODEL if asset.kind is MODEL_VERSION else asset.kind
+        names = [str(name) for name in self._names_of(kind, share)]
+        advice = _nearest(str(asset.name), names, f"'list_all_{kind.plural}()' lists what is shared.")
+        if advice is None:
+            return None if asset.version is None else self._near_version(asset.name)
+        for other in KINDS:
+            if other is not kind and self.is_shared(AssetRef(other, asset.name)):
+                return f"There is a {other.noun} with this name: use 'client.{other.noun}()'."
+        return advice
+
+    def _names_of(self, kind: AssetKind[Any], share: str) -> list[AssetName]:
+        if kind is TABLE:
+            return [table.full_name for table in self.list_all_tables(share)]
+        return [AssetName(item.share, item.schema, item.name) for item in self.list_all_assets(kind, share)]
+
+    def _near_version(self, model: AssetName) -> str | None:
+        versions = ", ".join(str(item.version) for item in self.list_model_versions(model))
+        return f"Its versions are {versions}." if versions else "None of its versions is ready."
+
+    def is_shared(self, asset: AssetRef) -> bool:
+        """Whether there is such an asset. A server without "Get Table" has no table for this question."""
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}")
+        try:
+            self.json(request, asset.kind.item)
+        except RequestError as error:
+            if error.status not in UNKNOWN_ENDPOINT:
+                raise
+            return False
+        return True
+
+    def _near_schema(self, share: str, schema: str | None = None) -> str | None:
+        try:
+            given, names = share, [item.name for item in self.list_shares()]
+        except NotFoundError:
+            return self._no_server_there()
+        if schema is not None and share.lower() in (name.lower() for name in names):
+            given, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
+        return _nearest(given, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
+
+    def _no_server_there(self) -> str:
+        """Return advice for a server that knows no list of shares, which each has, also an empty one."""
+        endpoint = self.profile.endpoint
+        has_path = urlsplit(endpoint).path.strip("/")
+        path = "" if has_path else ", which has no path, as most endpoints do (such as '/delta-sharing')"
+        return (
+            f"There is no list of shares at the endpoint '{safe_url(endpoint)}'{path}: compare it with that of the "
+            "profile that the data provider sent."
+        )
+
+    def near_names(self, part: str, kinds: Sequence[AssetKind[Any]] = (TABLE,)) -> str:
+        """Return a sentence with up to three shared assets whose names are like the last one in ``part``, "" if there
+        are none, or the server does not respond at once."""
+        quick = dataclasses.replace(
+            self.options, max_attempts=1, connect_timeout=5.0, read_timeout=10.0, total_timeout=20.0
+        )
+        rest = self.for_read(quick)
+        try:
+            shares = [share.name for share in rest.list_shares()]
+            names = [name for share in shares for kind in kinds for name in rest._names_of(kind, share)]
+        except DeltaSharingError:
+            return ""
+        last = part.lower().rpartition(".")[2].strip("` ")
+        near = difflib.get_close_matches(last, {name.name.lower() for name in names}, n=3)
+        found = sorted({f"'{name}'" for name in names if name.name.lower() in near})[:3]
+        return f"Did you mean {' or '.join(found)}?" if found else ""
+
+    def list_shares(self) -> list[Share]:
+        """List Shares: all pages."""
+        doing = "Listing the shares"
+        with self._advised(self._no_server_there):
+            items = self._list(("shares",), ShareItem, doing)
+        return [_share(item) for item in _named(items, doing, lambda item: check_name(item.name, "share"))]
+
+    def get_share(self, share: str) -> Share:
+        """Get Share."""
+        doing = f"Looking up share {share}"
+        request = Request(method="GET", path=("shares", check_name(share, "share")), doing=doing)
+        with self._advised(lambda: self._near_schema(share)):
+            return _share(self.json(request, ShareAnswer).share)
+
+    def list_schemas(self, share: str) -> list[Schema]:
+        """List Schemas in a Share: all pages."""
+        path, doing = ("shares", check_name(share, "share"), "schemas"), f"Listing the schemas of share {share}"
+        with self._advised(lambda: self._near_schema(share)):
+            items = self._list(path, SchemaItem, doing)
+        items = _named(items, doing, lambda item: check_name(item.name, "schema"))
+        return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
+
+    def list_tables(self, share: str, schema: str) -> list[Table]:
+        """List Tables in a Schema: all pages."""
+        path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
+        doing = f"Listing the tables of schema {share}.{schema}"
+        with self._advised(lambda: self._near_schema(share, schema)):
+            items = self._list(path, TableItem, doing)
+        return _named([_table(item, share, schema) for item in items], doing, lambda table: table.full_name)
+
+    def list_all_tables(self, share: str) -> list[Table]:
+        """List all Tables in a Share: all pages; schema by schema if the server lacks this endpoint."""
+        path = ("shares", check_name(share, "share"), "all-tables")
+        doing = f"Listing all tables of share {share}"
+        try:
+            items = self._list(path, TableItem, doing)
+        except RequestError as error:
+            if error.status not in UNKNOWN_ENDPOINT:
+                raise
+            # A 404 may also mean that there is no such share: then listing its schemas says so.
+            return [t for schema in self.list_schemas(share) for t in self.list_tables(share, schema.name)]
+        for item in items:
+            if not item.schema:
+                _log.warning("%s: table %r is left out, because the server names no schema for it.", doing, item.name)
+        tables = [_table(item, share, item.schema) for item in items if item.schema]
+        return _named(tables, doing, lambda table: table.full_name)
+
+    def get_table(self, table: AssetName) -> Table:
+        """Get Table: one table, with its formats. If the server lacks this endpoint, the table as it is listed.
+
+        ``NotFoundError`` if there is no such table.
+        """
+        with self.about(table):
+            try:
+                return self.stated_table(table)
+            except RequestError as error:
+                if error.status not in UNKNOWN_ENDPOINT:
+                    raise
+                listed = self.list_tables(table.share, table.schema)
+                found = next((one for one in listed if one.full_name == table), None)
+                if found is None:
+                    raise _not_found(error) from None
+                return found
+
+    def stated_table(self, table: AssetName) -> Table:
+        """Get Table. ``RequestError`` if there is none, or the server lacks this endpoint."""
+        asset = AssetRef(TABLE, table)
+        request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table))
+        return _table(self.json(request, TableItem), table.share, table.schema)
+
+    # --- other assets ---
+
+    def list_assets(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
+        """List Volumes, Models or Skills in a Schema: all pages; none if the server has no assets of this kind.
+
+        ``NotFoundError`` if there is no such schema.
+        """
+        try:
+            return self._list_in_schema(kind, share, schema)
+        except RequestError as error:
+            if error.status not in UNKNOWN_ENDPOINT:
+                raise
+            # The error may also mean that there is no such schema.
+            with self._advised(lambda: self._near_schema(share, schema)):
+                names = {item.name.lower() for item in self.list_schemas(share)}
+                if schema.lower() not in names:
+                    raise _not_found(error) from None
+            return []
+
+    def list_all_assets(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str] | None = None) -> list[ItemT]:
+        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this endpoint,
+        none if it has no assets of this kind. ``schemas`` are those of the share, if they are known."""
+        path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
+        doing = f"Listing all {kind.plural} of share {share}"
+        try:
+            return _placed(self._list(path, kind.item, doing), doing, share=share)
+        except RequestError as error:
+            if error.status not in UNKNOWN_ENDPOINT:
+                raise
+        # A 404 may also mean that there is no such share: then listing its schemas says so.
+        known = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
+        return self._listed_by_schema(kind, share, known)
+
+    def _listed_by_schema(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str]) -> list[ItemT]:
+        items: list[ItemT] = []
+        for schema in schemas:
+            try:
+                items += self._list_in_schema(kind, share, schema)
+            except RequestError as error:
+                if error.status not in UNKNOWN_ENDPOINT:
+                    raise
+                # The schema is there, so the server has no assets of this kind.
+                return items
+        return items
+
+    def list_everything(
+        self, share: str, schema: str | None, tables: Sequence[Table]
+    ) -> tuple[list[str], list[AssetEntry]]:
+        """Return the names of the schemas, and the assets of all kinds in them: ``tables``, and then the others.
+
+        They are those of ``share``, or of its ``schema`` alone. ``NotFoundError`` if one does not exist.
+        """
+        schemas = [item.name for item in self.list_schemas(share)] if schema is None else [schema]
+        entries = [AssetEntry(TABLE, table.schema, table.name) for table in tables]
+        for kind in KINDS:
+            if kind is TABLE:
+                continue
+            ask = self.list_all_assets if schema is None else self._listed_by_schema
+            items: list[Any] = ask(kind, share, schemas)
+            entries += [AssetEntry(kind, item.schema, item.name) for item in items]
+        if schema is not None and entries:
+            # In the server's spelling.
+            schemas = list(dict.fromkeys(entry.schema for entry in entries))
+        # A schema may have Iceberg tables alone, and only their catalog lists it.
+        known = {name.lower() for name in schemas}
+        schemas += dict.fromkeys(entry.schema for entry in entries if entry.schema.lower() not in known)
+        return schemas, entries
+
+    def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
+        path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), kind.plural)
+        doing = f"Listing the {kind.plural} of schema {share}.{schema}"
+        return _placed(self._list(path, kind.item, doing), doing, share=share, schema=schema)
+
+    def get_asset(self, kind: AssetKind[ItemT], name: AssetName) -> ItemT:
+        """Get Volume, Get Model or Get Skill.
+
+        ``NotFoundError`` if there is none, with the nearest name that exists.
+        """
+        asset = AssetRef(kind, name)
+        with self.about_asset(asset):
+            return self._looked_up(asset, asset.path, f"Looking up {asset}", share=name.share, schema=name.schema)
+
+    def list_model_versions(self, model: AssetName) -> list[ModelVersionItem]:
+        """List Model Versions: all pages; the protocol lists only those that are ready.
+
+        ``NotFoundError`` if there is no such model.
+        """
+        asset = AssetRef(MODEL, model)
+        doing = f"Listing the versions of {asset}"
+        with self.about_asset(asset):
+            items = self._list((*asset.path, MODEL_VERSION.plural), ModelVersionItem, doing)
+        return _placed(items, doing, share=model.share, schema=model.schema, model_name=model.name)
+
+    def get_model_version(self, model: AssetName, version: int) -> ModelVersionItem:
+        """Get Model Version. ``NotFoundError`` if there is none, with the versions that exist."""
+        asset = AssetRef(MODEL_VERSION, model, version)
+        with self.about_asset(asset):
+            item = self._model_version(asset, asset.path, f"Looking up {asset}")
+        if item.version != version:
+            raise ProtocolError(f"Looking up {asset}: the response is about version {item.version}.")
+        return item
+
+    def get_model_alias(self, model: AssetName, alias: str) -> ModelVersionItem:
+        """Get Model Version by Alias: the version that ``alias`` names now. ``NotFoundError`` if there is none."""
+        asset = AssetRef(MODEL, model)
+        path = (*asset.path, "aliases", check_name(alias, "alias"))
+        with self.about_asset(asset):
+            return self._model_version(asset, path, f"Looking up alias '{alias}' of {asset}")
+
+    def _model_version(self, asset: AssetRef, path: tuple[str, ...], doing: str) -> ModelVersionItem:
+        name = asset.name
+        version = AssetRef(MODEL_VERSION, name, asset.version)
+        return self._looked_up(version, path, doing, share=name.share, schema=name.schema, model_name=name.name)
+
+    def _looked_up(self, asset: AssetRef, path: tuple[str, ...], doing: str, **names: str) -> Any:
+        request = Request(method="GET", path=path, doing=doing)
+        try:
+            item = self.json(request, asset.kind.item)
+        except RequestError as error:
+            if error.status not in UNKNOWN_ENDPOINT:
+                raise
+            raise _not_found(error) from None
+        return _placed([item], doing, **names)[0]
+
+    # --- responses ---
+
+    def json(self, request: Request, answer: type[T]) -> T:
+        """Return the response of ``request``, which is one JSON value; ``ProtocolError`` if it is not."""
+        _, body = self.fetch(request)
+        loosened = Loosened(request.doing)
+        try:
+            return decode(body, answer, loosened)
+        except MALFORMED as error:
+            page = html_page(body, self.secrets())
+            found = f"({problem_of(error)})" if body.strip() else "(an empty body)"
+            problem = f"the response is not the JSON that the protocol defines {found}"
+            if page is not None:
+                problem = (
+                    f"expected JSON, found {page}; check the endpoint of the profile, and "
+                    "whether a proxy or a login page answers in its place"
+                )
+            raise ProtocolError(f"{request.doing}: {problem}.", table=request.table) from None
+        finally:
+            loosened.tell()
+
+    def _list(self, path: tuple[str, ...], kind: type[T], doing: str) -> list[T]:
+        return [item for page in self.pages(path, ItemsPage, doing) for item in _items(page.items or [], kind, doing)]
+
+    def pages(self, path: tuple[str, ...], kind: type[PageT], doing: str) -> Iterator[PageT]:
+        """Yield the pages of a listing as they are asked for."""
+        tokens = PageTokens(doing)
+        within = self.operation()
+        token = None
+        while True:
+            params: dict[str, str] = {} if token is None else {"pageToken": token}
+            page = within.json(Request(method="GET", path=path, doing=doing, params=params), kind)
+            yield page
+            token = tokens.next(page.next_page_token, is_empty=not page.items)
+            if token is None:
+                return
+
+
+class PageTokens:
+    """The tokens of a response's pages; detects pages that never end."""
+
+    def __init__(self, doing: str, table: str | None = None) -> None:
+        self._doing, self._table = doing, table
+        self._seen: set[str] = set()
+        self._empty = 0
+
+    def next(self, token: str | None, *, is_empty: bool) -> str | None:
+        """Return the token of the page after the one with ``token``, ``None`` if that was the last.
+
+        Raises ``ProtocolError`` if the pages would never end: a token is repeated, or many pages in a row are empty.
+        """
+        if not token:
+            return None
+        self._empty = self._empty + 1 if is_empty else 0
+        if token in self._seen or self._empty > _MAX_EMPTY_PAGES:
+            reason = "the same nextPageToken twice" if token in self._seen else f"{self._empty} empty pages in a row"
+            raise ProtocolError(
+                f"{self._doing} failed: the server gave {reason}; its pages would never end.", table=self._table
+            )
+        self._seen.add(token)
+        return token
+
+
+def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
+    """Return the readable items and log the others; ``ProtocolError`` if all of them are broken."""
+    items: list[T] = []
+    loosened = Loosened(doing)
+    broken = ""
+    for number, raw in enumerate(listed, 1):
+        try:
+            items.append(decode(raw, kind, loosened))
+        except MALFORMED as error:
+            broken = f"item {number} of the response cannot be read: {problem_of(error)}"
+            _log.warning("%s: %s. It is left out.", doing, broken)
+    loosened.tell()
+    if broken and not items:
+        raise ProtocolError(f"{doing}: {broken}, nor can any other; ask the data provider.")
+    return items
+
+
+def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
+    """Return the items with ``names``, those of the request, where the server omits them; without invalid ones."""
+
+    def place(item: ItemT) -> ItemT:
+        missing = {name: value for name, value in names.items() if not getattr(item, name)}
+        return msgspec.structs.replace(item, **missing)  # type: ignore[type-var]
+
+    def name(item: Any) -> AssetName:
+        last: Any = item.model_name if isinstance(item, ModelVersionItem) else item.name
+        return AssetName(item.share, item.schema, last)
+
+    return _named(list(map(place, items)), doing, name)
+
+
+def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
+    """Return the items for which ``name`` raises no ``UsageError``; the others are left out, with a warning.
+
+    No request can be made for them: a slash in a name is forbidden (protocol, "Names"), and servers read "%2F" as one.
+    Raises ``ProtocolError`` if all items are left out.
+    """
+    found: list[T] = []
+    problem = ""
+    for item in items:
+        try:
+            name(item)
+        except UsageError as error:
+            problem = scrub(error.message)
+            _log.warning("%s: an item is left out. %s", doing, problem)
+        else:
+            found.append(item)
+    if items and not found:
+        raise ProtocolError(f"{doing}: expected items with valid names, found none. {problem}")
+    return found
+
+
+def _not_found(error: RequestError) -> NotFoundError:
+    """Return ``error`` as one that says that something does not exist, whatever its status."""
+    if isinstance(error, NotFoundError):
+        return error
+    return NotFoundError(
+        error.message,
+        status=error.status,
+        error_code=error.error_code,
+        server_message=error.server_message,
+        table=error.table,
+    )
+
+
+def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
+    """Return advice for a name that is none of ``names``; ``None`` if it is one."""
+    spelled = {name.lower(): name for name in names}
+    if given.lower() in spelled:
+        return None
+    close = difflib.get_close_matches(given.lower(), list(spelled))
+    return f"Did you mean '{spelled[close[0]]}'?" if close else otherwise
+
+
+def _share(item: ShareItem) -> Share:
+    return Share(item.name, item.id, item.display_name, item.comment, item.properties or {})
+
+
+def _table(item: TableItem, share: str, schema: str) -> Table:
+    return Table(
+        name=item.name,
+        share=item.share or share,
+        schema=item.schema or schema,
+        id=item.id,
+        share_id=item.share_id,
+        display_name=item.display_name,
+        location=item.location,
+        auxiliary_locations=tuple(item.auxiliary_locations or ()),
+        access_modes=tuple(item.access_modes or ()),
+        formats=tuple(filter(None, (part.strip().lower() for part in (item.format or "").split(",")))),
+    )
