@@ -15,20 +15,21 @@ from typing import Any
 import aiohttp
 import pytest
 
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch import http
 from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Span, Version
 from delta_sharing_client.network import Allowed, OutOfReach, Reach
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
+from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run import loop
 from tests.effort import sample
-from tests.time_limits import SOON, Stopwatch
+from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.raw_server import FOR_EVER, Raw, pause
 from tests.unit.storages import wait_for
 
@@ -357,6 +358,8 @@ def test_idle_connections_are_few_and_the_last_that_were_used(
     raw: Raw, bundle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_MOST_IDLE", 3)
+    # None of them ends by itself meanwhile.
+    monkeypatch.setattr(http, "_KEPT_SECONDS", 10 * HANGS)
     raw.close_after, raw.answers = False, [HEAD + BODY]
     reader = reader_of(ca_bundle=bundle)
 
@@ -379,6 +382,7 @@ def test_idle_connections_are_few_and_the_last_that_were_used(
     # The remaining ones are used again, and no more than these are left.
     assert raw.connections == 10
     wait_for(lambda: connections() - before <= 3)
+    loop.call(close())
 
 
 def test_a_connection_keeps_nothing_of_who_made_it(raw: Raw, bundle: str) -> None:
@@ -407,3 +411,116 @@ def test_a_connection_keeps_nothing_of_who_made_it(raw: Raw, bundle: str) -> Non
 def test_a_reader_of_files_goes_to_another_process() -> None:
     files = Http(ReadOptions(), Allowed(http=True, loopback=True), "s.d.t")
     assert pickle.loads(pickle.dumps(files)) == files
+
+
+def test_a_login_goes_to_the_proxy_and_not_through_it() -> None:
+    login = {"Proxy-Authorization": "Basic " + base64.b64encode(b"u:p").decode()}
+    bare = "http://proxy:3128"
+    assert http._proxy_arguments(None, "https") == http._proxy_arguments(None, "http") == ({}, {})
+    for proxy, headers in (("http://proxy:3128", {}), ("http://u:p@proxy:3128", login)):
+        through = {"proxy": bare, "proxy_headers": headers}
+        assert http._proxy_arguments(proxy, "https") == (through, {})
+        assert http._proxy_arguments(proxy, "http") == ({"proxy": bare}, headers)
+        files = Http(ReadOptions(proxy=proxy), Allowed(), "s.d.t")
+        for url in ("https://h/a?b", "HTTPS://h/a"):
+            assert files._proxy(url) == (through, {})
+        assert files._proxy("HTTP://h/a") == ({"proxy": bare}, headers)
+        # Once for each host and port, whatever follows them.
+        assert files._proxy("https://h#x") is files._proxy("https://h?x") is files._proxy("https://h/y/z")
+        assert sorted(files._proxies) == ["HTTP://h", "HTTPS://h", "https://h"]
+
+
+def test_what_is_asked_for_is_in_the_headers() -> None:
+    common = {"Accept-Encoding": "identity", "User-Agent": f"delta-sharing-client aiohttp/{aiohttp.__version__}"}
+    for wanted, version, more in (
+        (None, None, {}),
+        (ByteRange(3, 9), Version(), {"Range": "bytes=3-8"}),
+        (7, Version('"1"', "then", 9), {"Range": "bytes=-7", "If-Match": '"1"'}),
+    ):
+        assert http._headers(wanted, version) == common | more
+
+
+class Answer:
+    def __init__(self, status: int, **headers: str) -> None:
+        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def test_the_span_of_an_answer_is_what_was_asked_for() -> None:
+    def span(status: int, wanted: ByteRange | int | None = None, **headers: str) -> Span | str:
+        try:
+            return http._span(Answer(status, **headers), wanted)  # type: ignore[arg-type]
+        except DataError as error:
+            return error.message
+
+    for length, known in (
+        ("7", 7),
+        ("0", 0),
+        ("", None),
+        ("x", None),
+        ("-1", None),
+        ("\u0663", None),
+        ("9" * 19, 10**19 - 1),
+    ):
+        assert span(200, Content_Length=length) == Span(0, known, known)
+    assert span(200, Content_Length="9" * 20) == Span(0, None, None)
+    for kind, is_html in (
+        ("text/html", True),
+        ("Text/HTML; charset=x", True),
+        ("text/plain", False),
+        ("a text/html", False),
+    ):
+        assert span(200, Content_Type=kind) == Span(0, None, None, is_html)
+    part = ByteRange(10, 20)
+    for said, found in (
+        ("bytes 10-19/90", Span(10, 20, 90)),
+        (" Bytes  10-14/* ", Span(10, 15, None)),
+        ("bytes 10-20/90", "Expected the bytes 10 to 20 of a data file, found 10 to 21."),
+        ("bytes 9-19/90", "Expected the bytes 10 to 20 of a data file, found 9 to 20."),
+        ("bytes 11-19/90", "Expected the bytes 10 to 20 of a data file, found 11 to 20."),
+    ):
+        assert span(206, part, Content_Range=said) == found
+    assert span(206, part, Content_Range="bytes 10-19/90", Content_Length="10") == Span(10, 20, 90)
+    assert "found a length of 9" in str(span(206, part, Content_Range="bytes 10-19/90", Content_Length="9"))
+    assert "10 to 10" in str(span(206, part, Content_Range="bytes 10-9/90"))
+    for none in ("", "bytes 10-19", "bytes=10-19/90", "bytes */90", "bytes 10-19/90x"):
+        assert "found none that does" in str(span(206, part, Content_Range=none))
+    assert "found none that does" in str(span(206, None, Content_Range="bytes 0-9/10"))
+    for said, wanted, found in (
+        ("bytes 80-89/90", 10, Span(80, 90, 90)),
+        ("bytes 0-89/90", 90, Span(0, 90, 90)),
+        ("bytes 81-89/90", 10, Span(81, 90, 90)),
+        ("bytes 0-89/*", 100, Span(0, 90, 90)),
+        ("bytes 80-89/*", 10, Span(80, 90, 90)),
+        ("bytes 79-89/90", 10, "Expected the last 10 bytes of a data file, found 79 to 90 of 90."),
+        ("bytes 80-88/90", 10, "Expected the last 10 bytes of a data file, found 80 to 89 of 90."),
+        ("bytes 80-88/*", 10, "Expected the last 10 bytes of a data file, found 80 to 89 of None."),
+    ):
+        assert span(206, wanted, Content_Range=said) == found
+    assert "with Content-Encoding 'gzip'" in str(span(200, Content_Encoding="gzip"))
+    assert span(200, Content_Encoding="identity") == Span(0, None, None)
+
+
+def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
+    async def ends(seconds: list[float], after: float, deadline: float | None = None) -> bool:
+        timeout = asyncio.timeout(None)
+        timer = http._RequestTimer(timeout, Deadline(deadline))
+        try:
+            async with timer:
+                for each in seconds:
+                    timer.restart(each)
+                await asyncio.sleep(after)
+        except TimeoutError:
+            return True
+        return False
+
+    async def look() -> None:
+        far = 100.0
+        assert await ends([0.01], far)
+        # A shorter wait ends first, and a longer one lets an earlier timer pass.
+        assert await ends([far, 0.01], far)
+        assert not await ends([0.01, far], 0.05)
+        assert await ends([0.01, 0.03], far)
+        assert await ends([far], far, deadline=0.01)
+        assert not await ends([far], 0.0)
+
+    asyncio.run(asyncio.wait_for(look(), HANGS / 2))

@@ -13,6 +13,7 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.run import listing as module
+from delta_sharing_client.run.batches import execute
 from delta_sharing_client.run.listing import Listing
 from tests.time_limits import HANGS
 from tests.unit.storages import wait_for
@@ -199,3 +200,18 @@ def test_a_closed_listing_ends(count: int) -> None:
     wait_for(lambda: listing.is_whole)
     assert source.taken == module._MANY
     assert source.ends == ["broken off", "released"]
+
+
+def test_a_read_of_nothing_begins_nothing() -> None:
+    source = Streamed([task(0)], limit=0)
+    batches = execute(source.stream)
+    assert source.ends == ["released"]
+    assert next(batches, None) is None
+    assert source.taken == 0
+    for limit, tasks in ((None, []), (0, [task(0)])):
+        plan = ScanPlan(
+            context=cast("Any", None), tasks=tasks, limit=limit, skipped=SkippedFiles(2, 3, 4), plan_seconds=7.0
+        )
+        report = ScanReport()
+        assert list(execute(plan, report)) == []
+        assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
