@@ -210,7 +210,7 @@ def test_a_read_of_nothing_begins_nothing() -> None:
     assert source.taken == 0
     for limit, tasks in ((None, []), (0, [task(0)])):
         plan = ScanPlan(
-            context=cast("Any", None), tasks=tasks, limit=limit, skipped=SkippedFiles(2, 3, 4), plan_seconds=7.0
+            context=cast("Any", None), tasks=tasks, limit=limit, skipped=SkippedFiles(by_limit=9), plan_seconds=7.0
         )
         report = ScanReport()
         assert list(execute(plan, report)) == []
