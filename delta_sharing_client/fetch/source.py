@@ -468,7 +468,6 @@ class RequestSlot:
         if self._generation == limiter._generation:
             limiter._generation += 1
             limiter.limit, limiter._succeeded = max(1, min(limiter.limit, limiter._active) // 2), 0
-        self._generation = -1
 
     async def __aenter__(self) -> RequestSlot:
         limiter = self._limiter

@@ -30,7 +30,7 @@ from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run import loop
 from tests.effort import sample
 from tests.time_limits import HANGS, SOON, Stopwatch
-from tests.unit.raw_server import FOR_EVER, Raw, pause
+from tests.unit.raw_server import FOR_EVER, Deaf, Raw, pause
 from tests.unit.storages import wait_for
 
 
@@ -524,3 +524,18 @@ def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
         assert not await ends([far], 0.0)
 
     asyncio.run(asyncio.wait_for(look(), HANGS / 2))
+
+
+def test_a_wait_says_what_it_waited_for(raw: Raw, fetch: Fetch) -> None:
+    raw.answers, raw.pause = [[b""]], 1.0
+    with pytest.raises(TransportError, match="no bytes within the time limit"):
+        fetch(max_attempts=1, read_timeout=0.05)
+    deaf = Deaf("127.0.0.1", 0)
+    try:
+        port = deaf._listener.getsockname()[1]
+        reader = reader_of(max_attempts=1, connect_timeout=0.05)
+        file = RemoteFile(reader, key="f", url=f"http://127.0.0.1:{port}/f", size=SIZE, file_id="f")
+        with pytest.raises(TransportError, match=f"no connection to 127.0.0.1:{port} within the time limit"):
+            loop.call(file.read(ByteRange(0, SIZE)))
+    finally:
+        deaf.close()

@@ -1,4 +1,4 @@
-"""The writer of the demo's Iceberg table: every file of three commits, with the values that the specification asks for."""
+"""The writer of the demo's Iceberg table: every file of three commits, as the specification has it."""
 
 from __future__ import annotations
 
