@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import types
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,8 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.run import listing as module
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run import loop, progress
+from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan, execute
 from delta_sharing_client.run.listing import Listing
 from tests.time_limits import HANGS
 from tests.unit.storages import wait_for
@@ -215,3 +218,101 @@ def test_a_read_of_nothing_begins_nothing() -> None:
         report = ScanReport()
         assert list(execute(plan, report)) == []
         assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
+
+
+def test_only_the_process_of_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = execute(Streamed([task(0)]).stream)
+    dropped: list[bool] = []
+    monkeypatch.setattr(batches._read, "drop", lambda: dropped.append(True))
+    batches._process -= 1
+    batches.__del__()
+    assert dropped == []
+    batches._process += 1
+    batches.__del__()
+    assert dropped == [True]
+    batches._read._has_ended = True
+    batches.__del__()
+    assert dropped == [True]
+    Batches.__new__(Batches).__del__()
+
+
+def test_waiting_for_room_is_no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "perf_counter", iter([100.0, 150.0]).__next__)
+    source, report = Streamed([task(number) for number in range(5)]), ScanReport()
+    listing = Listing(source.stream)
+    listing._most, listing._wake = 2, lambda: None
+    monkeypatch.setattr(listing, "_wait_for_room", lambda: 5.0)
+    listing._follow(source.stream, lambda each: None, report)
+    assert report.seconds == {"plan": 30.0}
+
+
+def test_threads_of_a_read_are_named_and_end_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, bool]] = []
+
+    def start(thread: threading.Thread) -> None:
+        started.append((thread.name, thread.daemon))
+        thread.start()
+
+    for place in (module, loop, progress):
+        monkeypatch.setattr(place, "start", start)
+
+    async def read() -> None:
+        listing = Listing(Streamed([]).stream)
+        listing.start(lambda each: None, ScanReport())
+        assert await listing.next() is None
+
+    run(read())
+    assert loop.in_thread(lambda: 7).result(HANGS) == 7
+    made = loop.Loop()
+    made.end()
+    monkeypatch.setattr(loop, "_current", None)
+    monkeypatch.setattr(loop, "Loop", lambda: made)
+    with loop.prepared():
+        pass
+    assert loop._current is made
+    with loop.prepared():
+        pass
+    progress.Bar("t", ScanReport()).close()
+    names = ("delta-sharing-listing", "delta-sharing-call", "delta-sharing-loop", "delta-sharing-prepare", "progress")
+    assert started == [(name, name != "delta-sharing-prepare") for name in names]
+
+
+def test_a_plan_that_nobody_wants_any_more_is_closed() -> None:
+    source, others = Streamed([task(0)]), [Future[Any]() for _ in range(3)]
+    others[0].cancel()
+    others[1].set_exception(ValueError())
+    others[2].set_result(ScanPlan(context=cast("Any", None), tasks=[]))
+    for future in others:
+        _drop_plan(future)
+    wanted: Future[Any] = Future()
+    wanted.set_result(source.stream)
+    _drop_plan(wanted)
+    assert source.ends == ["released"]
+
+
+def test_closing_waits_for_the_end_of_what_has_begun() -> None:
+    async def left(*, begun: bool = True, over: bool = False, closed: bool = False) -> tuple[int, list[str]]:
+        steps: list[str] = []
+        batches = AsyncBatches(cast("Any", None), ScanReport())
+        read = types.SimpleNamespace(is_begun=begun, is_over=over)
+        read.close, read.forget, read.drop = (
+            lambda name=name: steps.append(name) for name in ("close", "forget", "drop")
+        )
+        batches._read, batches._arrived, batches._closed = cast("Any", read), asyncio.Event(), closed
+        batches._news.extend([[], [], None])
+        async with batches:
+            pass
+        assert batches._closed
+        batches.__del__()
+        return len(batches._news), [*steps]
+
+    async def look() -> None:
+        both, dropped = ["close", "forget"], ["close", "forget", "drop"]
+        assert await left() == (0, dropped)
+        assert await left(begun=False) == (3, dropped)
+        assert await left(over=True) == (3, both)
+        assert await left(closed=True) == (3, dropped)
+        await AsyncBatches(cast("Any", None), ScanReport()).aclose()
+        AsyncBatches.__new__(AsyncBatches).__del__()
+
+    run(look())

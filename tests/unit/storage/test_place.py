@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import Refused, Span
 from delta_sharing_client.network import ONLY_HTTPS
 from delta_sharing_client.options import ReadOptions
@@ -268,6 +268,25 @@ def test_a_listing_goes_on_after_the_last_page(stored: place.Place, monkeypatch:
 
     assert paths(stored) == [name.removeprefix("root/") for name in names]
     assert offsets == [None, "root/f3", "root/f7"]
+
+
+def test_a_listing_that_never_comes_is_given_up(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    import obstore
+
+    tried: list[object] = []
+
+    def broken(*_: object, **__: object) -> Iterator[Any]:
+        tried.append(1)
+        if len(tried) > 9:
+            return iter([])
+        raise obstore.exceptions.GenericError("Error performing GET x - HTTP error: planted")
+
+    for name in ("list", "list_with_delimiter"):
+        tried.clear()
+        monkeypatch.setattr(obstore, name, broken)
+        with pytest.raises(TransportError, match="Tried 2 times"):
+            paths(stored, recursive=name == "list")
+        assert len(tried) == 2
 
 
 @pytest.mark.parametrize(

@@ -315,6 +315,7 @@ def test_what_is_known_of_a_file_is_asked_with_its_first_byte() -> None:
 
 def test_folders_by_url_are_listed_once() -> None:
     signing = Signing([])
+    assert signing.place().location == "s3://b/v/"
     names = [["a/b/c", "a/b/d", "x"], ["a/e", "ab", "a/b/f", "a/g/h"]]
     signing.pages = [[VolumeFileItem(name, len(name)) for name in page] for page in names]
 
