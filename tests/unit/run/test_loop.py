@@ -8,12 +8,15 @@ import sys
 import textwrap
 import threading
 import weakref
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from delta_sharing_client.run import loop
+from tests.time_limits import HANGS
+from tests.unit.raw_server import pause
 from tests.unit.storages import wait_for
 
 
@@ -246,3 +249,69 @@ def test_the_interpreter_ends_while_jobs_wait_run_and_come() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "done", "")
+
+
+def test_a_call_that_can_be_interrupted_returns_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LISTEN_SECONDS", 0.001)
+    where: list[bool] = []
+
+    def slow() -> int:
+        where.append(threading.current_thread() is threading.main_thread())
+        pause(0.02)
+        return 7
+
+    def late() -> None:
+        raise TimeoutError("of the call")
+
+    assert loop.interruptible(slow) == 7
+    with pytest.raises(TimeoutError, match="of the call"):
+        loop.interruptible(late)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(loop.interruptible, slow).result(HANGS) == 7
+    # On the main thread, another one waits for the network, and does not keep the program.
+    assert where == [False, False]
+    assert loop.interruptible(lambda: threading.current_thread().daemon)
+
+
+def test_a_coroutine_runs_once_and_is_cancelled_once() -> None:
+    steps: list[str] = []
+
+    async def ended(number: int) -> int:
+        steps.append(str(number))
+        await asyncio.sleep(0)
+        return number
+
+    async def failing() -> None:
+        raise ValueError("planted")
+
+    async def stopped(begun: threading.Event) -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(HANGS)
+        finally:
+            # A second cancellation does not interrupt this.
+            await asyncio.sleep(0.02)
+            steps.append("cleaned up")
+
+    assert loop.call(ended(1)) == 1
+    with pytest.raises(ValueError, match="planted"):
+        loop.call(failing())
+    begun = threading.Event()
+    running = loop.Running(lambda: stopped(begun))
+    assert not running.wait(0)
+    running.start()
+    assert begun.wait(HANGS)
+    for _ in range(3):
+        running.cancel()
+    assert running.wait(HANGS)
+    assert running.wait(0)
+    assert steps == ["1", "cleaned up"]
+    with pytest.raises(CancelledError):
+        running._outcome()
+    never = loop.Running(lambda: ended(2))
+    never.cancel()
+    never.cancel()
+    never.start()
+    assert never.wait(HANGS)
+    assert steps == ["1", "cleaned up"]
+    wait_for(lambda: not loop._running)
