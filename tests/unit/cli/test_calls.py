@@ -1,0 +1,613 @@
+"""What each command asks of the client, with all its options, and every key and word that it prints."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.cli import asset_files, commands, listing, main, output
+from delta_sharing_client.cli.program import ExitCode, Settings
+from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
+from delta_sharing_client.storage.place import StoredFile
+
+NS = types.SimpleNamespace
+WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+PLAIN, AS_JSON = Settings(None, False, False), Settings(None, True, False)
+SCHEMA = pa.schema([("a", pa.int64())])
+
+
+class Recorder:
+    """Notes each call, and returns what is told for it, or itself."""
+
+    def __init__(self, **returns: Any) -> None:
+        self._returns = returns
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append((name, *arguments, named))
+            found = self._returns.get(name, self)
+            return found(*arguments, **named) if callable(found) else found
+
+        return call
+
+
+def reader() -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(SCHEMA, [pa.record_batch([[1, 2]], schema=SCHEMA)])
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """Run a command on a table or client; return what it prints on stdout and stderr."""
+
+    def ran(words: str, table: Any, *, code: int = 0) -> tuple[str, str]:
+        for module in (commands, listing, asset_files):
+            for name in ("open_table", "open_client"):
+                if hasattr(module, name):
+                    monkeypatch.setattr(module, name, lambda *_, **__: table)
+        assert main(words.split()) == code
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return ran
+
+
+Run = Callable[..., tuple[str, str]]
+POINT = "--version 3 --timestamp 2026-01-01"
+AT = {"version": 3, "timestamp": "2026-01-01"}
+
+
+def test_commands_of_a_table_pass_on_all_that_is_asked(run: Run) -> None:
+    table = Recorder(count=7, version=8)
+    assert run(f"count a.b.c -f x>1 {POINT}", table)[0] == "7\n"
+    assert table.calls == [("scan", {"filter": "x>1", **AT}), ("count", {})]
+    assert run("--json count a.b.c", Recorder(count=7))[0] == '{"rows":7}\n'
+    assert run("version a.b.c --since 2026-01-01", table)[0] == "8\n"
+    assert table.calls[-1] == ("version", {"starting_timestamp": "2026-01-01"})
+    assert run("--json version a.b.c", Recorder(version=8))[0] == '{"version":8}\n'
+    table = Recorder(explain="one\n two")
+    assert run(f"explain a.b.c -c x,y.z -c w -f x>1 --limit 5 {POINT}", table)[0] == "one\n two\n"
+    assert table.calls == [("scan", ["x", "y.z", "w"], "x>1", 5, AT), ("explain", {})]
+    assert run("--json explain a.b.c", table)[0] == '{"plan":["one"," two"]}\n'
+    assert table.calls[2] == ("scan", None, None, None, {"version": None, "timestamp": None})
+    every = f"-c x -f x>1 {POINT} --row-lineage"
+    asked = ("scan", ["x"], "x>1", 5, {**AT, "row_lineage": True})
+    for words in (
+        f"head a.b.c -n 5 {every}",
+        f"read a.b.c --limit 5 {every}",
+        f"read a.b.c --limit 5 --explain {every}",
+    ):
+        table = Recorder(to_reader=reader, explain="plan")
+        out, _ = run(words, table)
+        assert table.calls[0] == asked
+        assert out.split() == (
+            ["plan"] if "explain" in words else ["a", "1", "2"] if "head" in words else ['"a"', "1", "2"]
+        )
+    assert run("--json head a.b.c", Recorder(to_reader=reader))[0] == '{"a":1}\n{"a":2}\n'
+    table = Recorder(to_reader=reader)
+    run("head a.b.c", table)
+    assert table.calls[0] == ("scan", None, None, 10, {"version": None, "timestamp": None, "row_lineage": False})
+
+
+def test_a_feed_passes_on_all_that_is_asked(run: Run) -> None:
+    for start, end in (("version", 1), ("timestamp", "2026-01-01")):
+        table = Recorder(to_reader=reader, explain="plan")
+        out, _ = run(f"changes a.b.c --starting-{start} {end} --ending-{start} {end} -c x,y -f x>1 --limit 5", table)
+        other = {"version": "timestamp", "timestamp": "version"}[start]
+        assert table.calls[0] == (
+            "changes",
+            {
+                f"starting_{start}": end, f"ending_{start}": end, f"starting_{other}": None, f"ending_{other}": None,
+                "columns": ["x", "y"], "filter": "x>1", "limit": 5,
+            },
+        )  # fmt: skip
+        assert out.split() == ['"a"', "1", "2"]
+        assert run(f"changes a.b.c --starting-{start} {end} --explain", table)[0] == "plan\n"
+
+
+def test_the_cost_is_told_where_it_is_asked_for(run: Run) -> None:
+    for report, told in (("cheap", "cheap\n"), (None, "")):
+        table = Recorder(to_reader=reader)
+        table.report = report  # type: ignore[attr-defined]
+        for words in ("head a.b.c", "read a.b.c"):
+            assert run(f"--verbose {words}", table)[1] == told
+            assert run(words, table)[1] == ""
+
+
+def test_a_listing_of_files_says_what_is_known(run: Run) -> None:
+    field = NS(physical_name="col-1", name="day")
+    tasks = [
+        NS(file_id="f", size=5, live_records=2, partition_values={"col-1": "x", "p": None}),
+        NS(file_id="g", size=6, live_records=None, partition_values={}),
+    ]
+    table = Recorder(plan=NS(context=NS(schema=NS(fields=[field])), tasks=tasks))
+    assert json.loads(run(f"--json files a.b.c -f x>1 {POINT}", table)[0]) == [
+        {"file": "f", "bytes": 5, "rows": 2, "partition": {"day": "x", "p": None}},
+        {"file": "g", "bytes": 6, "rows": None, "partition": None},
+    ]
+    assert table.calls[0] == ("scan", {"filter": "x>1", **AT})
+    lines = run("files a.b.c", table)[0].splitlines()
+    assert [line.split() for line in lines] == [
+        ["file", "bytes", "rows", "partition"],
+        ["f", "5", "2", "day", "=", "x,", "p", "=", "null"],
+        ["g", "6"],
+    ]
+
+
+def test_a_history_says_what_happened(run: Run) -> None:
+    one = NS(
+        version=1, timestamp=WHEN, operation="WRITE", operation_parameters={"m": "a"}, inserts=2, updates=3, deletes=4
+    )
+    other = NS(version=2, timestamp=WHEN, operation=None, operation_parameters={}, inserts=0, updates=0, deletes=0)
+    table = Recorder(history=[one, other])
+    first, second = json.loads(run("--json history a.b.c --starting-version 1", table)[0])
+    assert first == {
+        "version": 1, "timestamp": "2026-01-02T03:04:05Z", "operation": "WRITE", "operationParameters": {"m": "a"},
+        "inserts": 2, "updates": 3, "deletes": 4,
+    }  # fmt: skip
+    assert (second["operation"], second["operationParameters"]) == (None, None)
+    assert table.calls == [("history", 1, {})]
+    head, *_ = run("history a.b.c", table)[0].splitlines()
+    assert head.split() == ["version", "timestamp", "operation", "inserts", "updates", "deletes"]
+    assert table.calls[1] == ("history", 0, {})
+
+
+def test_credentials_are_masked_unless_they_are_asked_for(run: Run) -> None:
+    given = TemporaryCredentials(
+        location="s3://b/t",
+        expiration_time=5,
+        aws_temp_credentials=AwsCredentials("planted-1", "planted-2", "planted-3"),
+    )
+    client = Recorder()
+    client.name = "the name"  # type: ignore[attr-defined]
+    client.rest = Recorder(temporary_table_credentials=given)  # type: ignore[attr-defined]
+    names = ("access_key_id", "secret_access_key", "session_token")
+    for words, keys in (("", ["***"] * 3), ("--show-secrets", ["planted-1", "planted-2", "planted-3"])):
+        found = json.loads(run(f"--json credentials a.b.c {words}", client)[0])
+        assert found == {"location": "s3://b/t", "expirationTime": 5, **dict(zip(names, keys, strict=True))}
+        assert client.rest.calls[-1] == ("temporary_table_credentials", "the name", {})
+        assert ("planted" in run(f"credentials a.b.c {words}", client)[0]) is bool(words)
+
+
+def test_rows_go_where_and_in_the_format_that_is_asked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jsonl, csv, array = '{"a":1}\n{"a":2}\n', '"a"\n1\n2\n', '[\n{"a":1},\n{"a":2}\n]\n'
+    for words, out in (
+        ("", csv), ("--to -", csv), ("--format jsonl", jsonl), ("--format json", array), ("--json", jsonl),
+        ("--json --format json", array), ("--json --format jsonl", jsonl),
+    ):  # fmt: skip
+        assert run(f"read a.b.c {words}", Recorder(to_reader=reader)) == (out, "")
+    for words, text in (
+        ("x.csv", csv), ("x.json", array), ("x.jsonl", jsonl), ("x.txt --format csv", csv), ("x.JSON --json", array),
+        ("x.txt --json", jsonl), ("x.csv --json", jsonl),
+    ):  # fmt: skip
+        name = words.split()[0]
+        out, told = run(f"read a.b.c --to {tmp_path}/{words}", Recorder(to_reader=reader))
+        assert (out, told) == ("", f"2 rows written to {tmp_path}/{name}\n")
+        assert (tmp_path / name).read_text() == text
+    refused = run("read a.b.c --json --format csv", Recorder(to_reader=reader), code=ExitCode.USAGE)[1]
+    assert "--format asks for csv" in refused
+
+
+def test_sql_prints_a_table_in_a_terminal_alone(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def made(profile: str | None, query: str) -> pa.RecordBatchReader:
+        asked.append((profile, query))
+        return reader()
+
+    monkeypatch.setattr(commands, "run_sql", made)
+    tables: list[Any] = []
+    monkeypatch.setattr(output, "print_rows", lambda names, rows: tables.append((names, rows)))
+    for is_terminal in (True, False):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        for words, out in (
+            ("", "" if is_terminal else '"a"\n1\n2\n'), ("--format csv", '"a"\n1\n2\n'),
+            ("--json", '{"a":1}\n{"a":2}\n'), (f"--to {tmp_path}/x.csv", ""),
+        ):  # fmt: skip
+            tables.clear()
+            assert run(f"-p q.share sql SELECT {words}", Recorder())[0] == out
+            assert tables == ([(["a"], [{"a": 1}, {"a": 2}])] if out == "" and not words else [])
+            assert asked.pop() == ("q.share", "SELECT")
+
+
+def test_follow_passes_on_all_that_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stored: list[Any] = []
+    monkeypatch.setattr(output, "store_step", lambda *what: stored.append(what[:3]))
+    step = Recorder()
+    for words, changed, where in (
+        ("", {}, (None, None)),
+        ("--every 2.5 --available-now", {"every": 2.5, "trigger": "available-now"}, (None, None)),
+        (
+            "--starting-version 7 -c x,y -f x>1",
+            {"starting_version": 7, "columns": ["x", "y"], "filter": "x>1"},
+            (None, None),
+        ),
+        ("--starting-version latest", {"starting_version": "latest"}, (None, None)),
+        (
+            "--starting-timestamp 2026-01-01 --to d --format csv",
+            {"starting_timestamp": "2026-01-01"},
+            (Path("d"), FileFormat.CSV),
+        ),
+    ):
+        table = Recorder(follow=[step])
+        run(f"follow a.b.c --cursor {tmp_path}/c {words}", table)
+        named = {
+            "every": 60.0, "trigger": None, "starting_version": None, "starting_timestamp": None, "columns": None,
+            "filter": None, **changed,
+        }  # fmt: skip
+        assert table.calls == [("follow", tmp_path / "c", named)]
+        assert stored.pop() == (step, *where)
+        assert step.calls.pop() == ("commit", {})
+
+
+def copied(version: int) -> Any:
+    return NS(
+        directory=Path("d"), version=version, local_version=1, num_files=2, size=3, downloaded_files=4,
+        downloaded_bytes=5, deleted_files=6,
+    )  # fmt: skip
+
+
+def test_a_copy_is_made_as_asked_and_watched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Recorder(replicate=copied(9))
+    out, _ = run(f"copy a.b.c d -c x {POINT} --keep-days 1.5 --repair", table)
+    assert out == "d holds version 9: 2 files, 3 bytes; downloaded 4 files, 5 bytes, deleted 6 files\n"
+    asked = {"columns": ["x"], "retention": datetime.timedelta(days=1.5), "repair": True, **AT}
+    assert table.calls == [("replicate", Path("d"), asked)]
+    out, _ = run("--json sync a.b.c d", table)
+    assert json.loads(out) == {
+        "directory": "d", "version": 9, "localVersion": 1, "numFiles": 2, "sizeInBytes": 3, "downloadedFiles": 4,
+        "downloadedBytes": 5, "deletedFiles": 6,
+    }  # fmt: skip
+    assert table.calls[1][2] == {
+        "columns": None, "version": None, "timestamp": None, "retention": datetime.timedelta(days=7), "repair": False
+    }  # fmt: skip
+    for words in ("--version 0", "--timestamp 2026-01-01"):
+        assert "Leave out" in run(f"copy a.b.c d --watch 1 {words}", table, code=ExitCode.USAGE)[1]
+    assert "found inf" in run("copy a.b.c d --keep-days inf", table, code=ExitCode.USAGE)[1]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "time", NS(sleep=sleep))
+    versions = iter([1, 1, 2, 2])
+    out, _ = run("--json copy a.b.c d --watch 2", Recorder(replicate=lambda *_, **__: copied(next(versions))), code=130)
+    # Only what is new is told.
+    assert [json.loads(line)["version"] for line in out.splitlines()] == [1, 2]
+    assert slept == [2.0] * 4
+
+
+# === Files of assets ===
+
+
+class Asset(Recorder):
+    def __init__(self, *files: StoredFile) -> None:
+        super().__init__(
+            files=list(files),
+            download=NS(
+                directory=Path("d"), downloaded=("a", "b"), removed=("c",), unchanged=3, bytes=4, dry_run=False
+            ),
+            open=lambda path: io.BytesIO(b"text of " + path.encode()),
+        )
+
+
+@pytest.mark.parametrize("noun", ["volume", "skill", "model"])
+def test_files_are_those_of_the_asset_that_is_named(run: Run, noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asset, opened = Asset(), []
+    versions = [NS(version=1), NS(version=2)]
+    model = Recorder(version=asset, alias=asset, versions=versions)
+    client = Recorder(volume=asset, skill=asset, model=model)
+    shared = {noun}
+    client.rest = NS(is_shared=lambda ref: ref.kind.noun in shared)  # type: ignore[attr-defined]
+    monkeypatch.setattr(asset_files, "open_client", lambda *what, **how: (opened.append((what, how)), client)[1])
+
+    def cat(words: str, *, code: int = 0) -> tuple[str, str]:
+        client.calls.clear()
+        model.calls.clear()
+        monkeypatch.setattr(commands, "open_client", asset_files.open_client)
+        assert main(["cat", *words.split()]) == code
+        return "", ""
+
+    for words, calls, of_model in (
+        ("a.b.c/x --version 2", ["model"], [("version", 2, {})]),
+        ("a.b.c/x --alias best", ["model"], [("alias", "best", {})]),
+        *([("a.b.c/x", [noun], [])] if noun != "model" else []),
+    ):
+        cat(words)
+        assert [call[0] for call in client.calls] == calls
+        assert str(client.calls[0][1]) == "a.b.c"
+        assert model.calls == of_model
+        assert asset.calls[-1] == ("open", "x", {})
+    shared.clear()
+    cat("a.b.c/x")
+    assert client.calls[0][0] == "volume"
+    shared |= {"volume", "skill", "model"}
+    cat("a.b.c/x")
+    assert client.calls[0][0] == "volume"
+    assert opened[-1] == ((None,), {"storage_options": {}})
+    cat("p.share#a.b.c/x#y/z --storage-option region=x=y --storage-option endpoint=")
+    assert opened[-1] == (("p.share",), {"storage_options": {"region": "x=y", "endpoint": ""}})
+    assert asset.calls[-1] == ("open", "x#y/z", {})
+    for words in (
+        "a.b.c/x --version 1 --alias b",
+        "a.b.c",
+        "a.b.c/x --storage-option x",
+        "a.b.c/x --storage-option =x",
+    ):
+        cat(words, code=ExitCode.USAGE)
+    shared -= {"volume", "skill"}
+    with pytest.raises(UsageError, match="There are: 1, 2"):
+        asset_files.open_files(PLAIN, "a.b.c", None, None)
+    versions.clear()
+    with pytest.raises(UsageError, match="There are: none that is ready"):
+        asset_files.open_files(PLAIN, "a.b.c", None, None)
+
+
+def test_what_was_downloaded_is_told(run: Run) -> None:
+    asset = Asset()
+    client = Recorder(volume=asset)
+    client.rest = NS(is_shared=lambda ref: True)  # type: ignore[attr-defined]
+    out, _ = run("get a.b.c/p d --pattern *.x", client)
+    assert out == "removed: c\ndownloaded 2 files, 4 bytes, into d; 3 unchanged\n"
+    assert asset.calls == [("download", Path("d"), "p", "*.x", {"dry_run": False})]
+    out, _ = run("get a.b.c d --dry-run", client)
+    assert out == "a\nb\nremoved: c\nwould download 2 files, 4 bytes, into d; 3 unchanged\n"
+    assert asset.calls[1] == ("download", Path("d"), "", None, {"dry_run": True})
+    assert json.loads(run("--json get a.b.c d", client)[0]) == {
+        "directory": "d", "downloaded": ["a", "b"], "removed": ["c"], "unchanged": 3, "bytes": 4, "dryRun": False
+    }  # fmt: skip
+
+
+def test_a_directory_of_an_asset_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asset = Asset(StoredFile("p/x", 5, WHEN, '"e"'), StoredFile("p/y", 6))
+    folders = [{"name": "p/q", "type": "directory"}, {"name": "p/x", "type": "file"}]
+    asset._returns["filesystem"] = Recorder(ls=folders, isdir=lambda path: path == "p")
+    monkeypatch.setattr(asset_files, "open_files", lambda settings, text, *rest: (asset, text))
+    folder = {"path": "p/q/", "size": None}
+    files = [
+        {"path": "p/x", "size": 5, "modified": "2026-01-02T03:04:05Z", "etag": '"e"'},
+        {"path": "p/y", "size": 6, "modified": None, "etag": None},
+    ]
+    for path, recursive, found in (
+        ("", False, [folder, *files]), ("p", False, [folder, *files]), ("p/x", False, files), ("p", True, files)
+    ):  # fmt: skip
+        asset_files.list_files(AS_JSON, path, recursive=recursive)
+        assert json.loads(capsys.readouterr().out) == found
+        assert asset.calls[-1] == ("files", path, {"recursive": recursive})
+    asset_files.list_files(PLAIN, "p", recursive=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == [["path", "size", "modified"], ["p/q/"], ["p/x", "5", "2026-01-02T03:04:05Z"]]
+    asset_files.list_files(PLAIN, "p", recursive=True)
+    out = capsys.readouterr().out.splitlines()
+    assert out == [f"{5:>14}  {'2026-01-02T03:04:05Z':<27}  p/x", f"{6:>14}  {'':<27}  p/y"]
+    assert asset.calls[-1] == ("files", "p", {})
+
+
+# === Listings ===
+
+
+def named(**facts: Any) -> Any:
+    return NS(**facts)
+
+
+def test_listings_pass_on_where_to_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        listing, "share_and_schema", lambda client, where: (where.partition(".")[0], where.partition(".")[2] or None)
+    )
+
+    class Table:
+        share, schema, name, id = "a", "b", "c", "i"
+
+        def __str__(self) -> str:
+            return "a.b.c"
+
+    client = Recorder(
+        list_shares=[named(name="s", id="i")], list_schemas=[named(name="d", share="s")], list_all_tables=[Table()],
+        list_tables=[Table()],
+        get_share=named(name="s", id="i", display_name="S", comment="c", properties={"k": "v"}),
+    )  # fmt: skip
+    assert json.loads(run("--json shares", client)[0]) == [{"name": "s", "id": "i"}]
+    assert run("shares", client)[0].split() == ["name", "id", "s", "i"]
+    assert json.loads(run("--json schemas s", client)[0]) == [{"name": "d", "share": "s"}]
+    assert run("schemas s", client)[0].split() == ["name", "share", "d", "s"]
+    assert client.calls[-1] == ("list_schemas", "s", {})
+    row = {"table": "a.b.c", "share": "a", "schema": "b", "name": "c", "id": "i"}
+    for where, call in (
+        ("", ("list_all_tables", {})), ("a", ("list_all_tables", "a", {})), ("a.b", ("list_tables", "a.b", {}))
+    ):  # fmt: skip
+        assert json.loads(run(f"--json tables {where}", client)[0]) == [row]
+        assert client.calls[-1] == call
+    assert run("tables", client)[0].split() == ["table", "id", "a.b.c", "i"]
+    assert json.loads(run("--json share s", client)[0]) == {
+        "name": "s", "id": "i", "displayName": "S", "comment": "c", "properties": {"k": "v"}
+    }  # fmt: skip
+
+
+def test_options_of_a_description_exclude_each_other() -> None:
+    every = ["table", "volume", "model", "skill"]
+    for (version, timestamp, alias, kind), found in (
+        ((None, None, None, None), every),
+        (("1", None, None, None), ["table", "model"]),
+        ((None, "t", None, None), ["table"]),
+        ((None, None, "a", None), ["model"]),
+        (("1", "t", None, None), ["table"]),
+        (("1", None, None, "MODEL"), ["model"]),
+        ((None, None, None, "skill"), ["skill"]),
+        (("1", None, "a", None), None),
+        ((None, "t", "a", None), None),
+        ((None, "t", None, "model"), None),
+        (("1", None, None, "volume"), None),
+        ((None, None, None, "schema"), None),
+    ):
+        if found is None:
+            with pytest.raises(UsageError):
+                listing._asked_kinds(version, timestamp, alias, kind)
+        else:
+            assert listing._asked_kinds(version, timestamp, alias, kind) == found
+
+
+def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[Any] = []
+    monkeypatch.setattr(asset_files, "list_files", lambda settings, where, **how: listed.append((where, how)))
+    how = {"version": None, "alias": None, "storage_option": None, "recursive": False}
+    for words, changed in (
+        ("a.b.c/", {}), ("a.b.c --recursive", {"recursive": True}), ("a.b.c --version 0", {"version": 0}),
+        ("a.b.c --alias x --storage-option k=v", {"alias": "x", "storage_option": ["k=v"]}),
+    ):  # fmt: skip
+        run(f"ls {words}", Recorder())
+        assert listed.pop() == (words.split()[0], {**how, **changed})
+
+    def missing(client: Any, where: str) -> Any:
+        raise NotFoundError("There is no such schema.")
+
+    monkeypatch.setattr(listing, "share_and_schema", missing)
+    run("ls a.b.c --storage-option k=v", Recorder())
+    assert listed == [("a.b.c", {"recursive": False, "storage_option": ["k=v"]})]
+    assert "There is no such schema" in run("ls a.b", Recorder(), code=cast("int", ExitCode.NOT_FOUND))[1]
+    assert len(listed) == 1
+
+
+# === Steps of follow ===
+
+
+def step(**facts: Any) -> Any:
+    found = {"number": 7, "start_version": 3, "end_version": 5, "is_snapshot": False, "is_repeat": False}
+    found |= {"id": "0123456789ab", **facts}
+    return NS(**found, to_reader=reader)
+
+
+def test_a_step_is_a_file_or_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "x" / "y"
+    for facts, name, told in (
+        ({}, "00000007-changes-3-5-01234567", "changes of versions 3 to 5"),
+        ({"end_version": 3}, "00000007-changes-3-3-01234567", "changes of version 3"),
+        ({"is_snapshot": True, "end_version": 3}, "00000007-snapshot-3-3-01234567", "snapshot of version 3"),
+        ({"is_repeat": True}, "00000007-changes-3-5-01234567", "changes of versions 3 to 5"),
+    ):
+        output.store_step(step(**facts), folder, None, PLAIN)
+        printed = capsys.readouterr()
+        again = ", which came before and were not committed" if facts.get("is_repeat") else ""
+        assert (printed.out, printed.err) == ("", f"2 rows of the {told} written to {folder / name}.parquet{again}\n")
+        output.store_step(step(**facts), folder, FileFormat.CSV, AS_JSON)
+        assert (folder / f"{name}.csv").read_text() == '"a"\n1\n2\n'
+        assert json.loads(capsys.readouterr().out) == {
+            "number": 7, "startVersion": 3, "endVersion": facts.get("end_version", 5),
+            "isSnapshot": facts.get("is_snapshot", False), "isRepeat": facts.get("is_repeat", False), "rows": 2,
+            "file": f"{folder / name}.csv",
+        }  # fmt: skip
+    (folder / "other.txt").write_text("")
+    output.store_step(step(), folder, None, PLAIN)
+    with pytest.raises(UsageError, match="has the changes of another cursor"):
+        output.store_step(step(id="another-one"), folder, None, PLAIN)
+    with pytest.raises(UsageError, match="Cannot write into"):
+        output.store_step(step(), folder / "other.txt", None, PLAIN)
+    capsys.readouterr()
+    for form, settings in ((None, PLAIN), (FileFormat.JSONL, AS_JSON)):
+        output.store_step(step(), None, form, settings)
+        printed = capsys.readouterr()
+        assert printed.out == '{"a":1}\n{"a":2}\n'
+        assert printed.err == "2 rows of the changes of versions 3 to 5 written to stdout\n"
+    for form in (FileFormat.CSV, FileFormat.JSON, FileFormat.PARQUET):
+        with pytest.raises(UsageError, match=f"for {form.value} give a directory"):
+            output.store_step(step(), None, form, PLAIN)
+
+
+# === For people ===
+
+
+def shown(call: Callable[..., None], capsys: pytest.CaptureFixture[str], *what: Any) -> list[str]:
+    call(*what)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_values_are_readable_and_columns_without_them_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    items = [{"n": "x", "l": ["p", "q"], "m": {"k": 1, "s": "t"}, "e": []}, {"n": "yy", "b": True, "z": 10}]
+    lines = shown(output.print_items, capsys, items, ["n", "none", "l", "m", "e", "b", "z"])
+    assert lines[0].split() == ["n", "l", "m", "e", "b", "z"]
+    assert lines[1].split() == ["x", "p,", "q", "k", "=", "1,", "s", "=", "t", "none"]
+    assert lines[2].split() == ["yy", "true", "10"]
+    # Numbers are on the right, and nothing else is.
+    assert lines[0].rstrip().endswith(" z")
+    assert (len(lines[0]), lines[2][-2:]) == (len(lines[2]), "10")
+    assert shown(output.print_items, capsys, [], ["n", "m"]) == ["n"]
+    facts = {"a": None, "long": {"k": 1, "s": "t"}, "x": ["p"], "y": {}}
+    assert shown(output.print_facts, capsys, facts) == ["long  k = 1", "      s = t", "x     p", "y     none"]
+    assert shown(output.print_text, capsys, "one\n  two \x1b[2J") == ["one", "  two \\x1b[2J"]
+    tree = {"s": {"d": {"tables": ["t"], "volumes": ["v"], "skills": []}, "e": {}}}
+    assert [line.strip("\u2502\u251c\u2514\u2500 ") for line in shown(output.print_tree, capsys, "top", tree)] == [
+        "top", "s", "d", "t", "v (volume)", "e"
+    ]  # fmt: skip
+
+
+def test_wide_rows_are_several_tables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def widths(width: int, longest: int, *columns: int) -> list[list[str]]:
+        made = [(str(number), [output.cell("x" * size)]) for number, size in enumerate(columns)]
+        return [[name for name, _ in block] for block in output._blocks(made, width, longest)]
+
+    assert widths(20, 99, 5, 5, 6) == [["0", "1", "2"]]
+    assert widths(20, 99, 5, 5, 7) == [["0", "1"], ["2"]]
+    assert widths(20, 6, 50, 50, 50) == [["0", "1"], ["2"]]
+    assert widths(20, 99, 50) == [["0"]]
+    monkeypatch.setattr(output, "_PIPE_WIDTH", 20)
+    rows = [{"a": "x" * 12, "b": "y" * 12, "c": 1}, {"a": None, "b": "z" * 25, "c": 2}]
+    output.print_rows(["a", "b", "c"], rows)
+    printed = capsys.readouterr()
+    assert [line.split() for line in printed.out.splitlines()] == [
+        ["a"], ["x" * 12], ["null"], [], ["b"], ["y" * 12], ["z" * 19 + "\u2026"], [], ["c"], ["1"], ["2"]
+    ]  # fmt: skip
+    assert printed.err == "1 values are shortened; --json shows them whole.\n"
+
+
+def test_profiles_are_listed_with_their_problems(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from delta_sharing_client.protocol import named_profiles
+
+    monkeypatch.setattr(named_profiles, "directory", lambda: str(tmp_path))
+    out, told = run("profile list", Recorder())
+    assert told == f"There are no profiles in {tmp_path}.\n"
+    assert run("--json profile list", Recorder()) == ("[]\n", "")
+    good = {"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "planted"}
+    (tmp_path / "a.share").write_text(json.dumps(good | {"expirationTime": "2026-01-02T03:04:05Z"}))
+    (tmp_path / "b.share").write_text(json.dumps(good))
+    (tmp_path / "c.share").write_text("{")
+    out, told = run("--json profile list", Recorder())
+    assert told == ""
+    first, second, third = json.loads(out)
+    assert first == {"name": "a", "endpoint": "https://h/p", "tokenExpires": "2026-01-02T03:04:05Z", "problem": None}
+    assert second == {"name": "b", "endpoint": "https://h/p", "tokenExpires": None, "problem": None}
+    assert (third["name"], third["endpoint"], third["tokenExpires"]) == ("c", None, None)
+    assert third["problem"]
+    assert run("profile list", Recorder())[0].splitlines()[0].split() == ["name", "endpoint", "tokenExpires", "problem"]
+
+
+def test_a_profile_is_checked(run: Run) -> None:
+    class Credentials: ...
+
+    def client(expires: datetime.datetime | None) -> Any:
+        found = Recorder(
+            list_shares=[NS(name="s"), NS(name="t")], list_all_tables=lambda share: [1] * (1 + (share == "t"))
+        )
+        found.rest = NS(profile=NS(endpoint="https://h", credentials=Credentials(), expiration_time=expires))  # type: ignore[attr-defined]
+        return found
+
+    facts = {"endpoint": "https://h", "credentials": "Credentials", "shares": ["s", "t"], "numTables": 3}
+    for expires, told in ((WHEN, "2026-01-02T03:04:05Z"), (None, None)):
+        assert json.loads(run("--json profile check", client(expires))[0]) == {**facts, "tokenExpires": told}
+        assert (told or "not stated in the profile") in run("profile check", client(expires))[0]
