@@ -243,9 +243,34 @@ class _Connection(urllib3.connection.HTTPConnection):
             plain = self._connected()
             self._is_here = is_here(plain.getpeername()[0])
             self.sock = self._secured(plain)
+        elif self.proxy.scheme == "http":
+            name = self.host
+            self.host = self._address_of_proxy()
+            try:
+                super().connect()
+            finally:
+                self.host = name
         else:
+            # An address in place of the name would not be what the proxy's certificate is for.
             super().connect()
         under_way.use(self.sock)
+
+    def _address_of_proxy(self) -> str:
+        """Return the address of the proxy that responds first; its name if it has one address, or none responds.
+
+        The name of the server is for the proxy to look up.
+        """
+        try:
+            found = socket.getaddrinfo(self._name, self.port, type=socket.SOCK_STREAM)
+            if len(found) == 1:
+                return self.host
+            with _first_connected(found, self.timeout) as sock:
+                return str(sock.getpeername()[0])
+        except TimeoutError as error:
+            raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
+        except (OSError, UnicodeError):
+            # It fails again, with urllib3's own error.
+            return self.host
 
     def _connected(self) -> socket.socket:
         try:

@@ -41,7 +41,10 @@ from delta_sharing_client.threads import Threads
 Wanted = Union[ByteRange, int, None]
 T = TypeVar("T")
 
-_CHUNK = 1024 * 1024
+# Threads hold a few of these each; larger ones are copied together first.
+_CHUNK = 256 * 1024
+# Up to here a response is one piece.
+_WHOLE_BYTES = 1024 * 1024
 _PAGE = 1000
 _CHECKS_AT_ONCE = 16
 
@@ -352,7 +355,7 @@ class ObjectPlace:
 
     def _chunks(self, answer: Any) -> Iterator[memoryview]:
         start, stop = answer.range
-        is_small = stop - start <= _CHUNK
+        is_small = stop - start <= _WHOLE_BYTES
         stream = None if is_small else answer.stream(min_chunk_size=_CHUNK)
         while True:
             try:

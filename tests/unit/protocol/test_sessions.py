@@ -332,6 +332,23 @@ def test_dead_addresses_of_a_server_are_not_waited_for(
     assert (asyncio.run(list_shares()) if in_loop else shares(client)) == ["whole"]
 
 
+@pytest.mark.parametrize("raw", ["plain"], indirect=True)
+def test_dead_addresses_of_a_proxy_are_not_waited_for(
+    raw: Raw, many_addresses: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", many_addresses)
+    monkeypatch.setenv("HTTPS_PROXY", many_addresses)
+    raw.answers = [HEAD + BODY, b"HTTP/1.1 403 Told\r\nContent-Length: 0\r\n\r\n"]
+
+    def shares_at(endpoint: str) -> list[str]:
+        profile = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": "planted"}
+        return shares(ds.SharingClient(profile, options=ReadOptions(connect_timeout=FOR_EVER, max_attempts=1)))
+
+    assert shares_at("http://far.invalid/x") == ["whole"]
+    with pytest.raises(ds.DeltaSharingError, match="403"):
+        shares_at("https://far.invalid/x")  # through a tunnel
+
+
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_an_address_is_tried_while_others_are_and_all_together_end(
     many_addresses: str, monkeypatch: pytest.MonkeyPatch, in_loop: bool
