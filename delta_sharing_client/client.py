@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.formats import assets_in, tables_of_schema, tables_of_share
+from delta_sharing_client.formats import assets_in, schemas_of_share, tables_of_schema, tables_of_share
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
@@ -183,9 +183,11 @@ class SharingClient:
     def list_schemas(self, share: Share | str) -> list[Schema]:
         """Return the schemas of a share, given by name or value.
 
+        Schemas that only the server's Iceberg catalog lists come last.
+
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        return Listed(self.rest.list_schemas(_share_name(share)))
+        return Listed(schemas_of_share(self.rest, _share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
         """Return the tables of a schema, given by value or as ``share.schema``.

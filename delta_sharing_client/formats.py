@@ -20,7 +20,7 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.protocol.kinds import AssetEntry
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
-from delta_sharing_client.protocol.names import AssetName, Table
+from delta_sharing_client.protocol.names import AssetName, Schema, Table
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import NOT_IMPLEMENTED
 
@@ -77,6 +77,13 @@ def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
     return known
 
 
+def schemas_of_share(rest: RestClient, share: str) -> list[Schema]:
+    """Return the schemas of a share, with those that only the Iceberg catalog lists at the end."""
+    listed = rest.list_schemas(share)
+    known = {schema.name.lower() for schema in listed}
+    return [*listed, *(Schema(name, share) for name in _namespaces(rest, share) if name.lower() not in known)]
+
+
 def tables_of_schema(rest: RestClient, share: str, schema: str) -> list[Table]:
     """Return the tables of a schema, with those that only the Iceberg catalog lists at the end."""
     try:
@@ -101,6 +108,18 @@ def assets_in(rest: RestClient, share: str, schema: str | None = None) -> tuple[
     ``schema`` alone. ``NotFoundError`` if one does not exist."""
     tables = tables_of_share(rest, share) if schema is None else tables_of_schema(rest, share, schema)
     return rest.list_everything(share, schema, tables)
+
+
+def _namespaces(rest: RestClient, share: str) -> list[str]:
+    if rest.profile.iceberg_endpoint is None:
+        return []
+    # Imported here, because Delta tables do not need it.
+    from delta_sharing_client.iceberg.catalog import Catalog
+
+    try:
+        return Catalog(rest).namespaces(share)
+    except NotFoundError:
+        return []
 
 
 def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas: list[str] | None) -> list[Table]:

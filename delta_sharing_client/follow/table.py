@@ -102,7 +102,14 @@ class FollowedTable:
         def as_iceberg(iceberg: ModuleType) -> TableHead:
             if self._operation is not Operation.SNAPSHOT:
                 self._without_changes(iceberg)
-            return iceberg.describe(self._rest, self.request.table, self.read_options, version, timestamp)
+            return iceberg.describe(
+                self._rest,
+                self.request.table,
+                self.read_options,
+                version,
+                timestamp,
+                row_lineage=self.request.read.row_lineage,
+            )
 
         return by_format(
             self._rest,

@@ -174,11 +174,12 @@ def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | 
     """
     if version is None and timestamp is None:
         return Choice(metadata.current_snapshot, metadata.current_schema)
-    if version == NO_SNAPSHOT:
+    references = metadata.refs or {}
+    # Options of Spark and of the command line are text.
+    if version == NO_SNAPSHOT or (version == str(NO_SNAPSHOT) and version not in references):
         return Choice(None, metadata.current_schema)
     if timestamp is not None:
         return _of_its_time(metadata, _at(metadata, timestamp))
-    references = metadata.refs or {}
     if isinstance(version, str) and (reference := references.get(version)) is not None:
         found = metadata.snapshot_by_id(reference.snapshot_id)
         if found is None:

@@ -105,8 +105,15 @@ def chosen(table: Table, request: ScanRequest) -> Choice:
     and for row lineage of an older one.
     """
     check_metadata(table.metadata)
+    if request.row_lineage:
+        check_lineage(table)
+    return choose(table.metadata, request.version, request.timestamp)
+
+
+def check_lineage(table: Table) -> None:
+    """Raise ``UnsupportedFeatureError`` for a version of the format without row lineage."""
     version = table.metadata.format_version
-    if request.row_lineage and version < ROW_LINEAGE_VERSION:
+    if version < ROW_LINEAGE_VERSION:
         raise UnsupportedFeatureError(
             f"The table has version {version} of the Iceberg format, and row lineage exists since version "
             f"{ROW_LINEAGE_VERSION}: leave row_lineage out, or ask the provider to upgrade the table "
@@ -114,7 +121,6 @@ def chosen(table: Table, request: ScanRequest) -> Choice:
             feature="row lineage",
             table=table.name,
         )
-    return choose(table.metadata, request.version, request.timestamp)
 
 
 def plan_snapshot(table: Table, request: ScanRequest, options: ReadOptions) -> ScanPlan:

@@ -16,7 +16,7 @@ from delta_sharing_client.errors import NotFoundError, ProtocolError, Unsupporte
 from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
 from delta_sharing_client.iceberg.files import IcebergFiles, address_of, is_inside
 from delta_sharing_client.iceberg.metadata import NO_SNAPSHOT, Snapshot, check_metadata, choose, first_since
-from delta_sharing_client.iceberg.scan import Table, bound_specs, chosen, stream_snapshot, table_state
+from delta_sharing_client.iceberg.scan import Table, bound_specs, check_lineage, chosen, stream_snapshot, table_state
 from delta_sharing_client.iceberg.values import EXTRA
 from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
@@ -74,11 +74,22 @@ def read_schema(rest: RestClient, name: AssetName, request: ScanRequest, options
 
 
 def describe(
-    rest: RestClient, name: AssetName, options: ReadOptions, version: int | str | None, timestamp: str | None
+    rest: RestClient,
+    name: AssetName,
+    options: ReadOptions,
+    version: int | str | None,
+    timestamp: str | None,
+    *,
+    row_lineage: bool = False,
 ) -> TableHead:
     """Return the description of a snapshot, by default of the current one; its ``metadata`` has the table's
-    properties, and the names of the columns by whose values it is partitioned."""
+    properties, and the names of the columns by whose values it is partitioned.
+
+    Raises ``UnsupportedFeatureError`` for a table without row lineage if ``row_lineage``.
+    """
     table = load_table(rest, name, options)
+    if row_lineage:
+        check_lineage(table)
     metadata = table.metadata
     choice = choose(metadata, version, timestamp)
     state = table_state(table, choice)

@@ -80,7 +80,10 @@ class ScanRequest:
     response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
-        _make_counts(self, "limit", *(() if self.is_of_reference else ("version",)))
+        _make_counts(self, "limit")
+        if not self.is_of_reference:
+            # That of an Iceberg table to which nothing was committed; a Delta table has no such version.
+            _make_counts(self, "version", least=-1)
         if self.version is not None and self.timestamp is not None:
             raise UsageError("Give either version or timestamp, not both.")
 
@@ -91,7 +94,7 @@ class ScanRequest:
 
     @property
     def number(self) -> int | None:
-        """``version`` of a Delta table. Raises ``UsageError`` for the name of a branch or tag."""
+        """``version`` of a Delta table. Raises ``UsageError`` for the name of a branch or tag, and for -1."""
         return version_number(self.version)
 
     @property
@@ -204,7 +207,10 @@ def is_reference(version: object) -> bool:
 
 
 def version_number(version: int | str | None) -> int | None:
-    """Return the version of a Delta table. Raises ``UsageError`` for the name of a branch or tag."""
+    """Return the version of a Delta table. Raises ``UsageError`` for the name of a branch or tag, and for -1, which an
+    Iceberg table has before its first commit."""
+    if whole_number(version) == -1:
+        raise UsageError(f"'version' must be an integer of 0 or more, not {version!r}.")
     if isinstance(version, str):
         raise UsageError(
             f"'version' ('versionAsOf' in Spark) must be an integer of 0 or more, not {version!r}: this is a Delta "
@@ -248,9 +254,9 @@ def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -
             raise UnsupportedFeatureError(item.reason, feature=item.feature)
 
 
-def _make_counts(request: ScanRequest | ChangesRequest, *names: str) -> None:
+def _make_counts(request: ScanRequest | ChangesRequest, *names: str, least: int = 0) -> None:
     for name in names:
         value = whole_number(getattr(request, name))
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
             raise UsageError(f"'{name}' must be an integer of 0 or more, not {value!r}.")
         object.__setattr__(request, name, value)

@@ -40,6 +40,8 @@ class IcebergServer:
         self.formats: str | None = None
         self.delta_status = 501
         self.listed: list[str] = []
+        self.schemas = [SCHEMA]
+        """The schemas that the sharing protocol lists."""
         self.faults: list[tuple[int, Any]] = []
         self.page_size = 1000
         self.prefix = f"shares/{SHARE}"
@@ -88,7 +90,7 @@ class IcebergServer:
             case ["shares", share] if share == SHARE:
                 return 200, {"share": {"name": SHARE}}
             case ["shares", share, "schemas"] if share == SHARE:
-                return 200, {"items": [{"name": SCHEMA, "share": SHARE}]}
+                return 200, {"items": [{"name": name, "share": SHARE} for name in self.schemas]}
             case ["shares", share, "all-tables"] if share == SHARE:
                 return 200, {"items": [_item(name) for name in self.listed]}
             case ["shares", share, "schemas", schema, "tables"] if [share, schema] == names:

@@ -374,6 +374,12 @@ def test_an_empty_table_has_its_schema(warehouse: Warehouse) -> None:
     assert found.scan().to_arrow().schema.names == ["a"]
     assert found.scan().count() == 0
     assert (found.version(), found.history()) == (-1, [])
+    assert found.scan(version=found.version()).to_arrow().schema.names == ["a"]
+    assert found.metadata(version=-1).version == -1
+    warehouse.catalog.load_table("n.nothing").append(pa.table({"a": pa.array([1], pa.int64())}))
+    warehouse.share("nothing")
+    # The state before the first commit.
+    assert (found.scan(version=-1).count(), found.scan().count()) == (0, 1)
 
 
 def test_the_description_of_a_table(typed: Warehouse) -> None:
@@ -542,6 +548,11 @@ def test_listings_have_the_tables_of_the_catalog(made: HandMade, server: Iceberg
         "ice.n.delta", "ice.n.both", "ice.n.t1", "ice.n.t2", "ice.n.t3",
     ]  # fmt: skip
     assert len(client.list_all_tables()) == 5
+    assert [schema.name for schema in client.list_schemas("ice")] == list(client["ice"]) == ["n"]
+    server.schemas, server.delta_status = ["other"], 404
+    assert [schema.name for schema in client.list_schemas("ice")] == ["other", "n"]
+    with pytest.raises(NotFoundError):
+        client.list_schemas("none")
     assert client.list_tables("ice.n")[2].formats == ("iceberg",)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import UsageError
+from tests.iceberg.hand_made import HandMade
+from tests.iceberg.server import iceberg_server
 from tests.iceberg_corpus import BUCKET, IcebergTable, store, upload
 from tests.s3 import s3_bucket
 
@@ -104,7 +108,7 @@ def test_row_lineage_is_that_of_icebergs_runtime(spark: Any, shared: Any) -> Non
     frame = ds.SharingClient(shared.profile_path).table("demo.made.lineage").scan(row_lineage=True).to_spark(spark)
     assert rows_of(frame) == rows_of(wanted)
     with pytest.raises(Exception, match="row lineage exists since version 3"):
-        ds.load_as_spark(url(shared, "plain"), row_lineage=True).collect()
+        ds.load_as_spark(url(shared, "plain"), row_lineage=True)
 
 
 def test_what_iceberg_tables_do_not_have_is_refused(spark: Any, shared: Any, tmp_path: Any) -> None:
@@ -115,6 +119,38 @@ def test_what_iceberg_tables_do_not_have_is_refused(spark: Any, shared: Any, tmp
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(Exception, match="An Iceberg table has no change data feed"):
         query.awaitTermination(60)
+
+
+def test_times_and_uuids_have_types_of_spark(spark: Any, tmp_path: Any) -> None:
+    from pyspark.sql import types
+
+    kinds = {"id": "long", "t": "time", "u": "uuid"}
+    columns = [{"id": at, "name": n, "required": False, "type": kind} for at, (n, kind) in enumerate(kinds.items(), 1)]
+    made = HandMade(tmp_path / "t", columns)
+    clocks, keys = [datetime.time.max, None, datetime.time(8)], [b"\xff" * 16, bytes(16), None]
+    made.commit([made.manifest([made.data_file(pa.table(
+        {"id": [1, 2, 3], "t": pa.array(clocks, pa.time64("us")), "u": pa.array(keys, pa.binary(16))}
+    ))])])  # fmt: skip
+    texts = ["ffffffff-ffff-ffff-ffff-ffffffffffff", "00000000-0000-0000-0000-000000000000", None]
+    profile = tmp_path / "own.share"
+    with iceberg_server() as server:
+        profile.write_text(json.dumps(server.profile))
+        server.share("t", made.metadata)
+        read = spark.read.format("deltaSharing").option("tableFormat", "iceberg")
+        known = read.option("columns", "id, u").load(f"{profile}#ice.n.t")
+        assert [row.u for row in known.orderBy("id").collect()] == texts
+        assert [row.id for row in known.where(f"u = '{texts[0]}'").collect()] == [1]
+        if not hasattr(types, "TimeType"):
+            with pytest.raises(Exception, match="Column 't' has the type 'time', which this PySpark cannot take"):
+                spark.read.format("deltaSharing").load(f"{profile}#ice.n.t")
+            return
+        found = spark.read.format("deltaSharing").load(f"{profile}#ice.n.t")
+        assert [row.t for row in found.orderBy("id").collect()] == clocks
+        spark.conf.set("spark.sql.timeType.enabled", "true")
+        kept = ds.load_as_spark(f"{profile}#ice.n.t").where("t > TIME '08:00'")
+        assert "PushedFilters: [t > 28800000000000" in kept._jdf.queryExecution().toString()
+        assert [row.id for row in kept.collect()] == [1]
+        spark.conf.unset("spark.sql.timeType.enabled")
 
 
 def test_a_commit_after_load_is_not_read(spark: Any, tmp_path: Any) -> None:
