@@ -10,6 +10,7 @@ from delta_sharing_client.errors import UsageError
 # The packages of each extra in pyproject.toml, by import name.
 _PACKAGES = {
     "duckdb": ("duckdb",),
+    "excel": ("xlsxwriter",),
     "geopandas": ("geopandas",),
     "iceberg": ("pyiceberg",),
     "jwt": ("jwt", "cryptography"),

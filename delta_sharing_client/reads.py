@@ -458,6 +458,25 @@ to_pandas().
         """
         return self._to_file(path, FileFormat.JSONL)
 
+    def to_excel(self, path: str | os.PathLike[str]) -> int:
+        """As ``to_parquet``, into one sheet of a workbook of Excel (extra ``excel``).
+
+        Numbers of more than 15 digits, which Excel would round, and dates before March 1900 are text; text is never a
+        formula. Timestamps are in UTC if the header says so, with milliseconds. Nested values are JSON text. Raises
+        ``UsageError`` before anything is written if there are more than 1,048,575 rows, or a text has more than 32,767
+        characters. Other errors as ``to_parquet``.
+
+        Examples
+        --------
+        >>> table.scan(limit=2).to_excel("orders.xlsx")
+        2
+        """
+        from delta_sharing_client.outputs.excel import check_rows as check_sheet
+
+        optional.load("xlsxwriter", "excel")  # report a missing package before the rows are read
+        check_sheet(self.plan().known_rows)
+        return self._to_file(path, FileFormat.XLSX)
+
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
         check_running()
         from delta_sharing_client.outputs.files import write_file

@@ -332,7 +332,7 @@ def head(
     Example: delta-sharing head demo.shop.orders
     Example: delta-sharing head demo.shop.orders -n 3 --columns order_id,amount
     """
-    from delta_sharing_client.outputs.files import json_rows
+    from delta_sharing_client.outputs.json_values import json_rows
 
     read = open_table(settings.profile, table).scan(
         _split(columns), filter_, rows, version=version_of_text(version), timestamp=timestamp, row_lineage=row_lineage
@@ -382,7 +382,7 @@ def sql(
     Example: delta-sharing sql "SELECT max(amount) FROM demo.shop.orders"
     Example: delta-sharing sql "SELECT * FROM demo.shop.orders" -o all.parquet
     """
-    from delta_sharing_client.outputs.files import json_rows
+    from delta_sharing_client.outputs.json_values import json_rows
 
     with run_sql(settings.profile, query) as reader:
         if to is None and file_format is None and not settings.as_json and sys.stdout.isatty():
@@ -546,6 +546,10 @@ def _print_plan(read: "Read", settings: Settings) -> None:
 
 
 def _write(read: "Read", to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
+    if FileFormat.XLSX in (file_format, to and BY_ENDING.get(to.suffix.lower())):
+        from delta_sharing_client.outputs.excel import check_rows as check_sheet
+
+        check_sheet(read.plan().known_rows)
     with read.to_reader() as reader:
         _write_rows(reader, to, file_format, settings)
     _note_cost(read, settings)

@@ -18,6 +18,7 @@ class FileFormat(str, enum.Enum):
     ARROW = "arrow"
     JSONL = "jsonl"
     JSON = "json"
+    XLSX = "xlsx"
 
 
 # Errors of a full disk, a quota, a limit on file sizes, or a failing device.
@@ -31,6 +32,7 @@ BY_ENDING = {
     ".jsonl": FileFormat.JSONL,
     ".ndjson": FileFormat.JSONL,
     ".json": FileFormat.JSON,
+    ".xlsx": FileFormat.XLSX,
 }
 GZIP = ".gz"
 # The others have compression of their own.

@@ -1,16 +1,14 @@
-"""Writes rows to files, batch by batch, completely or not at all; and converts rows to JSON values."""
+"""Writes rows to files, batch by batch, completely or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import math
 import os
 import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -19,10 +17,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from delta_sharing_client import durable
-from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json, is_compressed
+from delta_sharing_client.outputs.json_values import json_rows, json_values
 from delta_sharing_client.plan.columns import check_nothing_left_out
 
 _TEMPORARY_SUFFIX = ".part"
@@ -131,37 +129,6 @@ def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
     return rows
 
 
-def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
-    """Yield every row of ``batch`` as a mapping of column names to JSON values, in column order."""
-    names = batch.schema.names
-    for row in zip(*(json_values(column) for column in batch.columns), strict=True):
-        yield dict(zip(names, row, strict=True))
-    if not names:
-        yield from ({} for _ in range(batch.num_rows))
-
-
-def json_values(array: pa.Array) -> list[object]:
-    """Return the values of ``array`` as JSON values; a null is None."""
-    kind = array.type
-    if pa.types.is_struct(kind):
-        return _objects(array)
-    if pa.types.is_map(kind):
-        keys, items = json_values(_child(array, array.keys)), json_values(_child(array, array.items))
-        return _lists(array, [list(pair) for pair in zip(keys, items, strict=True)])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _lists(array, json_values(_child(array, array.values)))
-    if pa.types.is_timestamp(kind):
-        return [None if text is None else text.replace(" ", "T", 1) for text in array.cast(pa.string()).to_pylist()]
-    if pa.types.is_date(kind):
-        # Through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
-        return list(array.cast(pa.string()).to_pylist())
-    if pa.types.is_time(kind):
-        return list(array.cast(pa.string()).to_pylist())
-    if pa.types.is_duration(kind):
-        return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
-    return [_scalar(value) for value in array.to_pylist()]
-
-
 class _CsvWriter(pa_csv.CSVWriter):  # type: ignore[misc]
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, _csv_schema(schema))
@@ -197,12 +164,20 @@ class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
             self._sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
 
 
+def _excel_writer(sink: BinaryIO, schema: pa.Schema) -> Any:
+    # Imported by those who write one.
+    from delta_sharing_client.outputs.excel import ExcelWriter
+
+    return ExcelWriter(sink, schema)
+
+
 _WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], Any]] = {
     FileFormat.PARQUET: pq.ParquetWriter,
     FileFormat.CSV: _CsvWriter,
     FileFormat.ARROW: pa.ipc.new_file,
     FileFormat.JSONL: _JsonLinesWriter,
     FileFormat.JSON: _JsonWriter,
+    FileFormat.XLSX: _excel_writer,
 }
 
 
@@ -235,41 +210,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _scalar(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return non_finite(value)
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes):
-        return value.hex()
-    return value
-
-
-def _objects(array: pa.StructArray) -> list[object]:
-    names = [array.type.field(position).name for position in range(array.type.num_fields)]
-    columns = [json_values(child) for child in array.flatten()]
-    valid = array.is_valid().to_pylist()
-    return [
-        {name: column[row] for name, column in zip(names, columns, strict=True)} if valid[row] else None
-        for row in range(len(array))
-    ]
-
-
-def _lists(array: pa.ListArray | pa.MapArray, values: list[object]) -> list[object]:
-    offsets = array.offsets.to_pylist()
-    first = offsets[0] if offsets else 0
-    valid = array.is_valid().to_pylist()
-    return [
-        values[offsets[row] - first : offsets[row + 1] - first] if valid[row] else None for row in range(len(array))
-    ]
-
-
-def _child(array: pa.ListArray | pa.MapArray, values: pa.Array) -> pa.Array:
-    """Return the part of ``values`` that a sliced ``array`` uses."""
-    offsets = array.offsets
-    if len(offsets) == 0:
-        return values.slice(0, 0)
-    start, stop = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
-    return values.slice(start, stop - start)

@@ -51,6 +51,7 @@ WRITERS: dict[str, Callable[[Any], object]] = {
     "Read.to_parquet": lambda path: scan().to_parquet(path),
     "Read.to_csv": lambda path: scan().to_csv(path),
     "Read.to_ipc": lambda path: scan().to_ipc(path),
+    "Read.to_excel": lambda path: scan().to_excel(path),
     "Read.to_jsonl": lambda path: scan().to_jsonl(path),
     "SharedTable.replicate": lambda path: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
     "SharedTable.follow": follow_once,

@@ -21,7 +21,7 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
         (["head", "a.b.c", "-n", "-1"], "--rows"),
         (["head", "a.b.c", "--rows", "many"], "--rows"),
         (["shares", "--what"], "--what"),
-        (["read", "a.b.c", "--format", "xlsx"], "xlsx"),
+        (["read", "a.b.c", "--format", "ods"], "ods"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )

@@ -135,8 +135,8 @@ def test_a_failed_read_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> N
 
 
 def test_an_unknown_ending_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"'t\.xlsx'.*\.parquet.*--format"):
-        format_of(Path("t.xlsx"))
+    with pytest.raises(UsageError, match=r"'t\.ods'.*\.parquet.*--format"):
+        format_of(Path("t.ods"))
 
 
 def test_a_missing_folder_is_refused_by_its_name(tmp_path: Path) -> None:

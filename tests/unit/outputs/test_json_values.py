@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.outputs.file_formats import compact_json
-from delta_sharing_client.outputs.files import json_rows, json_values
+from delta_sharing_client.outputs.json_values import json_rows, json_values
 from tests.quota import meets, met
 
 

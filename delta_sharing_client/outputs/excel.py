@@ -1,0 +1,220 @@
+"""Writes rows to a workbook of Excel (ECMA-376, .xlsx) in constant memory, with XlsxWriter.
+
+A cell is a number only if Excel shows it exactly: it keeps 15 digits. Other numbers, and dates before those of Excel,
+are text. Text is never a formula or a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+from delta_sharing_client import optional
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.outputs.file_formats import compact_json
+from delta_sharing_client.outputs.json_values import json_values
+
+MOST_ROWS = 1_048_575
+"""Rows below the header."""
+_MOST_COLUMNS = 16_384
+_MOST_CHARACTERS = 32_767
+_DIGITS = 15
+# Excel takes 1900 for a leap year: it shifts the days before March.
+_FIRST_DAY = datetime.date(1900, 3, 1)
+_EPOCH = datetime.datetime(1899, 12, 30)
+_DAY = 24 * 60 * 60 * 1000
+# The widest column, and the rows that decide how wide one is.
+_WIDEST = 60
+_MEASURED_ROWS = 1000
+_INSTEAD = "Choose fewer with a filter or a limit, or write Parquet or CSV"
+
+
+def check_rows(rows: int | None) -> None:
+    """Raise ``UsageError`` if a sheet cannot hold so many rows; ``None`` if they are not known."""
+    if rows is not None and rows > MOST_ROWS:
+        raise UsageError(
+            f"A sheet of Excel holds {MOST_ROWS:,} rows below its header, and these are at least {rows:,}. {_INSTEAD}."
+        )
+
+
+class _Form(NamedTuple):
+    """How a column becomes cells: its values in Python, and the number format of those that are numbers."""
+
+    values: Callable[[pa.Array], Iterable[Any]]
+    number_format: str | None = None
+
+
+class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
+    """Writes batches of ``schema`` to one sheet of a workbook in ``sink``: a context manager with ``write_batch``.
+
+    Nothing is written to ``sink`` before the end. Raises ``UsageError`` if XlsxWriter is not installed (extra
+    ``excel``), or the rows, columns or a text exceed what a sheet holds.
+    """
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        package = optional.load("xlsxwriter", "excel")
+        if len(schema) > _MOST_COLUMNS:
+            raise UsageError(f"A sheet of Excel holds {_MOST_COLUMNS:,} columns, and these are {len(schema):,}.")
+        headers = [f"{field.name} (UTC)" if _has_zone(field.type) else field.name for field in schema]
+        for header in headers:
+            _check_text(header, "The name of a column")
+        self._sink = sink
+        # The rows wait on the disk until they are complete.
+        self._folder = tempfile.TemporaryDirectory(prefix="delta-sharing-excel-")
+        self._path = Path(self._folder.name, "rows.xlsx")
+        self._book = package.Workbook(self._path, {"constant_memory": True, "tmpdir": self._folder.name})
+        self._book.use_zip64()
+        self._file_error = package.exceptions.FileCreateError
+        self._sheet = self._book.add_worksheet("rows")
+        self._names = schema.names
+        self._forms = [_form(field.type) for field in schema]
+        formats = {form.number_format for form in self._forms} - {None}
+        self._formats = {text: self._book.add_format({"num_format": text}) for text in formats}
+        self._row = 0
+        self._widths = [len(header) for header in headers]
+        bold = self._book.add_format({"bold": True})
+        for place, header in enumerate(headers):
+            self._sheet.write_string(0, place, header, bold)
+        self._sheet.freeze_panes(1, 0)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of ``batch`` below the others."""
+        check_rows(self._row + batch.num_rows)
+        columns = [form.values(array) for form, array in zip(self._forms, batch.columns, strict=True)]
+        for values in zip(*columns, strict=True):
+            self._row += 1
+            for place, value in enumerate(values):
+                if value is not None:
+                    self._write(place, value)
+        if not columns:
+            self._row += batch.num_rows
+
+    def _write(self, place: int, value: Any) -> None:
+        sheet, row = self._sheet, self._row
+        if isinstance(value, str):
+            _check_text(value, f"The text in the column '{self._names[place]}', row {row},")
+            sheet.write_string(row, place, value)
+        elif isinstance(value, bool):
+            sheet.write_boolean(row, place, value)
+        else:
+            sheet.write_number(row, place, value, self._formats.get(self._forms[place].number_format))
+        if row <= _MEASURED_ROWS:
+            format_ = self._forms[place].number_format
+            width = len(format_) if format_ is not None and not isinstance(value, str) else len(str(value))
+            self._widths[place] = max(self._widths[place], width)
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        with self._folder:
+            for place, width in enumerate(self._widths):
+                self._sheet.set_column(place, place, min(width, _WIDEST) + 2)
+            if self._names:
+                self._sheet.autofilter(0, 0, self._row, len(self._names) - 1)
+            # Also after an error: it closes the files that are removed now.
+            try:
+                self._book.close()
+            except self._file_error as error:
+                raise (error.args[0] if isinstance(error.args[0], OSError) else error) from None
+            if kind is None:
+                with self._path.open("rb") as workbook:
+                    shutil.copyfileobj(workbook, self._sink)
+
+
+def _form(kind: pa.DataType) -> _Form:
+    types = pa.types
+    if types.is_boolean(kind) or types.is_string(kind) or types.is_large_string(kind):
+        return _Form(pa.Array.to_pylist)
+    if types.is_integer(kind):
+        return _Form(lambda array: map(_integer, array.to_pylist()))
+    if types.is_floating(kind):
+        # As text first: a float32 of 0.1 is 0.1 in a sheet, not 0.10000000149011612.
+        return _Form(lambda array: map(_float, json_values(array.cast(pa.float64())), _texts_of(array)))
+    if types.is_decimal(kind):
+        places = f".{'0' * kind.scale}" if kind.scale > 0 else ""
+        return _Form(lambda array: map(_decimal, array.to_pylist()), f"0{places}")
+    if types.is_date(kind):
+        return _Form(_days, "yyyy-mm-dd")
+    if types.is_timestamp(kind):
+        return _Form(_moments, "yyyy-mm-dd hh:mm:ss.000")
+    if types.is_time(kind):
+        return _Form(_times, "hh:mm:ss.000")
+    return _Form(lambda array: map(_as_text, json_values(array)))
+
+
+def _integer(value: int | None) -> int | str | None:
+    return value if value is None or abs(value) < 10**_DIGITS else str(value)
+
+
+def _texts_of(array: pa.Array) -> list[str | None]:
+    return list(array.cast(pa.string()).to_pylist())
+
+
+def _float(value: object, text: str | None) -> float | str | None:
+    # Text is NaN or an infinity.
+    return value if value is None or isinstance(value, str) else float(text or "")
+
+
+def _decimal(value: Decimal | None) -> float | str | None:
+    if value is None:
+        return None
+    text = format(value, "f")
+    return float(value) if len(re.sub(r"[-.]", "", text).strip("0")) <= _DIGITS else text
+
+
+def _days(array: pa.Array) -> Iterable[object]:
+    days = array.cast(pa.int32()).to_pylist()
+    return _in_calendar(array, [None if day is None else day + _EPOCH_DAYS for day in days])
+
+
+def _moments(array: pa.Array) -> Iterable[object]:
+    numbers = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64()).to_pylist()
+    # Excel shows milliseconds; floored, a moment stays on its day.
+    return _in_calendar(array, [None if each is None else each // 1000 / _DAY + _EPOCH_DAYS for each in numbers])
+
+
+def _in_calendar(array: pa.Array, serials: list[float | None]) -> Iterable[object]:
+    """Return Excel's numbers for days, or the text of those that it has no number for."""
+    is_beyond = [serial is not None and not _FIRST_SERIAL <= serial < _END_SERIAL for serial in serials]
+    if not any(is_beyond):
+        return serials
+    texts = json_values(array)
+    return [texts[row] if beyond else serials[row] for row, beyond in enumerate(is_beyond)]
+
+
+def _times(array: pa.Array) -> Iterable[float | None]:
+    numbers = array.cast(pa.time64("us")).cast(pa.int64()).to_pylist()
+    return (None if number is None else number // 1000 / _DAY for number in numbers)
+
+
+def _as_text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else compact_json(value)
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz)
+
+
+def _check_text(text: str, where: str) -> None:
+    # Excel counts as UTF-16 does.
+    if len(text) > _MOST_CHARACTERS // 2 and len(text.encode("utf-16-le")) // 2 > _MOST_CHARACTERS:
+        raise UsageError(
+            f"{where} has more than {_MOST_CHARACTERS:,} characters, which no cell of Excel holds. Leave the column "
+            "out, or write Parquet or CSV."
+        )
+
+
+def _serial(day: datetime.date) -> int:
+    return (day - _EPOCH.date()).days
+
+
+_EPOCH_DAYS = _serial(datetime.date(1970, 1, 1))
+_FIRST_SERIAL = _serial(_FIRST_DAY)
+_END_SERIAL = _serial(datetime.date(9999, 12, 31)) + 1

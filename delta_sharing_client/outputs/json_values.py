@@ -1,0 +1,80 @@
+"""Rows and values as JSON values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.value_texts import non_finite
+
+
+def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
+    """Yield every row of ``batch`` as a mapping of column names to JSON values, in column order."""
+    names = batch.schema.names
+    for row in zip(*(json_values(column) for column in batch.columns), strict=True):
+        yield dict(zip(names, row, strict=True))
+    if not names:
+        yield from ({} for _ in range(batch.num_rows))
+
+
+def json_values(array: pa.Array) -> list[object]:
+    """Return the values of ``array`` as JSON values; a null is None."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _objects(array)
+    if pa.types.is_map(kind):
+        keys, items = json_values(_child(array, array.keys)), json_values(_child(array, array.items))
+        return _lists(array, [list(pair) for pair in zip(keys, items, strict=True)])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists(array, json_values(_child(array, array.values)))
+    if pa.types.is_timestamp(kind):
+        return [None if text is None else text.replace(" ", "T", 1) for text in array.cast(pa.string()).to_pylist()]
+    if pa.types.is_date(kind):
+        # Through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
+        return list(array.cast(pa.string()).to_pylist())
+    if pa.types.is_time(kind):
+        return list(array.cast(pa.string()).to_pylist())
+    if pa.types.is_duration(kind):
+        return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
+    return [_scalar(value) for value in array.to_pylist()]
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return non_finite(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+def _objects(array: pa.StructArray) -> list[object]:
+    names = [array.type.field(position).name for position in range(array.type.num_fields)]
+    columns = [json_values(child) for child in array.flatten()]
+    valid = array.is_valid().to_pylist()
+    return [
+        {name: column[row] for name, column in zip(names, columns, strict=True)} if valid[row] else None
+        for row in range(len(array))
+    ]
+
+
+def _lists(array: pa.ListArray | pa.MapArray, values: list[object]) -> list[object]:
+    offsets = array.offsets.to_pylist()
+    first = offsets[0] if offsets else 0
+    valid = array.is_valid().to_pylist()
+    return [
+        values[offsets[row] - first : offsets[row + 1] - first] if valid[row] else None for row in range(len(array))
+    ]
+
+
+def _child(array: pa.ListArray | pa.MapArray, values: pa.Array) -> pa.Array:
+    """Return the part of ``values`` that a sliced ``array`` uses."""
+    offsets = array.offsets
+    if len(offsets) == 0:
+        return values.slice(0, 0)
+    start, stop = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
+    return values.slice(start, stop - start)

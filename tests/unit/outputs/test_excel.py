@@ -1,0 +1,141 @@
+"""Workbooks of Excel, as openpyxl reads them."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.outputs import excel
+from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.outputs.files import write_file, write_stream
+
+UTC = datetime.timezone.utc
+MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 59, 987_999)
+
+
+def sheet_of(table: pa.Table) -> Any:
+    sink = io.BytesIO()
+    assert write_stream(table.to_batches(max_chunksize=2), table.schema, sink, FileFormat.XLSX) == len(table)
+    return openpyxl.load_workbook(io.BytesIO(sink.getvalue()))["rows"]
+
+
+def cells(kind: pa.DataType, values: list[Any]) -> list[Any]:
+    """Return the values of a column in a sheet, below its header."""
+    sheet = sheet_of(pa.table({"c": pa.array(values, kind)}))
+    return [sheet.cell(row, 1).value for row in range(2, len(values) + 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (pa.bool_(), [True, None, False], [True, None, False]),
+        (pa.int8(), [-128, 0, None], [-128, 0, None]),
+        (pa.int64(), [10**15 - 1, 10**15, -(10**15)], [10**15 - 1, str(10**15), str(-(10**15))]),
+        (pa.float32(), [0.1, None, 3e38], [0.1, None, 3e38]),
+        (pa.float64(), [0.1, -1e-300, math.inf, math.nan], [0.1, -1e-300, "Infinity", "NaN"]),
+        (
+            pa.decimal128(38, 2),
+            [decimal.Decimal("-12.50"), decimal.Decimal("1234567890123.45"), decimal.Decimal("12345678901234.56")],
+            [-12.5, 1234567890123.45, "12345678901234.56"],
+        ),
+        (pa.decimal128(5, 0), [decimal.Decimal(7)], [7]),
+        (
+            pa.date32(),
+            [datetime.date(2024, 2, 29), datetime.date(1900, 3, 1), datetime.date(1900, 2, 28), None],
+            [datetime.datetime(2024, 2, 29), datetime.datetime(1900, 3, 1), "1900-02-28", None],
+        ),
+        (pa.date32(), [datetime.date(9999, 12, 31)], [datetime.datetime(9999, 12, 31)]),
+        (pa.timestamp("us"), [MOMENT, None], [MOMENT.replace(microsecond=987_000), None]),
+        (pa.timestamp("us", "UTC"), [MOMENT], [MOMENT.replace(microsecond=987_000)]),
+        (pa.timestamp("us"), [datetime.datetime(1, 1, 1)], ["0001-01-01T00:00:00.000000"]),
+        (pa.time64("us"), [datetime.time(23, 59, 59, 123_456)], [datetime.time(23, 59, 59, 123_000)]),
+        (pa.binary(), [b"\x00\xff"], ["00ff"]),
+        (pa.list_(pa.int64()), [[1, None], None], ["[1,null]", None]),
+        (pa.struct([("a", pa.string())]), [{"a": "=1"}], ['{"a":"=1"}']),
+        (pa.null(), [None], [None]),
+    ],
+    ids=str,
+)
+def test_cells_have_the_values_of_the_rows(kind: pa.DataType, values: list[Any], expected: list[Any]) -> None:
+    assert cells(kind, values) == expected
+
+
+HOSTILE = [
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "{=1}",
+    "http://h/",
+    "mailto:a@b",
+    "internal:A1",
+    "_x0041_",
+    "a\x01b\nc",
+    " a ",
+    "<b>&",
+    "00123",
+]
+
+
+def test_text_stays_text() -> None:
+    sheet = sheet_of(pa.table({"=1": pa.array(HOSTILE)}))
+    found = [sheet.cell(row, 1) for row in range(2, len(HOSTILE) + 2)]
+    assert {cell.data_type for cell in found} == {"s"} | {cell.data_type for cell in found if cell.value is None}
+    assert [cell.hyperlink for cell in found] == [None] * len(HOSTILE)
+    unescaped = [openpyxl.utils.escape.unescape(cell.value) for cell in found]
+    assert unescaped == HOSTILE
+    assert (sheet.cell(1, 1).value, sheet.cell(1, 1).data_type) == ("=1", "s")
+
+
+def test_the_header_is_frozen_has_a_filter_and_the_zone() -> None:
+    moments = pa.array([MOMENT], pa.timestamp("us", "UTC"))
+    sheet = sheet_of(pa.table({"at": moments, "local": moments.cast(pa.timestamp("us")), "d": ["x" * 100]}))
+    assert [cell.value for cell in sheet[1]] == ["at (UTC)", "local", "d"]
+    assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", "A1:C2")
+    assert sheet["A2"].number_format == "yyyy-mm-dd hh:mm:ss.000"
+    assert [int(sheet.column_dimensions[name].width) for name in "AC"] == [25, 62]
+
+
+def test_more_rows_than_a_sheet_has_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excel, "MOST_ROWS", 3)
+    batch = pa.record_batch({"n": [1, 2]})
+    with pytest.raises(UsageError, match="holds 3 rows below its header, and these are at least 4"):
+        write_file([batch, batch], batch.schema, tmp_path / "t.xlsx", FileFormat.XLSX)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "is_refused"), [("a" * 32_767, False), ("a" * 32_768, True), ("😀" * 16_384, True)])
+def test_a_longer_text_than_a_cell_holds_is_refused(text: str, is_refused: bool) -> None:
+    if not is_refused:
+        assert cells(pa.string(), [text]) == [text]
+        return
+    with pytest.raises(UsageError, match="'c', row 1, has more than 32,767 characters"):
+        cells(pa.string(), [text])
+
+
+def test_more_columns_than_a_sheet_has_are_refused() -> None:
+    with pytest.raises(UsageError, match="holds 16,384 columns, and these are 16,385"):
+        excel.ExcelWriter(io.BytesIO(), pa.schema([(str(n), pa.int8()) for n in range(16_385)]))
+
+
+def test_a_failed_read_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": [1]})
+        raise DataError("The rest is missing.")
+
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    with pytest.raises(DataError, match="The rest"):
+        write_file(broken(), pa.schema([("n", pa.int64())]), tmp_path / "t.xlsx", FileFormat.XLSX)
+    assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
