@@ -18,6 +18,7 @@ from delta_sharing_client.cli import asset_files, commands, listing, main, outpu
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.protocol.kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
 from delta_sharing_client.storage.place import StoredFile
 
@@ -597,17 +598,28 @@ def test_profiles_are_listed_with_their_problems(run: Run, tmp_path: Path, monke
     assert run("profile list", Recorder())[0].splitlines()[0].split() == ["name", "endpoint", "tokenExpires", "problem"]
 
 
-def test_a_profile_is_checked(run: Run) -> None:
+def test_a_profile_is_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Credentials: ...
 
+    shared = {"s": [KINDS[0], KINDS[1]], "t": [KINDS[0]]}
+
+    def assets_in(rest: object, share: str) -> tuple[list[str], list[Any]]:
+        return [], [NS(kind=kind) for kind in shared[share]]
+
+    monkeypatch.setattr("delta_sharing_client.formats.assets_in", assets_in)
+
     def client(expires: datetime.datetime | None) -> Any:
-        found = Recorder(
-            list_shares=[NS(name="s"), NS(name="t")], list_all_tables=lambda share: [1] * (1 + (share == "t"))
+        found = Recorder(list_shares=[NS(name="s"), NS(name="t")])
+        profile = NS(
+            endpoint="https://h", credentials=Credentials(), expiration_time=expires, iceberg_endpoint="https://i"
         )
-        found.rest = NS(profile=NS(endpoint="https://h", credentials=Credentials(), expiration_time=expires))  # type: ignore[attr-defined]
+        found.rest = NS(profile=profile)  # type: ignore[attr-defined]
         return found
 
-    facts = {"endpoint": "https://h", "credentials": "Credentials", "shares": ["s", "t"], "numTables": 3}
+    facts: dict[str, Any] = {"endpoint": "https://h", "credentials": "Credentials", "shares": ["s", "t"]}
+    facts |= {"icebergEndpoint": "https://i"}
+    counts = [2, 1, *[0] * (len(KINDS) - 2)]
+    facts |= {f"num{kind.plural.capitalize()}": count for kind, count in zip(KINDS, counts, strict=True)}
     for expires, told in ((WHEN, "2026-01-02T03:04:05Z"), (None, None)):
         assert json.loads(run("--json profile check", client(expires))[0]) == {**facts, "tokenExpires": told}
         assert (told or "not stated in the profile") in run("profile check", client(expires))[0]

@@ -371,11 +371,16 @@ def test_only_the_main_thread_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(streams.end_on_interrupt).result(HANGS)
     assert streams._signal_sockets is None
+    before = set(threading.enumerate())
     streams.end_on_interrupt()
     found: Any = streams._signal_sockets
+    (listener,) = set(threading.enumerate()) - before
+    assert (listener.name, listener.daemon) == ("interrupts", True)
     streams.end_on_interrupt()
     assert streams._signal_sockets is found
     assert signal.set_wakeup_fd(-1) == found[0].fileno()
     assert found[0].gettimeout() == 0
-    for sock in found:
-        sock.close()
+    found[0].close()
+    listener.join(HANGS)
+    assert not listener.is_alive()
+    found[1].close()

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.run import listing as module
 from delta_sharing_client.run import loop, progress
-from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan, execute
+from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
 from delta_sharing_client.run.listing import Listing
 from tests.time_limits import HANGS
 from tests.unit.storages import wait_for
@@ -207,7 +208,7 @@ def test_a_closed_listing_ends(count: int) -> None:
 
 def test_a_read_of_nothing_begins_nothing() -> None:
     source = Streamed([task(0)], limit=0)
-    batches = execute(source.stream)
+    batches = Batches(source.stream, ScanReport())
     assert source.ends == ["released"]
     assert next(batches, None) is None
     assert source.taken == 0
@@ -216,12 +217,12 @@ def test_a_read_of_nothing_begins_nothing() -> None:
             context=cast("Any", None), tasks=tasks, limit=limit, skipped=SkippedFiles(by_limit=9), plan_seconds=7.0
         )
         report = ScanReport()
-        assert list(execute(plan, report)) == []
+        assert list(Batches(plan, report)) == []
         assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
 
 
 def test_only_the_process_of_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = execute(Streamed([task(0)]).stream)
+    batches = Batches(Streamed([task(0)]).stream, ScanReport())
     dropped: list[bool] = []
     monkeypatch.setattr(batches._read, "drop", lambda: dropped.append(True))
     batches._process -= 1
@@ -314,5 +315,31 @@ def test_closing_waits_for_the_end_of_what_has_begun() -> None:
         assert await left(closed=True) == (3, dropped)
         await AsyncBatches(cast("Any", None), ScanReport()).aclose()
         AsyncBatches.__new__(AsyncBatches).__del__()
+
+    run(look())
+
+
+def test_an_error_ends_an_asynchronous_read() -> None:
+    async def look() -> None:
+        batches = AsyncBatches(cast("Any", None), ScanReport())
+        steps: list[str] = []
+
+        def take(news: object) -> None:
+            raise ValueError("planted")
+
+        read = types.SimpleNamespace(is_begun=True, is_over=False, next_batch=lambda: None, take=take)
+        read.close, read.forget, read.drop = (
+            lambda name=name: steps.append(name) for name in ("close", "forget", "drop")
+        )
+        batches._read, batches._arrived = cast("Any", read), asyncio.Event()
+        batches._news.append(None)
+        with pytest.raises(ValueError, match="planted"):
+            await anext(batches)
+        assert (batches._closed, steps) == (True, ["close", "forget"])
+        with pytest.raises(UsageError, match="it was closed"):
+            await anext(batches)
+        read.is_over = True
+        with pytest.raises(StopAsyncIteration):
+            await anext(batches)
 
     run(look())
