@@ -9,16 +9,20 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
+from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import listing as module
 from delta_sharing_client.run import loop, progress
 from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
 from delta_sharing_client.run.listing import Listing
+from delta_sharing_client.run.scan import ScanRun
 from tests.time_limits import HANGS
 from tests.unit.storages import wait_for
 
@@ -341,5 +345,80 @@ def test_an_error_ends_an_asynchronous_read() -> None:
         read.is_over = True
         with pytest.raises(StopAsyncIteration):
             await anext(batches)
+
+    run(look())
+
+
+# === The run of a read ===
+
+
+def scanned(*, eager: bool = True, limit: int | None = None) -> tuple[ScanRun, list[Any]]:
+    options = ReadOptions(max_concurrent_requests=4, max_bytes_in_flight=256 * 1024 * 1024)
+    plan = types.SimpleNamespace(context=types.SimpleNamespace(options=options), limit=limit)
+    put: list[Any] = []
+    return ScanRun(cast("Any", plan), Listing(Streamed([]).stream), ScanReport(), put.append, eager=eager), put
+
+
+def test_a_read_grows_as_its_rows_are_taken() -> None:
+    most = 160 * 1024 * 1024
+    for eager, limit, budgets, ahead in (
+        (True, None, [most] * 5, [8] * 5),
+        (False, None, [4 << 20, 32 << 20, 96 << 20, most, most], [1, 4, 8, 8, 8]),
+        (True, 9, [most] * 5, [1] * 5),
+    ):
+        reading, _ = scanned(eager=eager, limit=limit)
+        reading._untaken = 5
+        slot = types.SimpleNamespace(news=asyncio.Event())
+        reading._slots.append(cast("Any", slot))
+        found = []
+        for taken in range(5):
+            found.append((reading._budget._capacity, reading._ahead))
+            reading._room.clear()
+            slot.news.clear()
+            is_full = reading._pace.is_full
+            reading._item_taken()
+            assert (reading._untaken, reading._room.is_set()) == (4 - taken, True)
+            assert slot.news.is_set() is not is_full
+        assert found == list(zip(budgets, ahead, strict=True))
+
+
+def test_rows_are_put_together_and_up_to_the_limit() -> None:
+    rows = pa.record_batch([list(range(10))], names=["a"])
+
+    async def sent(limit: int | None, *counts: int) -> tuple[list[list[int]], Any, int]:
+        reading, put = scanned(limit=limit)
+        over = reading._over = asyncio.get_running_loop().create_future()
+        for number, count in enumerate(counts):
+            batches = [rows.slice(0, count - count // 2), rows.slice(0, count // 2)]
+            reading._forward(Item(batches, [], False, number % 2 == 1, lambda: None))
+            assert put == []
+        await asyncio.sleep(0)
+        assert len(put) == 1
+        assert reading._listing._most > module._MANY
+        await asyncio.sleep(0)
+        assert len(put) == 1
+        ended = over.result() if over.done() else "goes on"
+        return [[batch.num_rows for batch in item.batches] for item in put[0]], ended, reading._files_ahead
+
+    async def look() -> None:
+        assert await sent(None, 4, 6) == ([[2, 2], [3, 3]], "goes on", 8)
+        assert await sent(11, 4, 6) == ([[2, 2], [3, 3]], "goes on", 2)
+        assert await sent(10, 4, 6) == ([[2, 2], [3, 3]], None, 2)
+        assert await sent(8, 4, 6) == ([[2, 2], [3, 1]], None, 2)
+        assert await sent(3, 4, 6) == ([[2, 1], []], None, 2)
+        assert await sent(100, *[2] * 12) == ([[1, 1]] * 12, "goes on", 8)
+
+    run(look())
+
+
+def test_the_first_end_of_a_read_counts() -> None:
+    async def look() -> None:
+        reading, _ = scanned()
+        reading._end(ValueError("before the read"))
+        over = reading._over = asyncio.get_running_loop().create_future()
+        first = ValueError("first")
+        reading._end(first)
+        reading._end(ValueError("second"))
+        assert over.result() is first
 
     run(look())
