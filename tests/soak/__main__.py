@@ -8,6 +8,7 @@ import sys
 from types import ModuleType
 
 from tests.soak import (
+    assets,
     early_ends,
     engines,
     faults,
@@ -24,6 +25,7 @@ from tests.soak import (
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
+    "assets": assets,
     "early-ends": early_ends,
     "engines": engines,
     "faults": faults,
