@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import re
 import threading
 from collections.abc import Iterator
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
+import requests
 from moto.server import ThreadedMotoServer
 
 KEYS = {"aws_access_key_id": "planted-key", "aws_secret_access_key": "planted-secret"}
@@ -52,7 +54,7 @@ def s3_bucket(name: str = "assets") -> Iterator[Bucket]:
 
 
 class Guard:
-    """A store in front of a bucket that knows its keys: each reads below its prefixes, and some have ended.
+    """A store in front of a bucket that knows its keys: each lists and reads below its prefixes, and some have ended.
 
     ``requests`` are the keys and paths that were asked for; ``keys`` are access key ids and the beginnings of paths,
     such as ``{"planted-id": ["lake/t/"]}``. After ``ends[key]`` requests, a key is refused as one that has ended.
@@ -83,6 +85,10 @@ class Guard:
             return "ExpiredToken"
         return None if any(map(path.startswith, self.keys.get(key, ()))) else "AccessDenied"
 
+    def listing(self, query: str) -> bytes:
+        """Return the bucket's own answer to a request for a listing."""
+        return requests.get(f"{self._bucket.endpoint}/{self._bucket.name}?{query}", timeout=60).content
+
     def content(self, path: str) -> bytes | None:
         name, _, key = path.partition("/")
         stored = self._bucket.resource
@@ -96,8 +102,13 @@ def _guarded(guard: Guard) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            path = unquote(self.path.partition("?")[0]).lstrip("/")
-            refusal = guard.refusal(self.headers, path)
+            parts = urlsplit(self.path)
+            path = unquote(parts.path).lstrip("/")
+            prefix = parse_qs(parts.query).get("prefix")
+            refusal = guard.refusal(self.headers, path if prefix is None else f"{path}/{prefix[0]}")
+            if refusal is None and prefix is not None:
+                self._answer(200, guard.listing(parts.query))
+                return
             data = guard.content(path) if refusal is None else None
             if data is None:
                 code = refusal or "NoSuchKey"
@@ -110,13 +121,14 @@ def _guarded(guard: Guard) -> type[BaseHTTPRequestHandler]:
             first, last = wanted.groups()
             start = int(first) if first else max(0, len(data) - int(last))
             stop = min(int(last) + 1, len(data)) if first and last else len(data)
-            self._answer(206, data[start:stop], **{"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
+            self._answer(206, data[start:stop], data, **{"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
 
         do_HEAD = do_GET
 
-        def _answer(self, status: int, data: bytes, **headers: str) -> None:
+        def _answer(self, status: int, data: bytes, whole: bytes | None = None, **headers: str) -> None:
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(data)), "ETag": '"1"', **headers}.items():
+            etag = f'"{hashlib.md5(data if whole is None else whole).hexdigest()}"'
+            for name, value in {"Content-Length": str(len(data)), "ETag": etag, **headers}.items():
                 self.send_header(name, value)
             self.send_header("Last-Modified", "Mon, 02 Nov 2026 00:00:00 GMT")
             self.end_headers()

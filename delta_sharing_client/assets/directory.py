@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import (
@@ -22,10 +24,11 @@ from delta_sharing_client.fetch.source import Refused
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.kinds import AssetRef
 from delta_sharing_client.retry import Tries
-from delta_sharing_client.run.loop import interruptible
-from delta_sharing_client.storage.place import Place, StoredFile
+from delta_sharing_client.run.loop import interruptible, result_of
+from delta_sharing_client.storage.place import Page, Place, StoredFile
 from delta_sharing_client.storage.reading import Reading
 from delta_sharing_client.storage.urls import place_of_asset
+from delta_sharing_client.threads import Threads
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.files import FileAsset
@@ -83,23 +86,36 @@ class Directory:
         folder = checked_path(path, self.ref)
         return self._files(folder, matcher(pattern), recursive)
 
-    def _files(self, folder: str, matches: Callable[[str], object], recursive: bool) -> Iterator[StoredFile]:
+    def _files(self, folder: str, matches: Callable[[str], object] | None, recursive: bool) -> Iterator[StoredFile]:
         skip = len(folder) + 1 if folder else 0
-        pages = self.asked(lambda: self.place.pages(folder, recursive=recursive), folder)
         is_there = not folder
-        while True:
-            try:
-                page = self.asked(lambda: next(pages, None), folder)
-            except NotFoundError:
-                break
-            if page is None:
-                break
+        pages = self.asked(lambda: self.place.pages(folder, recursive=recursive), folder)
+        for page in self._ahead(pages, folder):
             is_there = is_there or bool(page.files or page.folders)
-            yield from (file for file in page.files if matches(file.path[skip:]))
+            yield from page.files if matches is None else (one for one in page.files if matches(one.path[skip:]))
         if not is_there:
             file = self.stat(folder)
-            if matches(file.path.rpartition("/")[2]):
+            if matches is None or matches(file.path.rpartition("/")[2]):
                 yield file
+
+    def _ahead(self, pages: Iterator[Page], folder: str) -> Iterator[Page]:
+        """Yield the pages of the listing of ``folder``, none if it does not exist; while one is used, the next one is
+        requested."""
+        threads = Threads(1, "delta-sharing-list")
+        coming: Future[Page | None] = threads.submit(next, pages, None)
+        try:
+            while True:
+                try:
+                    with self._about(folder):
+                        page = result_of(coming)
+                except NotFoundError:
+                    return
+                if page is None:
+                    return
+                coming = threads.submit(next, pages, None)
+                yield page
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def stat(self, path: str) -> StoredFile:
         path = self._file(path)
@@ -121,8 +137,13 @@ class Directory:
 
     def asked(self, call: Callable[[], T], path: str) -> T:
         """Return ``call()``, which Ctrl-C interrupts, with the refusals of the store as errors about ``path``."""
-        try:
+        with self._about(path):
             return interruptible(call)
+
+    @contextlib.contextmanager
+    def _about(self, path: str) -> Iterator[None]:
+        try:
+            yield
         except Refused as refused:
             raise refusal(self.ref, path, refused) from None
 
@@ -142,13 +163,14 @@ def checked_path(path: str, asset: AssetRef) -> str:
     return "/".join(names)
 
 
-def matcher(pattern: str | None) -> Callable[[str], object]:
-    """Return whether a relative path matches ``pattern``: its name, or all of it if the pattern has a slash.
+def matcher(pattern: str | None) -> Callable[[str], object] | None:
+    """Return whether a relative path matches ``pattern``: its name, or all of it if the pattern has a slash. ``None``
+    if there is none.
 
     Raises ``UsageError`` if the pattern is malformed.
     """
     if pattern is None:
-        return lambda path: True
+        return None
     from fsspec.utils import glob_translate
 
     try:

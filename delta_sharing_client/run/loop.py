@@ -336,7 +336,11 @@ def interruptible(call: Callable[[], T]) -> T:
     """Return ``call()``, which waits for the network; on the main thread Ctrl-C interrupts the wait."""
     if threading.current_thread() is not threading.main_thread():
         return call()
-    future = in_thread(call)
+    return result_of(in_thread(call))
+
+
+def result_of(future: Future[T]) -> T:
+    """Return the result of ``future``; on the main thread Ctrl-C interrupts the wait."""
     while True:
         try:
             return future.result(LISTEN_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -24,8 +25,9 @@ from delta_sharing_client.assets import state, transfers
 from delta_sharing_client.fetch.source import Refused, Version
 from delta_sharing_client.retry import Transient
 from delta_sharing_client.storage import place
+from mock_server import asset_files, catalog
 from tests.integration.test_asset_files import s3_settings
-from tests.s3 import Bucket, s3_bucket
+from tests.s3 import REGION, Bucket, Guard, s3_bucket
 
 QUICK = {"max_attempts": 3, "max_retry_seconds": 2.0, "progress": False}
 DATA = random.Random(5).randbytes(400_000)
@@ -375,6 +377,35 @@ def test_a_file_that_is_gone_meanwhile_is_named(
 
     with pytest.raises(ds.NotFoundError, match=r"'a\.txt' in volume s\.d\.files"):
         volume.download(here, "a.txt")
+
+
+@pytest.mark.parametrize("used", [1, 3, 4])
+def test_credentials_that_end_between_files_are_renewed(
+    volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, used: int
+) -> None:
+    # One after another, so that nobody else uses up new credentials.
+    monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
+    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
+    guard, vended = Guard(bucket), []
+
+    def vend(location: str, seconds: float) -> dict[str, object]:
+        vended.append(name := f"id-{len(vended)}")
+        guard.keys[name], guard.ends[name] = [f"{bucket.name}/in"], used
+        return {"awsTempCredentials": {"accessKeyId": name, "secretAccessKey": "planted", "sessionToken": name}}
+
+    files = asset_files.volume(("s", "d", "files"), f"s3://{bucket.name}/in")
+    options = ds.ReadOptions(storage_options={"endpoint": guard.endpoint, "region": REGION}, **QUICK)
+    with (
+        contextlib.closing(guard),
+        mock_server.running(catalog.build((), assets=[files]), vendors={"s3": vend}) as server,
+        ds.SharingClient(server.profile, options=options) as client,
+    ):
+        done = client.volume("s.d.files").download(here)
+
+    assert content(here) == FILES
+    assert sorted(done.downloaded) == sorted(FILES)
+    # Some were refused between two files, or two parts of one.
+    assert len(vended) > len(guard.requests) // (used + 1) > 1
 
 
 # === Content ===

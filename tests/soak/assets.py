@@ -27,7 +27,6 @@ import mock_server
 from benchmarks.workers import peak_bytes
 from mock_server import asset_files, catalog
 from tests.soak import asset_store
-from tests.soak.resources import resident_bytes
 
 HELP = "list a million files of a volume, and download 10 GB by programs that are killed"
 
@@ -93,7 +92,7 @@ def _listing(job: dict[str, Any], target: Path, arguments: argparse.Namespace) -
         volume = client.volume("s.d.many")
         next(volume.files())
         volume.download(target, asset_store.key(0).partition("/")[2], dry_run=True)
-        idle, began = resident_bytes(), time.monotonic()
+        idle, began = peak_bytes(), time.monotonic()
         count = sum(1 for _ in volume.files())
         wrong += _told("files()", count, arguments.files, idle, began, 0)
         began = time.monotonic()
