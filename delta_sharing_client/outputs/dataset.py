@@ -230,8 +230,7 @@ class SharedScanner:
             read = read.select(*narrowed(read.request.columns, [name for name in names if name in needed]))
         # A limit counts rows before this filter: with the filter pushed below it, other rows would be returned.
         if self._condition is not None and read.limit_rows is None:
-            weaker = weaker_predicate(self._condition, self.dataset_schema)
-            read = read if weaker is None else read.where(weaker)
+            read = read.where(weaker_predicate(self._condition, self.dataset_schema))
         return read
 
     def _answer(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:

@@ -19,6 +19,8 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.outputs import polars as polars_frames
+from delta_sharing_client.outputs import streams
 from delta_sharing_client.outputs.dataset import known_to_duckdb
 from tests.regressions.hand_made import HandMadeTable
 
@@ -196,3 +198,45 @@ def test_a_query_whose_batches_have_another_schema_fails(table: ds.SharedTable) 
         scanner._asked = {name: expression}
         with pytest.raises(AssertionError, match="the query has other"):
             next(itertools.chain(scanner.to_batches(), [None]))
+
+
+def test_options_of_a_scanner_are_those_of_pyarrow(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[dict[str, Any]] = []
+
+    class Scanner:
+        @staticmethod
+        def from_batches(reader: pa.RecordBatchReader, **options: Any) -> pa.Table:
+            passed.append(options)
+            return reader.read_all()
+
+    dataset = table.scan().to_dataset()
+    monkeypatch.setattr(pads, "Scanner", Scanner)
+    found = dataset.scanner(["id"], pc.field("id") > 37, use_threads=False, batch_readahead=3)
+    assert passed == [{"use_threads": False, "batch_readahead": 3}]
+    assert found.to_pydict() == {"id": [38, 39]}
+    assert max(batch.num_rows for batch in dataset.scanner(batch_size=7).to_batches()) == 7
+
+
+def test_no_rows_of_a_dataset_are_no_request(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = table.scan().to_dataset().filter(pc.field("id") > 3)
+    begun: list[object] = []
+    monkeypatch.setattr(ds.Scan, "to_batches", lambda *_, **__: begun.append(1))
+    monkeypatch.setattr(streams.RowStream, "__next__", lambda stream: begun.append(2))
+    assert dataset.head(0).num_rows == 0
+    assert 2 not in begun
+
+
+def test_a_lazy_frame_with_a_filter_begins_small(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[bool, bool]] = []
+    stream = polars_frames.RowStream
+
+    def made(begin: Any, *, small_first: bool) -> Any:
+        begun.append((begin.keywords["eager"], begin.keywords["is_filtered_again"], small_first))
+        return stream(begin, small_first=small_first)
+
+    monkeypatch.setattr(polars_frames, "RowStream", made)
+    frame = table.scan().to_polars(lazy=True)
+    assert frame.select("id").collect().height == 40
+    assert frame.filter(pl.col("id") > 37).select("id").collect()["id"].to_list() == [38, 39]
+    assert frame.select("id").head(3).collect().height == 3
+    assert begun == [(True, False, False), (False, True, True), (True, False, False)]

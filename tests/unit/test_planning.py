@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
@@ -637,3 +637,67 @@ def test_modes_of_a_refused_table_are_those_that_it_says(
         return
     with pytest.raises(ds.UnsupportedFeatureError, match="other"):
         planning._modes_of_refused(None, AssetName("s", "s", "t"))
+
+
+@pytest.mark.parametrize("access_mode", [ds.AccessMode.URL, ds.AccessMode.DIR])
+def test_a_busy_server_is_not_asked_for_its_modes(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode
+) -> None:
+    busy, refused = ds.RequestError("busy", status=503), ds.RequestError("no", status=404)
+    asked: list[object] = []
+
+    def by(error: ds.DeltaSharingError) -> Any:
+        raise error
+
+    def modes(*_: object) -> set[str]:
+        asked.append(1)
+        return set()
+
+    monkeypatch.setattr(planning, "_modes_of_refused", modes)
+    options = ds.ReadOptions(access_mode=access_mode)
+    by_directory = ds.UnsupportedFeatureError("no", feature="storage")
+    nameless = ds.UnsupportedFeatureError("no", feature="accessModes")
+    of_directory = access_mode is ds.AccessMode.DIR
+    for error, count in ((busy, 0), (refused, 1), (nameless, 0 if of_directory else 1)):
+        with pytest.raises(ds.DeltaSharingError) as caught:
+            planning._by_access_mode(
+                cast("Any", None), AssetName("s", "s", "t"), options,
+                lambda error=error: by(error), lambda: by(by_directory),
+            )  # fmt: skip
+        assert caught.value is (by_directory if of_directory and error is not nameless else error)
+        assert len(asked) == count
+        asked.clear()
+
+
+def test_all_files_are_asked_for_without_a_hint_alone(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, _):
+        rest = table.rest.for_read(ds.ReadOptions())
+        for asked, is_whole in (
+            ({}, True),
+            ({"limit": 3}, False),
+            ({"filter": "p = '1'"}, False),
+            ({"filter": "a + 1 = 2"}, True),
+            ({"filter": "a + 1 = 2", "limit": 3}, True),
+        ):
+            request = table.scan(**asked).request  # type: ignore[arg-type]
+            answer, _, found = planning._ask(rest, table.name, request, ds.ReadOptions())
+            answer.close()
+            assert found is is_whole
+
+
+def test_a_filter_that_does_not_fit_sends_no_query(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, server):
+        with pytest.raises(ds.UsageError, match="nobody"):
+            table.scan(filter="nobody = 1").plan()
+        assert "query" not in {kind for kind, count in server.stats()["requests"].items() if count}
+
+
+def test_a_table_that_is_too_new_is_named(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **named: Any) -> None:
+        raise ds.UnsupportedFeatureError("too new", feature="x", table=named.get("table"))
+
+    with shared(partitioned.root) as (table, _):
+        monkeypatch.setattr(planning, "check_readable", refuse)
+        with pytest.raises(ds.UnsupportedFeatureError) as caught:
+            table.scan().plan()
+        assert caught.value.table == "s.s.t"

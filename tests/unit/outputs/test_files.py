@@ -11,15 +11,18 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.outputs.file_formats import FileFormat, format_of
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.outputs import files
+from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, format_of, is_compressed
 from delta_sharing_client.outputs.files import _TEMPORARY_SUFFIX, _temporary_prefix, write_file, write_stream
+from delta_sharing_client.plan.columns import LEFT_OUT_KEY
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))])
 BATCHES = [
@@ -220,3 +223,56 @@ def test_the_longest_name_is_written_and_what_was_left_of_it_removed(tmp_path: P
     left.write_bytes(b"half")
     assert write_file(rows.to_batches(), rows.schema, tmp_path / name, FileFormat.CSV) == 1
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", [*BY_ENDING, ".PARQUET", ".Json", ".txt", ""])
+def test_an_ending_says_format_and_compression(name: str) -> None:
+    ending = BY_ENDING.get(name.lower())
+    for packed in ("", ".gz", ".GZ"):
+        target = Path(f"x{name}{packed}")
+        if ending is None:
+            with pytest.raises(UsageError, match="Cannot tell the format"):
+                format_of(target)
+            continue
+        assert format_of(target) is ending
+        if packed and ending in (FileFormat.CSV, FileFormat.JSONL, FileFormat.JSON):
+            assert is_compressed(target, ending)
+        elif packed:
+            with pytest.raises(UsageError, match=f"format {ending.value} is not compressed as a whole"):
+                is_compressed(target, ending)
+        else:
+            assert not is_compressed(target, ending)
+
+
+def test_columns_that_were_left_out_are_not_lost_in_silence(tmp_path: Path) -> None:
+    left_out = SCHEMA.with_metadata({LEFT_OUT_KEY: json.dumps({"x": "void"})})
+    with pytest.raises(UnsupportedFeatureError, match="would lack them permanently"):
+        write_file(iter(BATCHES), left_out, tmp_path / "x.csv", FileFormat.CSV)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signals_that_end_a_program_end_it_as_an_exit(name: str) -> None:
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as ended, files._ended_by_signals():
+            signal.raise_signal(number)
+        assert ended.value.code == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+        # One that is ignored, or has a handler of the program, stays so; and so do all on another thread.
+        for handler in (signal.SIG_IGN, lambda *_: None):
+            signal.signal(number, handler)
+            with files._ended_by_signals():
+                assert signal.getsignal(number) is handler
+            assert signal.getsignal(number) is handler
+        signal.signal(number, signal.SIG_DFL)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(within_signals, number).result() is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+def within_signals(number: int) -> object:
+    with files._ended_by_signals():
+        return signal.getsignal(number)

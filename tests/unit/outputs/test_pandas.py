@@ -6,6 +6,7 @@ import datetime
 import decimal
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -319,12 +320,25 @@ def test_variants_are_decoded_wherever_they_are() -> None:
         ),
         "other": (ArrayType(PrimitiveType("long"), contains_null=True), [[1], [], None], [[1], [], None]),
     }
-    schema = StructType(tuple(StructField(name, kind) for name, (kind, *_) in types.items()))
+    fields = [StructField(name, kind) for name, (kind, *_) in types.items()]
+    schema = StructType((*fields, StructField("other column", PrimitiveType("long"))))
     made = pd.DataFrame({name: pd.Series(raw, dtype=object) for name, (_, raw, _) in types.items()})
     made["_extra"] = [1, 2, 3]
+    made["other column"] = [1, 2, 3]
     found = frames.decode_variants(made.copy(), schema)
-    assert list(found) == [*types, "_extra"]
+    assert list(found) == [*types, "_extra", "other column"]
+    assert found["other column"].dtype == "int64"
     for name, (_, raw, expected) in types.items():
         assert found[name].to_list() == expected
         assert found[name].dtype == object
         assert frames._holds_variant(schema.find(name).type) is (raw != expected)  # type: ignore[union-attr]
+
+
+def test_a_list_is_an_array_of_numpy_and_a_struct_a_dict() -> None:
+    for kind, value, found in (
+        (pa.list_(pa.int64()), [1, 2], np.ndarray),
+        (pa.list_(NANOSECONDS), [1], np.ndarray),
+        (pa.struct([("x", pa.int64())]), {"x": 1}, dict),
+    ):
+        field = pa.field("c", kind)
+        assert type(frame(field, batches(field, [[value]]), None, 1)["c"][0]) is found

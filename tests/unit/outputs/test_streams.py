@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -384,3 +385,27 @@ def test_only_the_main_thread_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     listener.join(HANGS)
     assert not listener.is_alive()
     found[1].close()
+
+
+def test_only_ctrl_c_interrupts_the_streams(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted: list[int] = []
+    stream: Any = RowStream(lambda: Rows(9))
+    monkeypatch.setattr(stream, "interrupt", lambda: interrupted.append(1))
+    monkeypatch.setattr(streams, "_all_streams", lambda: [stream, stream])
+    monkeypatch.setattr(streams, "_main_place", lambda: "here")
+    monkeypatch.setattr(streams, "_interrupted", (0.0, None))
+
+    def heard(*pieces: bytes) -> int:
+        interrupted.clear()
+        turn = iter([*pieces, b""])
+        streams._listen(SimpleNamespace(recv=lambda most: next(turn)[:most]))  # type: ignore[arg-type]
+        assert next(turn, None) is None
+        return len(interrupted)
+
+    assert heard() == heard(bytes([signal.SIGTERM])) == 0
+    assert streams._interrupted == (0.0, None)
+    assert heard(bytes([signal.SIGTERM]), bytes([signal.SIGHUP, signal.SIGINT])) == 2
+    assert streams._interrupted == (clock.now, "here")
+    assert heard(bytes([signal.SIGINT]), bytes([signal.SIGINT])) == 4
+    signal.signal(signal.SIGINT, lambda *_: None)
+    assert heard(bytes([signal.SIGINT])) == 0
