@@ -165,6 +165,41 @@ def all_types(t: Table) -> None:
     t.sql(*(f"INSERT INTO {{t}} VALUES {row}" for row in TYPE_ROWS))
 
 
+UUID_ROWS = (
+    "SELECT id, if(id % 9 = 8, NULL, regexp_replace(md5(CAST(id AS STRING)), '(.{{8}})(.{{4}})(.{{4}})(.{{4}})(.*)', '$1-$2-$3-$4-$5')), "
+    "element_at(array('00000000-0000-0000-0000-000000000001', '7fffffff-ffff-ffff-8000-000000000000', "
+    "'80000000-0000-0000-0000-000000000000', NULL), CAST(id % 4 + 1 AS INT)) FROM range({low}, {high})"
+)
+
+
+@maker
+def uuids(t: Table) -> None:
+    """Spark has no such type, and writes its text to columns that are made without it."""
+    jvm = t.spark._jvm.org.apache.iceberg
+    optional, kind = jvm.types.Types.NestedField.optional, jvm.types.Types.UUIDType.get()
+    columns = [optional(1, "id", jvm.types.Types.LongType.get()), optional(2, "u", kind), optional(3, "k", kind)]
+    schema = jvm.Schema(columns)
+    spec = jvm.PartitionSpec.builderFor(schema).identity("k").bucket("u", 3).build()
+    catalog = jvm.spark.Spark3Util.loadIcebergCatalog(t.spark._jsparkSession, "lake")
+    properties = {"format-version": "2", "write.distribution-mode": "none", "write.spark.fanout.enabled": "true"}
+    properties |= {"write.delete.mode": "merge-on-read", "write.parquet.compression-codec": "snappy"}
+    name = jvm.catalog.TableIdentifier.parse(f"made.{t.name}")
+    catalog.createTable(name, schema, spec, f"s3://{BUCKET}/{t.name}", properties)
+    t.sql(*("INSERT INTO {t} " + UUID_ROWS.format(low=low, high=low + 20) for low in (0, 20)))
+    t.sql("DELETE FROM {t} WHERE id % 7 = 3")
+    # The row 1, in whichever bucket it is.
+    gone = t.spark._jvm.java.util.UUID.fromString("c4ca4238-a0b9-2382-0dcc-509a6f75849b")
+    for bucket in range(3):
+        equality_delete(t, ["u"], [{"u": gone}], f"k=7fffffff-ffff-ffff-8000-000000000000/u_bucket={bucket}")
+    known = [f"{prefix}{middle}" for prefix in ("0", "4", "7f", "8", "c") for middle in ("", "9")]
+    t.filters = [
+        *(f"{column} {op} '{text}'" for column in "uk" for op in ("<", ">=") for text in known),
+        *(f"u = '{row.u}'" for row in t.spark.sql(UUID_ROWS.format(low=0, high=6)).toDF("id", "u", "k").collect()),
+        "k = '80000000-0000-0000-0000-000000000000'", "k IN ('00000000-0000-0000-0000-000000000001', 'x')",
+        "k <> '80000000-0000-0000-0000-000000000000'", "u IS NULL", "k IS NULL AND id > 10", "k = '8'",
+    ]  # fmt: skip
+
+
 @maker
 def variant(t: Table) -> None:
     t.create("id BIGINT, v VARIANT", 3)
