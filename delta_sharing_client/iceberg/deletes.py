@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.iceberg.equality_ranges import EqualityRanges
 from delta_sharing_client.iceberg.manifests import Content, File
 from delta_sharing_client.iceberg.metadata import PartitionSpec
 
@@ -34,13 +36,16 @@ NO_DELETES = Deletes(None, (), ())
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, by what they apply to.
+    """The delete files of a snapshot, by what they apply to; ``ranges`` tells which ones delete nothing of a file.
 
     Raises ``DataError`` for files that contradict themselves, ``UnsupportedFeatureError`` for delete files in another
     format than Parquet.
     """
 
-    def __init__(self, files: Iterable[File], specs: Mapping[int, PartitionSpec]) -> None:
+    def __init__(
+        self, files: Iterable[File], specs: Mapping[int, PartitionSpec], ranges: EqualityRanges | None = None
+    ) -> None:
+        self._ranges = ranges or EqualityRanges({}, specs)
         self._vectors: dict[str, File] = {}
         self._by_path: dict[str, list[File]] = {}
         self._by_partition: dict[PartitionKey, list[File]] = {}
@@ -74,6 +79,12 @@ class DeleteIndex:
         else:
             self._equality.setdefault(partition_key(file), []).append(_checked_equality(file))
 
+    @property
+    def compared_ids(self) -> frozenset[int]:
+        """The field ids of the columns whose statistics tell which equality deletes apply."""
+        found = (file.equality_ids for files in (self._everywhere, *self._equality.values()) for file in files)
+        return self._ranges.ids & frozenset(itertools.chain.from_iterable(found))
+
     def of(self, file: File) -> Deletes:
         """Return the deletes that apply to a data file."""
         if not (self._vectors or self._by_path or self._by_partition or self._equality or self._everywhere):
@@ -81,7 +92,9 @@ class DeleteIndex:
         key = partition_key(file)
         older = file.sequence_number
         equality = (*self._everywhere, *self._equality.get(key, ()))
-        strictly_newer = tuple(one for one in equality if one.sequence_number > older)
+        strictly_newer = tuple(
+            one for one in equality if one.sequence_number > older and self._ranges.may_delete(one, file)
+        )
         vector = self._vectors.get(file.path)
         if vector is not None:
             _check_same(vector, file, key)

@@ -175,6 +175,11 @@ def bind_spec(spec: PartitionSpec, columns: Mapping[int, Source]) -> list[BoundF
     return found
 
 
+def identity_sources(spec: PartitionSpec) -> frozenset[int]:
+    """Return the field ids of the columns by whose values ``spec`` partitions."""
+    return frozenset(_source_id(field) for field in spec.fields if Transform.parse(field.transform).name == "identity")
+
+
 def _source_id(field: PartitionField) -> int:
     if field.source_id is not None:
         return field.source_id

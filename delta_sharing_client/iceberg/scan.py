@@ -22,6 +22,7 @@ from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY
 from delta_sharing_client.delta.deletion_vectors import encode_inline
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.iceberg.deletes import FILE_PATH_FIELD_ID, NO_DELETES, DeleteIndex, Deletes, vector_size
+from delta_sharing_client.iceberg.equality_ranges import EqualityRanges
 from delta_sharing_client.iceberg.files import IcebergFiles
 from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
 from delta_sharing_client.iceberg.metadata import (
@@ -147,7 +148,7 @@ def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) ->
         context=dataclasses.replace(
             stream.context,
             files=table.files,
-            equality_columns=comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())]),
+            equality_columns=snapshot.comparable,
             name_mapping=name_mapping(table.metadata.all_properties),
         ),
         skipped=lambda: snapshot.skipped(stream.skipped()),
@@ -181,11 +182,13 @@ class _Snapshot:
         self._specs = specs
         self.planner = FilePlanner(state, request, options)
         bound = request.bound(state.schema)
+        has_statistics = not _may_swap_statistics(table.metadata)
+        self.comparable = comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())])
+        """The columns that equality deletes can compare."""
+        self._ranges = EqualityRanges(self.comparable if has_statistics else {}, table.metadata.specs)
         self._filter = None
         if bound.filter is not None:
-            self._filter = FileFilter(
-                bound.filter, state.schema, specs, has_statistics=not _may_swap_statistics(table.metadata)
-            )
+            self._filter = FileFilter(bound.filter, state.schema, specs, has_statistics=has_statistics)
         self._identity = {
             spec_id: [field for field in fields if field.is_identity] for spec_id, fields in specs.items()
         }
@@ -210,8 +213,13 @@ class _Snapshot:
         try:
             manifests = self._manifests()
             of_deletes = [manifest for manifest in manifests if manifest.is_of_deletes]
-            deletes = DeleteIndex(self._files(of_deletes, pool), self._table.metadata.specs)
-            for file in self._files([one for one in manifests if not one.is_of_deletes], pool):
+            # Bounds of paths tell which data files a delete file concerns.
+            statistics = self._ranges.ids | {FILE_PATH_FIELD_ID}
+            found_deletes = self._files(of_deletes, pool, statistics)
+            deletes = DeleteIndex(found_deletes, self._table.metadata.specs, self._ranges)
+            statistics = deletes.compared_ids | (frozenset() if self._filter is None else self._filter.ids)
+            of_data = [one for one in manifests if not one.is_of_deletes]
+            for file in self._files(of_data, pool, statistics):
                 if self._skips(file):
                     continue
                 found = deletes.of(file)
@@ -265,7 +273,9 @@ class _Snapshot:
             self._skipped[Skipped.BY_PARTITION] += (manifest.added_files or 0) + (manifest.existing_files or 0)
         return False
 
-    def _files(self, manifests: Sequence[Manifest], pool: ThreadPoolExecutor) -> Generator[File, None, None]:
+    def _files(
+        self, manifests: Sequence[Manifest], pool: ThreadPoolExecutor, statistics: frozenset[int]
+    ) -> Generator[File, None, None]:
         """Yield the files of ``manifests``, in order; the next manifests are downloaded meanwhile."""
         waiting = deque(manifests)
         under_way: deque[tuple[Manifest, Future[bytes]]] = deque()
@@ -274,10 +284,6 @@ class _Snapshot:
                 manifest = waiting.popleft()
                 under_way.append((manifest, pool.submit(self._table.files.read, manifest.path)))
             manifest, data = under_way.popleft()
-            statistics = frozenset() if self._filter is None else self._filter.ids
-            if manifest.is_of_deletes:
-                # Bounds of paths tell which data files a delete file concerns.
-                statistics = frozenset((FILE_PATH_FIELD_ID,))
             yield from read_manifest(self._result(data), manifest, statistics=statistics)
 
     def _result(self, future: Future[T]) -> T:

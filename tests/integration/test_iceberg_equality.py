@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg import types as theirs
+from pyiceberg.conversions import to_bytes
 
 import delta_sharing_client as ds
 from delta_sharing_client.read import polars_reader
@@ -100,6 +103,106 @@ def test_rows_go_whose_values_are_equal(made: HandMade, server: IcebergServer, n
     assert found == [row["t"] for row in left if row["k"] in (1, None)]
     assert table.scan(filter="k = 2").count() == sum(row["k"] == 2 for row in left)
     assert table.scan(version=1001).count() == len(rows)
+
+
+def _statistics(rows: pa.Table, ids: dict[str, int]) -> dict[str, Any]:
+    """The statistics that a writer has of the columns ``k`` and ``t``."""
+    found: dict[str, Any] = {"lower_bounds": {}, "upper_bounds": {}, "null_value_counts": {}}
+    for name, kind in (("k", theirs.LongType()), ("t", theirs.StringType())):
+        found["null_value_counts"][ids[name]] = rows[name].null_count
+        if rows[name].null_count < len(rows):
+            least, greatest = pc.min_max(rows[name]).as_py().values()
+            found["lower_bounds"][ids[name]] = to_bytes(kind, least)
+            found["upper_bounds"][ids[name]] = to_bytes(kind, greatest)
+    return found
+
+
+def _equality_of_each_file(table: ds.SharedTable) -> list[int]:
+    """The numbers of equality delete files by which the data files are read, in order."""
+    return [len(task.equality) for task in table.scan().plan().tasks]
+
+
+@pytest.mark.parametrize("names", [("k",), ("t",), ("t", "k"), ("k", "d")])
+def test_deletes_that_bounds_exclude_lose_no_deletion(
+    made: HandMade, server: IcebergServer, names: tuple[str, ...]
+) -> None:
+    chance = random.Random(3)
+    data, deletes = [_some(chance, 2) for _ in range(40)], [_some(chance, 1) for _ in range(2 * len(names))]
+    files = made.manifest([made.data_file(one, **_statistics(one, made.ids)) for one in data])
+    made.commit([files])
+    gone = [made.equality_deletes(one, names, **_statistics(one, made.ids)) for one in deletes]
+    made.commit([files, made.manifest(gone, content=1)])
+    server.share("t", made.metadata)
+    keys = {_key(row, names) for one in deletes for row in one.to_pylist()}
+    left = [row for one in data for row in one.to_pylist() if _key(row, names) not in keys]
+
+    table = server.table()
+    assert 0 < len(left) < 80
+    assert _shown(table.scan().to_arrow().to_pylist()) == _shown(left)
+    assert len(deletes) < sum(_equality_of_each_file(table)) < 40 * len(deletes)
+
+
+SURE: dict[str, Any] = {"lower_bounds": {1: 5}, "upper_bounds": {1: 6}, "null_value_counts": {1: 0}}
+OTHER: dict[str, Any] = {"lower_bounds": {1: 7}, "upper_bounds": {1: 9}, "null_value_counts": {1: 0}}
+
+
+@pytest.mark.parametrize(
+    ("deletes", "data", "applies"),
+    [
+        (SURE, OTHER, 0),
+        (OTHER, SURE, 0),
+        (SURE, SURE, 1),
+        (SURE, OTHER | {"lower_bounds": {1: 6}}, 1),
+        # One of both has no null.
+        (SURE | {"null_value_counts": {1: 1}}, OTHER, 0),
+        (SURE, OTHER | {"null_value_counts": {}}, 0),
+        (SURE | {"null_value_counts": {}}, OTHER | {"null_value_counts": {1: 1}}, 1),
+        # What is not told, or contradicts itself, says nothing.
+        (SURE | {"upper_bounds": {}}, OTHER, 1),
+        (SURE, OTHER | {"lower_bounds": {}}, 1),
+        (SURE, OTHER | {"lower_bounds": {1: 10}}, 1),
+        ({}, {}, 1),
+    ],
+)
+def test_deletes_apply_unless_bounds_exclude_them(
+    made: HandMade, server: IcebergServer, deletes: dict[str, Any], data: dict[str, Any], applies: int
+) -> None:
+    def as_written(told: dict[str, Any]) -> dict[str, Any]:
+        bounds = {name: {1: to_bytes(theirs.LongType(), at[1])} for name, at in told.items() if at and "bound" in name}
+        return {**told, **bounds}
+
+    rows = pa.Table.from_pylist([{"k": 5}, {"k": 6}], schema=ARROW)
+    files = made.manifest([made.data_file(rows, **as_written(data))])
+    made.commit([files])
+    gone = made.equality_deletes(rows, ["k"], **as_written(deletes))
+    made.commit([files, made.manifest([gone], content=1)])
+    server.share("t", made.metadata)
+
+    assert _equality_of_each_file(server.table()) == [applies]
+    # Nested values, and numbers with NaN, have no ranges.
+    for names in (["s.x"], ["d"]):
+        made.commit([files, made.manifest([made.equality_deletes(rows, names, **as_written(deletes))], content=1)])
+        server.share("t", made.metadata)
+        assert _equality_of_each_file(server.table()) == [1]
+
+
+def test_bounds_of_values_that_rows_do_not_have_exclude_nothing(made: HandMade, server: IcebergServer) -> None:
+    made.metadata["partition-specs"].append(
+        {"spec-id": 1, "fields": [{"name": "k", "transform": "identity", "source-id": 1, "field-id": 1000}]}
+    )
+    rows = pa.Table.from_pylist([{"k": 100, "t": "a"}], schema=ARROW)
+    # The rows have the value of the partition, which the file contradicts.
+    file = made.data_file(rows, partition={"k": 7}, **_statistics(rows, made.ids))
+    place: dict[str, Any] = {"spec_id": 1, "partition": [("k", 1000, "long")]}
+    files = made.manifest([file], **place)
+    made.commit([files])
+    one = pa.Table.from_pylist([{"k": 7}], schema=ARROW)
+    gone = made.equality_deletes(one, ["k"], partition={"k": 7}, **_statistics(one, made.ids))
+    made.commit([files, made.manifest([gone], content=1, **place)])
+    server.share("t", made.metadata)
+
+    assert server.table().scan().count() == 0
+    assert server.table().scan().to_arrow().num_rows == 0
 
 
 @pytest.mark.parametrize(
