@@ -14,6 +14,7 @@ _PACKAGES = {
     "geopandas": ("geopandas",),
     "iceberg": ("pyiceberg",),
     "jwt": ("jwt", "cryptography"),
+    "mcp": ("mcp", "mcp_types"),
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),
     "spark": ("pyspark",),

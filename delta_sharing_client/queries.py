@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,9 +15,12 @@ from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.names import AssetName
+from delta_sharing_client.table import SharedTable
 
 if TYPE_CHECKING:
     import duckdb
+
+    from delta_sharing_client.reads import Read
 
 _MISSING = re.compile(r"Table with name (\S+) does not exist")
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
@@ -26,13 +29,19 @@ _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(\w*)", re.DOTALL)
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "DESC", "SUMMARIZE")
 
 
-def relation(client: SharingClient, query: str) -> duckdb.DuckDBPyRelation:
-    """Return the result of ``query``, which reads when it is used, on a connection of its own in UTC.
+def relation(
+    client: SharingClient,
+    query: str,
+    connection: duckdb.DuckDBPyConnection | None = None,
+    scan_of: Callable[[SharedTable], Read] = SharedTable.scan,
+) -> duckdb.DuckDBPyRelation:
+    """Return the result of ``query``, which reads when it is used, on ``connection``, or one of its own in UTC.
 
-    See ``loaders.sql``, also for the errors.
+    ``scan_of`` returns the read of a table. See ``loaders.sql``, also for the errors.
     """
-    connection = optional.load("duckdb", "duckdb").connect()
-    connection.execute("SET TimeZone = 'UTC'")
+    if connection is None:
+        connection = optional.load("duckdb", "duckdb").connect()
+        connection.execute("SET TimeZone = 'UTC'")
     tables = _tables_of(query)
     if tables is None:
         listed = client.list_all_tables()
@@ -45,7 +54,7 @@ def relation(client: SharingClient, query: str) -> duckdb.DuckDBPyRelation:
     # Listings need nothing of it.
     from delta_sharing_client.outputs.dataset import create_views
 
-    create_views(connection, {name: client.table(name).scan() for name in tables})
+    create_views(connection, {name: scan_of(client.table(name)) for name in tables})
     with errors_of(client):
         return connection.sql(query)
 

@@ -48,6 +48,7 @@ NOUNS_WITH_ONE_READER = {
     "iceberg/scan.py": "a snapshot becomes tasks; table.py loads it from the catalog",
     "iceberg/schema.py": "a schema in Iceberg's JSON",
     "iceberg/statistics.py": "which files may have matching rows",
+    "mcp/tools.py": "what an assistant can ask; server.py speaks its protocol",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
     "protocol/pages.py": "a response from the network: its pages, polls and resumptions",

@@ -224,6 +224,7 @@ HOSTS = {
     "docs.databricks.com",
     "docs.snowflake.com",
     "github.com",
+    "modelcontextprotocol.io",
 }
 
 
@@ -369,6 +370,11 @@ def test_every_block_is_run_or_named_with_its_reason(tmp_path: Path) -> None:
         for marks, block in re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             language = marks.split(" ")[0]
             if language in ("python", "py"):  # the one is run above and in tests/spark, the other by test_engines.py
+                continue
+            if language == "json":  # the configuration of a program that starts a server for assistants
+                (servers,) = json.loads(block).values()
+                for server in servers.values():
+                    assert (server["command"], main([*server["args"], "--help"])) == ("delta-sharing", ExitCode.OK)
                 continue
             if language == "yaml":
                 (tmp_path / "server.yaml").write_text(block)

@@ -537,6 +537,31 @@ def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS"
     raise typer.Exit(command.app(args=words or [], prog_name="delta-sharing serve", standalone_mode=False) or 0)
 
 
+@app.command("mcp")
+def mcp_server(
+    settings: Settings,
+    max_rows: Annotated[int, typer.Option("--max-rows", metavar="N", min=1, help="Rows of a query's answer.")] = 200,
+    max_megabytes: Annotated[
+        int, typer.Option("--max-megabytes", metavar="N", min=1, help="What one call may download.")
+    ] = 100,
+    max_seconds: Annotated[
+        int, typer.Option("--max-seconds", metavar="N", min=1, help="How long one call may take.")
+    ] = 60,
+) -> None:
+    """Answer an assistant (Model Context Protocol) on stdin and stdout: list, describe and query what is shared.
+
+    Example: delta-sharing mcp
+    Example: delta-sharing mcp --max-rows 50 --max-megabytes 20
+    """
+    from delta_sharing_client import optional
+
+    if sys.stdin.isatty():
+        output.print_note("Waiting for an assistant, which starts this command by itself; Ctrl-C ends it.")
+    server = optional.load("delta_sharing_client.mcp.server", "mcp")
+    limits = optional.load("delta_sharing_client.mcp.limits", "mcp").Limits
+    server.serve(settings.profile, limits(rows=max_rows, megabytes=max_megabytes, seconds=max_seconds))
+
+
 # === Shared by the commands ===
 
 

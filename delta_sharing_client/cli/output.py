@@ -22,7 +22,6 @@ from delta_sharing_client.redact import printable
 
 if TYPE_CHECKING:
     from delta_sharing_client.cli.program import Settings
-    from delta_sharing_client.delta.data_types import DataType
     from delta_sharing_client.follow.steps import FollowedChanges
     from delta_sharing_client.protocol.messages import TemporaryCredentials
     from delta_sharing_client.replica import Replica
@@ -205,6 +204,7 @@ def describe_table(
     table: SharedTable, version: int | str | None, timestamp: str | None
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Return the facts about ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
+    from delta_sharing_client.delta.data_types import type_text
     from delta_sharing_client.delta.schema import parse_schema
     from delta_sharing_client.formats import stated_formats
     from delta_sharing_client.options import TableFormat
@@ -242,22 +242,6 @@ def describe_table(
         told = f"{item.type} (not supported, left out)"
         columns.append({"column": ".".join(item.path), "type": told, "nullable": None, "comment": None})
     return facts, columns
-
-
-def type_text(data_type: DataType) -> str:
-    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, with the names of the Delta log."""
-    # Imported here, because a listing does not need pyarrow.
-    from delta_sharing_client.delta.data_types import ArrayType, DecimalType, MapType, StructType
-
-    if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in data_type.fields)}>"
-    if isinstance(data_type, ArrayType):
-        return f"array<{type_text(data_type.element)}>"
-    if isinstance(data_type, MapType):
-        return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
-    if isinstance(data_type, DecimalType):
-        return f"decimal({data_type.precision},{data_type.scale})"
-    return data_type.name
 
 
 def instant_text(instant: datetime.datetime) -> str:

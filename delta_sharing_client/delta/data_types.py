@@ -502,3 +502,16 @@ def _left_out(data_type: DataType) -> tuple[LeftOut, ...]:
 
 def _unless_binary(collation: str) -> str | None:
     return None if collation.rpartition(".")[2].upper() == "UTF8_BINARY" else collation
+
+
+def type_text(data_type: DataType) -> str:
+    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, with the names of the Delta log."""
+    if isinstance(data_type, StructType):
+        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in data_type.fields)}>"
+    if isinstance(data_type, ArrayType):
+        return f"array<{type_text(data_type.element)}>"
+    if isinstance(data_type, MapType):
+        return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
+    if isinstance(data_type, DecimalType):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return data_type.name

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -17,8 +18,8 @@ import typer.main
 import mock_server
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.commands import app
-from delta_sharing_client.cli.output import type_text
 from delta_sharing_client.cli.program import names_of_schemas, names_of_shares, names_of_tables
+from delta_sharing_client.delta.data_types import type_text
 from delta_sharing_client.delta.schema import parse_schema
 from mock_server import demo
 
@@ -65,6 +66,7 @@ def test_every_command_has_two_examples_and_they_run(
 ) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # pytest's own cannot be read
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
     examples = re.findall(r"^Example: (.*)$", _commands()[command], re.MULTILINE)
 
