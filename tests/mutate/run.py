@@ -27,7 +27,7 @@ import tempfile
 import time
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,26 @@ class Mutate:
         self._slowness = slowness(time.process_time)
         self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._reached: dict[str, dict[int, bool]] = {}
+        # What fixtures reach that are made once for several tests, by where they are known and their name.
+        self._shared: dict[tuple[str, str], dict[str, dict[int, bool]]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed = self._failed or report.failed
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        before = {file: dict(lines) for file, lines in self._reached.items()}
+        for lines in self._reached.values():
+            lines.clear()
+        try:
+            return (yield)
+        finally:
+            if fixturedef.scope != "function":
+                own = {file: dict(lines) for file, lines in self._reached.items()}
+                self._shared[fixturedef.baseid, fixturedef.argname] = own
+            for file, lines in before.items():
+                self._reached[file].update(lines)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -277,7 +294,7 @@ class Mutate:
         read, write = os.pipe()
 
         def trace() -> int:
-            reached = self._watch()
+            reached = self._reached = self._watch()
             with os.fdopen(write, "w") as pipe:
                 for item, following in itertools.pairwise([*items, None]):
                     assert item is not None
@@ -291,6 +308,10 @@ class Mutate:
                     signal.alarm(WAIT_SECONDS)
                     self._run(item, following)
                     signal.alarm(0)
+                    for (place, name), shared in self._shared.items():
+                        if name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(place):
+                            for file, lines in shared.items():
+                                reached[file].update(lines)
                     found = {os.path.relpath(file, ROOT): sorted(lines) for file, lines in reached.items() if lines}
                     pipe.write(json.dumps([time.process_time() - begun, self._failed, found]) + "\n")
                     pipe.flush()

@@ -10,6 +10,7 @@ import pickle
 import socket
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -539,3 +540,37 @@ def test_a_wait_says_what_it_waited_for(raw: Raw, fetch: Fetch) -> None:
             loop.call(file.read(ByteRange(0, SIZE)))
     finally:
         deaf.close()
+
+
+def test_a_body_is_read_as_it_comes_and_its_pace_noted() -> None:
+    waits: list[Any] = []
+
+    class Content:
+        def __init__(self, *ready: bytes, is_over: bool = False) -> None:
+            self.ready, self.is_over = [*ready], is_over
+
+        def read_nowait(self) -> bytes:
+            return self.ready.pop(0) if self.ready else b""
+
+        def at_eof(self) -> bool:
+            return self.is_over
+
+        async def readany(self) -> bytes:
+            await asyncio.sleep(0.01)
+            return b"late"
+
+    def read(content: Content, **headers: str) -> tuple[bytes, Version, list[Any]]:
+        waits.clear()
+        answer = Answer(200, **headers)
+        answer.content = content  # type: ignore[attr-defined]
+        timer = SimpleNamespace(restart=waits.append)
+        options = ReadOptions(read_timeout=7.0)
+        body = http._HttpBody(answer, Span(0, 9, 9), Http(options, Allowed(), "t"), timer)  # type: ignore[arg-type]
+        body._throughput = SimpleNamespace(note=lambda *what: waits.append(what))  # type: ignore[assignment]
+        return asyncio.run(body.read()), body.version, waits
+
+    assert read(Content(b"now"), ETag='"a"', Last_Modified="M") == (b"now", Version('"a"', "M", 9), [])
+    assert read(Content(is_over=True), ETag='W/"a"') == (b"", Version("", "", 9), [])
+    found, _, (seconds, (size, took)) = read(Content())
+    assert (found, seconds, size) == (b"late", 7.0, 4)
+    assert 0 < took < HANGS

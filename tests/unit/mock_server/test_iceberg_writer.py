@@ -49,9 +49,9 @@ def written(root: Path) -> tuple[IcebergWriter, list[int]]:
     return writer, ids
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, IcebergWriter, list[int]]:
-    root = tmp_path_factory.mktemp("iceberg") / "t"
+@pytest.fixture
+def table(tmp_path: Path) -> tuple[Path, IcebergWriter, list[int]]:
+    root = tmp_path / "first"
     return root, *written(root)
 
 

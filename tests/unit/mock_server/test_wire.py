@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import os
+import tempfile
+import types
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from delta_sharing_client.delta.actions import (
     Format as FileFormat,
 )
 from mock_server.answers import _page_end
+from mock_server.app import SharingServer
 from mock_server.capabilities import FileIdHash, Format
 from mock_server.delivery import _Answer, _SpoiltBody
 from mock_server.faults import FaultSet, Target
@@ -491,3 +494,11 @@ def test_urls_of_a_store_are_of_the_file_and_live_as_granted(monkeypatch: pytest
         assert _split(location) == parts
     assert _split("s3://b/k/", folder=False) == ("b", "k/")
     assert _split("s3://b", folder=False) == ("b", "")
+
+
+def test_copied_logs_are_removed_with_the_server(tmp_path: Path) -> None:
+    tables = S3Tables(S3Settings())
+    SharingServer.close(cast("Any", types.SimpleNamespace(_s3=tables)))
+    tables._folder = tempfile.TemporaryDirectory(dir=tmp_path)
+    SharingServer.close(cast("Any", types.SimpleNamespace(_s3=tables)))
+    assert list(tmp_path.iterdir()) == []
