@@ -86,6 +86,8 @@ QUERIES = {
 if PYARROW < 19:
     # Its lists of an engine's filter are not read here, so that more is fetched; the rows are the same.
     del QUERIES["a list"]
+DUCKDB = tuple(map(int, duckdb.__version__.split(".")[:2]))
+POLARS = tuple(map(int, pl.__version__.split(".")[:2]))
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -99,6 +101,9 @@ def test_duckdb_fetches_what_an_explicit_scan_fetches(
     found, bytes_ = fetched(lambda: chosen.fetchall())
 
     assert sorted(found) == sorted(tuple(row[name] for name in columns) for row in explicit.to_pylist())
+    if query == "a list" and DUCKDB < (1, 3):
+        # It filters by lists itself, and has all rows of these columns for it.
+        least = fetched(lambda: table.scan([*columns, "id"]).to_arrow())[1]
     assert bytes_ <= 1.1 * least + _condition_bytes(table, columns, condition, fetched)
 
 
@@ -192,15 +197,20 @@ def test_rows_are_counted_from_the_log(table: ds.SharedTable, fetched: Fetched) 
     assert table.scan(limit=5).count() == 5
 
 
-@pytest.mark.skipif(duckdb.__version__.startswith("1.1."), reason="DuckDB 1.1 asks for a column to count by")
 def test_engines_count_rows_without_their_data(
     server: Any, table: ds.SharedTable, connection: duckdb.DuckDBPyConnection, fetched: Fetched
 ) -> None:
     ds.attach(connection, server.profile_path)
     frame = table.scan().to_polars(lazy=True)
-    assert fetched(connection.sql("SELECT count(*) FROM s.s.t").fetchall) == ([(FILES * ROWS,)], 0)
-    assert fetched(connection.sql("SELECT 1 FROM s.s.t LIMIT 3").fetchall) == ([(1,)] * 3, 0)
-    assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, 0)
+    # Older releases ask for columns to count by: for all, or for the first.
+    whole, first = (fetched(table.scan(columns).to_arrow)[1] for columns in (None, ["id"]))
+    by_duckdb = whole if DUCKDB < (1, 3) else 0
+    by_polars = whole if POLARS < (1, 27) else first if POLARS < (1, 41) else 0
+    assert fetched(connection.sql("SELECT count(*) FROM s.s.t").fetchall) == ([(FILES * ROWS,)], by_duckdb)
+    found, bytes_ = fetched(connection.sql("SELECT 1 FROM s.s.t LIMIT 3").fetchall)
+    assert found == [(1,)] * 3
+    assert bytes_ <= by_duckdb
+    assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, by_polars)
     # Of a filter, its column alone.
     _, least = fetched(table.scan(["id"], "id < 30000").to_arrow)
     found, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
