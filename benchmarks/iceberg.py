@@ -1,6 +1,6 @@
 """Compares an Iceberg table with the same files as a Delta table, and this client with pyiceberg and Polars.
 
-    python -m benchmarks.iceberg [--repeats N] [--latency MS ...] [--json FILE]
+    python -m benchmarks.iceberg [--repeats N] [--latency MS ...] [--json FILE] [--save]
 
 The table is TPC-H ``lineitem``, 6 million rows in 16 files. One server is the store (it speaks S3), the Iceberg catalog
 and the sharing server, so that all contenders get the same bytes from the same process; each of its responses waits for
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import data, tpch, turns
+from benchmarks.results import save_iceberg
 from mock_server.iceberg_avro import MANIFEST_LIST_SCHEMA, avro_file, manifest_schema
 
 NAME = "lineitem-iceberg"
@@ -338,12 +339,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--latency", type=int, nargs="*", default=[0, 20, 50], help="milliseconds")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--save", action="store_true", help="keep the figures in iceberg.json and RESULTS.md")
     parser.add_argument("--work", choices=CONTENDERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work is not None:
         work(given.work)
         return
     results = [measure(latency, given.repeats) for latency in given.latency]
+    if given.save:
+        save_iceberg(results)
     if given.json is not None:
         given.json.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 

@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import save_iceberg
+
 COLUMNS = 16
 IN_MANIFEST = 10_000
 FILTER = "c0 >= 150000"
@@ -81,14 +83,14 @@ def plan(subject: str, case: str, metadata: Path) -> dict[str, Any]:
         from pyiceberg.table import StaticTable
 
         scan = StaticTable.from_metadata(str(metadata)).scan(row_filter=FILTER if case == "filter" else "true")
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         found = len(list(scan.plan_files()))
     else:
-        found, began = _plan_here(case, metadata)
-    return {"seconds": time.perf_counter() - began, "files": found}
+        found, began, used = _plan_here(case, metadata)
+    return {"seconds": time.perf_counter() - began, "processor": time.process_time() - used, "files": found}
 
 
-def _plan_here(case: str, metadata: Path) -> tuple[int, float]:
+def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
     import msgspec
 
     from delta_sharing_client.iceberg.files import IcebergFiles
@@ -105,24 +107,36 @@ def _plan_here(case: str, metadata: Path) -> tuple[int, float]:
     files = IcebergFiles("n.t", options, [loaded.location], lambda _root, _location: LocalPlace(root))
     table = Table("n.t", loaded, files)
     request = ScanRequest(filter=parse_filter(FILTER)) if case == "filter" else ScanRequest()
-    began = time.perf_counter()
-    return len(plan_snapshot(table, request, options).tasks), began
+    began, used = time.perf_counter(), time.process_time()
+    return len(plan_snapshot(table, request, options).tasks), began, used
 
 
-def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[float]]:
+def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[dict[str, float]]]:
     """Plan in processes of their own, in turns."""
-    seconds: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for turn in range(turns):
         for case in CASES:
             counts = set()
             for subject in SUBJECTS if turn % 2 else reversed(SUBJECTS):
                 command = [sys.executable, "-m", "benchmarks.iceberg_planning", "--one", subject, case, str(metadata)]
                 answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                seconds.setdefault((case, subject), []).append(answer["seconds"])
+                found.setdefault((case, subject), []).append(answer)
                 counts.add(answer["files"])
             if len(counts) > 1:
                 raise SystemExit(f"{case}: the numbers of files differ: {sorted(counts)}")
-    return seconds
+    return found
+
+
+def _figures(files: int, case: str, found: dict[tuple[str, str], list[dict[str, float]]]) -> dict[str, Any]:
+    """Return medians and ratios in the form of ``benchmarks.turns``."""
+    medians = {
+        name: {key: statistics.median(one[key] for one in found[case, subject]) for key in ("seconds", "processor")}
+        for name, subject in (("ours", "here"), ("pyiceberg", "pyiceberg"))
+    }
+    ratios = {key: medians["ours"][key] / medians["pyiceberg"][key] for key in ("seconds", "processor")}
+    job = "plan, with a filter" if case == "filter" else "plan"
+    table = f"{files:,} files"
+    return {"line": "local", "table": table, "job": job, "medians": medians, "ratios": {"pyiceberg": ratios}}
 
 
 def main() -> int:
@@ -131,6 +145,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the table is written, or was")
+    parser.add_argument("--save", action="store_true", help="keep the figures in iceberg.json and RESULTS.md")
     parser.add_argument("--one", nargs=3, metavar=("SUBJECT", "CASE", "METADATA"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -140,13 +155,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         written = sorted(folder.glob("n*/t/metadata/*.metadata.json")) or [write(folder, options.files)]
-        seconds = _turns(written[-1], options.turns)
-    is_met = True
-    for case in CASES:
-        theirs, ours = (statistics.median(seconds[case, subject]) for subject in SUBJECTS)
-        is_met &= ours <= GOAL * theirs
+        found = _turns(written[-1], options.turns)
+    results = [_figures(options.files, case, found) for case in CASES]
+    for case, result in zip(CASES, results, strict=True):
+        theirs, ours = (result["medians"][name]["seconds"] for name in ("pyiceberg", "ours"))
         sys.stdout.write(f"{case}: pyiceberg {theirs:.2f} s, here {ours:.2f} s, ratio {ours / theirs:.2f}\n")
-    return 0 if is_met else 1
+    if options.save:
+        save_iceberg(results)
+    return 0 if all(result["ratios"]["pyiceberg"]["seconds"] <= GOAL for result in results) else 1
 
 
 if __name__ == "__main__":

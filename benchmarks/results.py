@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import subprocess
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ RESULTS = pathlib.Path(__file__).parent / "RESULTS.md"
 KEPT = RESULTS.with_name("results.json")
 DRAWING = RESULTS.with_name("results.svg")
 TURNS = RESULTS.with_name("turns.json")
+ICEBERG = RESULTS.with_name("iceberg.json")
 DOWNLOADS = RESULTS.with_name("downloads.json")
 _COLUMNS = (
     *("contender", "seconds (median)", "spread", "ratio to ours", "processor seconds", "data requests", "MB read"),
@@ -115,7 +117,7 @@ def save(results: Sequence[Result]) -> None:
 
 def text(kept: Sequence[dict[str, Any]]) -> str:
     """Return ``RESULTS.md``: one table of all cases, and a section for each."""
-    lines = ["# Results", "", *_real_tables(), *_downloads()]
+    lines = ["# Results", "", *_real_tables(), *_iceberg(), *_downloads()]
     lines += ["## First reads", "", "Last results of `python -m benchmarks --save`; every ratio is within one run.", ""]
     lines += ["![How many times as long as ours the other readers take](results.svg)", ""]
     lines += ["| case | ours, seconds | the others, times as long | goals reached |", "|---|---:|---|---|"]
@@ -134,9 +136,18 @@ def text(kept: Sequence[dict[str, Any]]) -> str:
 
 def save_turns(found: Sequence[dict[str, Any]]) -> None:
     """Store the figures of ``benchmarks.turns`` and rewrite ``RESULTS.md``; those of other jobs and lines are kept."""
-    kept = {_turn(each): each for each in json.loads(TURNS.read_text("utf-8"))} if TURNS.exists() else {}
+    _save_turns(TURNS, found)
+
+
+def save_iceberg(found: Sequence[dict[str, Any]]) -> None:
+    """Like ``save_turns``, for ``benchmarks.iceberg`` and ``benchmarks.iceberg_planning``."""
+    _save_turns(ICEBERG, found)
+
+
+def _save_turns(path: pathlib.Path, found: Sequence[dict[str, Any]]) -> None:
+    kept = {_turn(each): each for each in json.loads(path.read_text("utf-8"))} if path.exists() else {}
     kept |= {_turn(each): each | {"machine": machine()} for each in found}
-    TURNS.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
+    path.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
     RESULTS.write_text(text(list(json.loads(KEPT.read_text("utf-8")).values())), "utf-8")
 
 
@@ -157,7 +168,26 @@ def _real_tables() -> list[str]:
         "continue to run. `lineitem` is that of TPC-H with 6 million rows, as Spark writes it. In brackets: seconds of"
     ]
     lines += ["the processor. `before` is this client at the start of the work on these tables.", ""]
-    lines += ["| table | job | line | ours, seconds | ours takes so many times as long as |", "|---|---|---|---:|---|"]
+    return [*lines, *_table_of_turns(found)]
+
+
+def _iceberg() -> list[str]:
+    """Return the section about Iceberg tables."""
+    if not ICEBERG.exists():
+        return []
+    found = json.loads(ICEBERG.read_text("utf-8"))
+    about = (
+        "Last results of `python -m benchmarks.iceberg --save` and `python -m benchmarks.iceberg_planning --save`: "
+        "medians of turns. `lineitem` is that of TPC-H with 6 million rows in 16 files, all columns to Arrow; "
+        "`ours-delta` is this client, and the same files as a Delta table. To plan is to list the data files of a "
+        "table, or those of a filter, each time in a new process. In brackets: seconds of the processor."
+    )
+    lines = ["## Iceberg tables", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
+    return [*lines, *_table_of_turns(found)]
+
+
+def _table_of_turns(found: Sequence[dict[str, Any]]) -> list[str]:
+    lines = ["| table | job | line | ours, seconds | ours takes so many times as long as |", "|---|---|---|---:|---|"]
     for each in found:
         ours = each["medians"]["ours"]
         others = ", ".join(

@@ -65,7 +65,7 @@ def test_a_run_prints_and_writes_what_it_found(
 ) -> None:
     monkeypatch.setattr(measure, "run", lambda case: made(case.name))
     monkeypatch.setattr(results, "machine", lambda: "this machine")
-    for name in ("RESULTS", "KEPT", "DRAWING"):
+    for name in ("RESULTS", "KEPT", "DRAWING", "ICEBERG"):
         monkeypatch.setattr(results, name, tmp_path / getattr(results, name).name)
 
     program.main(case=["limit", "cpu"], json_file=tmp_path / "found.json", save=True)
@@ -83,6 +83,14 @@ def test_a_run_prints_and_writes_what_it_found(
     assert "| limit | 1.000 | polars 1.00, incumbent-delta 1.00, incumbent-parquet 1.00 | 1 of 1 |" in saved
     # What was measured before stays, in the order of the cases; the same numbers make the same picture.
     picture = (tmp_path / "results.svg").read_text()
+    once, half = {"seconds": 1.0, "processor": 2.0}, {"seconds": 0.5, "processor": 0.25}
+    turn = {"line": "local", "table": "9 files", "job": "plan", "medians": {"ours": once}, "ratios": {"x": half}}
+    results.save_iceberg([turn, {**turn, "job": "arrow"}])
+    results.save_iceberg([{**turn, "medians": {"ours": half}}])
+    assert (
+        "| 9 files | plan | local | 0.50 (0.25) | x 0.50 (0.25) |\n| 9 files | arrow | local | 1.00 (2.00)"
+        in (tmp_path / "RESULTS.md").read_text()
+    )
     program.main(case=["pages"], save=True)
     saved = (tmp_path / "RESULTS.md").read_text()
     assert saved.index("## pages") < saved.index("## limit") < saved.index("## cpu")
