@@ -514,4 +514,5 @@ def type_text(data_type: DataType) -> str:
         return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
     if isinstance(data_type, DecimalType):
         return f"decimal({data_type.precision},{data_type.scale})"
-    return data_type.name
+    # A coordinate reference system may be defined on many lines.
+    return re.sub(r"\{.*\}", "{...}", data_type.name, flags=re.DOTALL)

@@ -23,6 +23,8 @@ from pyiceberg import types as theirs
 from pyiceberg.conversions import to_bytes
 
 import delta_sharing_client as ds
+from delta_sharing_client.delta.data_types import type_text
+from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
 from tests.iceberg.hand_made import HandMade
 from tests.iceberg.server import iceberg_server
@@ -201,6 +203,9 @@ def test_a_marked_coordinate_system_is_one_of_geoarrow(table: ds.SharedTable, na
         frame = table.scan(columns=["id", name]).to_geopandas()
         assert frame.crs == (pyproj.CRS.from_epsg(25832) if is_known else None)
         assert f"{frame[name][0]}" == "POINT (1 2)"
+        if is_known:
+            shown = type_text(parse_schema(table.metadata().schema_string).find(name).type)
+            assert shown in ("geometry({...})", "geography({...}, karney)")
     elif marked is None:
         assert (content["crs"], content["crs_type"]) == ("OGC:CRS84", "authority_code")
     else:
