@@ -161,7 +161,7 @@ def _print_table(columns: _Columns, values: Sequence[Sequence[object]], longest:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for (name, _), column, width in zip(columns, values, longest, strict=True):
         side: Literal["left", "right"] = "right" if _is_number(column) else "left"
-        table.add_column(cell(name), overflow="ellipsis", no_wrap=True, max_width=width, justify=side)
+        table.add_column(cell(name), no_wrap=True, max_width=width, justify=side)
     for row in zip(*(texts for _, texts in columns), strict=True):
         table.add_row(*row)
     _print(table)

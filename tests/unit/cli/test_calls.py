@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import inspect
 import io
 import json
 import sys
@@ -14,9 +16,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.cli import asset_files, commands, listing, main, output
+from delta_sharing_client.cli import asset_files, commands, listing, main, output, program
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.options import TableFormat
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.protocol.kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
@@ -623,3 +626,131 @@ def test_a_profile_is_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     for expires, told in ((WHEN, "2026-01-02T03:04:05Z"), (None, None)):
         assert json.loads(run("--json profile check", client(expires))[0]) == {**facts, "tokenExpires": told}
         assert (told or "not stated in the profile") in run("profile check", client(expires))[0]
+
+
+def test_a_place_is_described_with_what_is_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [NS(kind=KINDS[0], schema="d", name="t"), NS(kind=KINDS[1], schema="e", name="v")]
+    monkeypatch.setattr("delta_sharing_client.formats.assets_in", lambda rest, share, schema: ([], entries))
+    client = Recorder(get_share=named(name="S", comment="c", properties={"k": "v"}))
+    client.rest = None  # type: ignore[attr-defined]
+    assets = [{"kind": KINDS[0].noun, "name": "s.d.t"}, {"kind": KINDS[1].noun, "name": "s.e.v"}]
+    about = {"comment": "c", "properties": {"k": "v"}}
+    for schema, more in ((None, about), ("d", {})):
+        monkeypatch.setattr(listing, "share_and_schema", lambda *_, schema=schema: ("s", schema))
+        found = json.loads(run("--json describe s", client)[0])
+        assert found == {"share": "S", "schema": schema, **more, "assets": assets}
+        out = run("describe s", client)[0]
+        assert [line.split() for line in out.splitlines()][-3:] == [
+            ["kind", "name"], *([asset["kind"], asset["name"]] for asset in assets)
+        ]  # fmt: skip
+        assert ("k = v" in out) is (schema is None)
+
+
+def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delta_sharing_client.formats.stated_formats", lambda rest, name: stated)
+    fields = [{"name": "a", "type": "long", "nullable": False, "metadata": {"comment": "x"}}]
+    for is_delta, stated in ((True, ("delta", "iceberg")), (False, ())):
+        asked: list[Any] = []
+        details = NS(
+            id="i", name="n", description="d", version=3, partition_columns=("p",), size=5, num_files=6,
+            table_format=TableFormat.DELTA if is_delta else TableFormat.ICEBERG, configuration={"k": "v"},
+            response_format=NS(value="parquet"), protocol=NS(min_reader_version=2, reader_features=["f"]),
+            schema_string=json.dumps({"type": "struct", "fields": fields}),
+        )  # fmt: skip
+        table = NS(
+            name="a.b.c",
+            rest=None,
+            metadata=lambda asked=asked, details=details, **how: (asked.append(how), details)[1],
+        )
+        facts, columns = output.describe_table(cast("Any", table), 3, "t")
+        assert asked == [{"version": 3, "timestamp": "t"}]
+        assert facts == {
+            "table": "a.b.c", "id": "i", "name": "n", "description": "d", "version": 3, "partitionColumns": ["p"],
+            "tableFormat": "delta" if is_delta else "iceberg", "formats": [*stated] or ["iceberg"],
+            "format": "parquet" if is_delta else None, "minReaderVersion": 2 if is_delta else None,
+            "readerFeatures": ["f"] if is_delta else None, "sizeInBytes": 5, "numFiles": 6, "configuration": {"k": "v"},
+        }  # fmt: skip
+        assert columns == [{"column": "a", "type": "long", "nullable": False, "comment": "x"}]
+
+
+# === The program ===
+
+
+def test_digits_are_a_number_and_other_versions_names() -> None:
+    for text, found in (("7", 7), ("main", "main"), ("-1", "-1"), ("", ""), (None, None)):
+        assert program.version_of_text(text) == found
+
+
+def test_one_profile_may_be_given_twice() -> None:
+    assert asset_files._split("p", "p#a.b.c/x") == ("p", "a.b.c", "x")
+    assert asset_files._split(None, "p#q#a.b.c") == ("p#q", "a.b.c", "")
+    assert asset_files._split("p", "a.b.c/x#y/z") == ("p", "a.b.c", "x#y/z")
+    with pytest.raises(UsageError, match="Two profiles"):
+        asset_files._split("q", "p#a.b.c")
+
+
+def test_a_command_has_the_options_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def own(settings: Settings, table: str, limit: int = 5) -> None:
+        seen.append((settings, table, limit))
+
+    def other(words: str) -> None: ...
+
+    assert program._for_typer(other, tells_cost=True) is other
+    for tells_cost in (False, True):
+        made = program._for_typer(own, tells_cost)
+        parameters = inspect.signature(made).parameters
+        names = ["context", "table", "limit", "profile", "as_json", *(["verbose"] if tells_cost else [])]
+        assert list(parameters) == list(made.__annotations__) == names
+        assert {one.kind for one in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+        assert [parameters[name].default for name in ("limit", "profile", "as_json")] == [5, None, False]
+        for before, given, found in (
+            (None, ("p", True, True), Settings("p", True, True)),
+            (Settings("q", True, True), (None, False, False), Settings("q", True, True)),
+            (Settings("q", False, False), ("p", False, False), Settings("p", False, False)),
+        ):
+            profile, as_json, verbose = given
+            made(NS(obj=before), profile=profile, as_json=as_json, verbose=verbose, table="t", limit=1)
+            assert seen.pop() == (found, "t", 1)
+
+
+def test_the_end_of_a_program_says_how_it_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropped: list[bool] = []
+    monkeypatch.setattr(program, "_drop_output", lambda: dropped.append(True))
+
+    def ended(how: Any) -> tuple[int, str, int]:
+        dropped.clear()
+
+        def app(*, args: list[str] | None, prog_name: str, standalone_mode: bool) -> Any:
+            assert (args, prog_name, standalone_mode) == (["x"], "delta-sharing", False)
+            if isinstance(how, BaseException):
+                raise how
+            return how
+
+        code = program.run(app, ("x",))
+        return code, capsys.readouterr().err, len(dropped)
+
+    assert ended(None) == ended(0) == (0, "", 0)
+    assert ended(7) == (7, "", 0)
+    assert ended(UsageError("not\nso")) == (ExitCode.USAGE, "delta-sharing: not so\n", 0)
+    assert ended(program.Stopped(ExitCode.INTERRUPTED)) == (ExitCode.INTERRUPTED, "delta-sharing: interrupted\n", 0)
+    assert ended(program.Stopped(ExitCode.BROKEN_PIPE)) == (ExitCode.BROKEN_PIPE, "", 1)
+    assert ended(BrokenPipeError()) == (ExitCode.BROKEN_PIPE, "", 1)
+    code, told, count = ended(OSError(errno.ENOSPC, "No space left"))
+    assert (code, count) == (ExitCode.USAGE, 1)
+    assert told == "delta-sharing: Cannot write the output: No space left. Make room, or choose another place.\n"
+    code, told, count = ended(ZeroDivisionError())
+    assert (code, count) == (ExitCode.INTERNAL, 0)
+    assert told == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"
+
+
+def test_what_nobody_reads_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "out").open("w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        program._drop_output()
+        stream.write("lost")
+        stream.flush()
+    assert (tmp_path / "out").read_text() == ""

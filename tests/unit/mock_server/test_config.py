@@ -104,6 +104,7 @@ TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
         (TABLE % "{name: t}", "location is missing"),
         (TABLE % "{name: t, location: 5}", "location must be text"),
         (TABLE % "{name: t, location: 'abfss://bucket/t'}", "local directory or an s3:// address, not 'abfss:'"),
+        (TABLE % "{name: t, location: x, accessModes: []}", "accessModes must be a list of 'url' and 'dir'"),
         (TABLE % "{name: t, location: x, accessModes: [file]}", "accessModes must be a list of 'url' and 'dir'"),
         (TABLE % "{name: t, location: x, accessModes: dir}", "accessModes must be a list of texts, found text"),
         (TABLE % "{name: t, location: 's3://b/t', accessModes: [dir]}", "so historyShared must be true"),

@@ -167,6 +167,8 @@ def test_a_path_is_that_of_the_file() -> None:
         ("x/a:b", "x/a:b"),
     ):
         assert renderer()._locate(path, str) == (found, sha(found))
+    odd = renderer()._locate("a\udcff", str)
+    assert odd == ("a\udcff", hashlib.sha256(b"a\xff").hexdigest())
     s3 = renderer()
     s3._is_s3 = True
     assert s3._locate("s3://b/a%20b", str)[0] == "s3://b/a%20b"

@@ -15,11 +15,12 @@ import pytest
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Stale, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import listing as module
-from delta_sharing_client.run import loop, progress
+from delta_sharing_client.run import loop, progress, scan
 from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
 from delta_sharing_client.run.listing import Listing
 from delta_sharing_client.run.scan import ScanRun
@@ -390,7 +391,7 @@ def test_rows_are_put_together_and_up_to_the_limit() -> None:
         over = reading._over = asyncio.get_running_loop().create_future()
         for number, count in enumerate(counts):
             batches = [rows.slice(0, count - count // 2), rows.slice(0, count // 2)]
-            reading._forward(Item(batches, [], False, number % 2 == 1, lambda: None))
+            reading._forward(Item(batches, [], False, number % 3 == 2, lambda: None))
             assert put == []
         await asyncio.sleep(0)
         assert len(put) == 1
@@ -402,10 +403,11 @@ def test_rows_are_put_together_and_up_to_the_limit() -> None:
 
     async def look() -> None:
         assert await sent(None, 4, 6) == ([[2, 2], [3, 3]], "goes on", 8)
-        assert await sent(11, 4, 6) == ([[2, 2], [3, 3]], "goes on", 2)
-        assert await sent(10, 4, 6) == ([[2, 2], [3, 3]], None, 2)
-        assert await sent(8, 4, 6) == ([[2, 2], [3, 1]], None, 2)
-        assert await sent(3, 4, 6) == ([[2, 1], []], None, 2)
+        assert await sent(11, 4, 6) == ([[2, 2], [3, 3]], "goes on", 1)
+        assert await sent(10, 4, 6) == ([[2, 2], [3, 3]], None, 1)
+        assert await sent(8, 4, 6) == ([[2, 2], [3, 1]], None, 1)
+        assert await sent(3, 4, 6) == ([[2, 1], []], None, 1)
+        assert await sent(100, *[2] * 5) == ([[1, 1]] * 5, "goes on", 2)
         assert await sent(100, *[2] * 12) == ([[1, 1]] * 12, "goes on", 8)
 
     run(look())
@@ -422,3 +424,39 @@ def test_the_first_end_of_a_read_counts() -> None:
         assert over.result() is first
 
     run(look())
+
+
+def test_a_file_that_was_replaced_is_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(*errors: Exception | None, version: Version | None = None, dropped: bool = True, **how: Any) -> Any:
+        turn, asked, begun = iter(errors), list[bool](), list[int]()
+
+        async def read_file(shared: object, number: int, slot: object, *, again: bool = False) -> None:
+            asked.append(again)
+            if (error := next(turn)) is not None:
+                raise error
+
+        monkeypatch.setattr(scan, "read_file", read_file)
+        reading, _ = scanned(**how)
+        over = reading._over = asyncio.get_running_loop().create_future()
+        reading._report = cast("Any", types.SimpleNamespace(begin=begun.append))
+        tasks = [task(0, 7, version=version), task(1, -1), task(2, 2)]
+        slot: Any = types.SimpleNamespace(tasks=tasks, drop=lambda: dropped, failure=None, is_over=False)
+        reading._slots.append(cast("Any", object()))
+        reading._working = 2
+        await reading._read(cast("Any", None), 0, slot)
+        assert (slot.is_over, reading._working, reading._room.is_set()) == (True, 1, True)
+        return asked, begun, slot.failure, over.result() if over.done() else None
+
+    async def all_of() -> None:
+        stale, other = Stale("replaced"), ValueError("planted")
+        assert await look(None) == ([False], [9], None, None)
+        assert await look(stale, None) == ([False, True], [9, 7], None, None)
+        assert await look(stale, other) == ([False, True], [9, 7], other, other)
+        # Not where rows were returned already, here or by another task that reads the same file.
+        assert await look(stale, dropped=False) == ([False], [9], stale, stale)
+        assert await look(stale, version=Version("1")) == ([False], [9], stale, stale)
+        assert await look(other) == ([False], [9], other, other)
+        # With a limit, the files before it may have all rows.
+        assert await look(other, limit=5) == ([False], [9], other, None)
+
+    run(all_of())
