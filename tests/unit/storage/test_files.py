@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
-from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from delta_sharing_client.delta.actions import (
+    AddFile,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SharedFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.listing import LogEntry
 from delta_sharing_client.errors import (
@@ -21,10 +34,12 @@ from delta_sharing_client.errors import (
     ProtocolError,
     TransportError,
     UnsupportedFeatureError,
+    UsageError,
 )
 from delta_sharing_client.fetch.source import DataRequest, Refused, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.plan.request import ChangesRequest
 from delta_sharing_client.protocol.kinds import TABLE, VOLUME, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.protocol.names import AssetName
@@ -450,3 +465,184 @@ def test_the_place_of_an_asset_is_that_of_its_credentials(tmp_path: Path) -> Non
         places.place_of(server, AssetRef(VOLUME, NAME), f"file://{tmp_path}", OPTIONS).location == f"file://{tmp_path}"
     )
     assert server.asked[-1] == (AssetRef(VOLUME, NAME), f"file://{tmp_path}")
+
+
+def test_bytes_are_returned_at_once() -> None:
+    assert bytes(reading(Store(body(piece=1000))).read()) == DATA
+    assert bytes(reading(Store(body(0, 40, broken=True), body(40))).read()) == DATA
+    assert bytes(reading(Store(body(0, 0, 0))).read()) == b""
+
+
+def test_a_log_that_is_left_downloads_no_more(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[dict[str, bool]] = []
+
+    class Pool:
+        def __init__(self, most: int, name: str) -> None:
+            assert (most, name) == (16, "delta-log")
+
+        def shutdown(self, **how: bool) -> None:
+            ends.append(how)
+
+    monkeypatch.setattr(module, "Threads", Pool)
+    with files.log() as log:
+        assert ends == []
+        assert log is not None
+    assert ends == [{"cancel_futures": True}]
+
+
+def test_changes_are_those_of_versions_with_a_feed(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    completed: list[int] = []
+
+    def complete(log: object, action: RemoveFile, version: int, table: str) -> RemoveFile:
+        completed.append(version)
+        return replace(action, partition_values={"p": "x"}, size=9)
+
+    monkeypatch.setattr(module, "_completed", complete)
+    feed = Metadata(
+        id="i", schema_string="{}", configuration={"delta.enableChangeDataFeed": "True"}, partition_columns=["p"]
+    )
+    plain, none = replace(feed, partition_columns=[]), replace(feed, configuration={})
+    known = RemoveFile(path="known", data_change=True, partition_values={"p": "y"})
+    bare = RemoveFile(path="bare", data_change=True)
+    add = AddFile(path="a", partition_values={}, size=1, modification_time=1, data_change=True)
+    first = cast("Any", SimpleNamespace(version=3, metadata=feed))
+
+    def changes(*commits: Commit) -> list[Any]:
+        completed.clear()
+        return list(module._changes(cast("Any", None), files, commits, first))
+
+    protocol = Protocol(1, 2)
+    found = changes(
+        Commit(3, 30, protocol=protocol, metadata=feed, removes=(known, bare)),
+        Commit(4, 40, protocol=protocol, metadata=plain, removes=(bare,), adds=(add,)),
+    )
+    top = files.location
+    assert completed == [3]
+    kinds = [type(one).__name__ for one in found]
+    assert kinds == ["SharedFile"] * 2 + ["VersionedProtocol", "VersionedMetadata"] + ["SharedFile"] * 2
+    placed = {(one.version, one.timestamp, one.action.path, getattr(one.action, "size", None))
+              for one in found if isinstance(one, SharedFile)}  # fmt: skip
+    assert placed == {
+        (3, 30, f"{top}/known", None), (3, 30, f"{top}/bare", 9), (4, 40, f"{top}/bare", None), (4, 40, f"{top}/a", 1)
+    }  # fmt: skip
+    assert found[2] == VersionedProtocol(4, protocol)
+    assert found[3] == VersionedMetadata(4, plain)
+    with pytest.raises(UnsupportedFeatureError, match="changes of version 5 were not recorded") as refused:
+        changes(Commit(4, 40), Commit(5, 50, metadata=none))
+    assert (refused.value.table, refused.value.version) == ("s.d.t", 5)
+
+
+def test_a_tombstone_is_completed_from_the_version_before(files: TableFiles) -> None:
+    asked: list[int] = []
+    add = AddFile(path="a%20b", partition_values={"p": "x"}, size=7, modification_time=1, data_change=True)
+
+    class Log:
+        def snapshot(self, version: int) -> Any:
+            asked.append(version)
+            return SimpleNamespace(files=[replace(add, path="other"), add])
+
+    log: Any = Log()
+    found = module._completed(log, RemoveFile(path="a%20b", data_change=True), 4, "s.d.t")
+    assert (found.partition_values, found.size, asked) == ({"p": "x"}, 7, [3])
+    for path, version in (("none", 4), ("a%20b", 0)):
+        with pytest.raises(DataError, match="has no partition values") as caught:
+            module._completed(log, RemoveFile(path=path, data_change=True), version, "s.d.t")
+        assert (caught.value.table, caught.value.version) == ("s.d.t", version)
+    assert asked == [3, 3]
+
+
+def test_a_range_of_a_feed_lies_within_the_log() -> None:
+    class Log:
+        def latest_version(self) -> int:
+            return 9
+
+        def version_from(self, moment: int) -> int:
+            return {0: 2, 1000: 5}[moment]
+
+        def version_at(self, moment: int) -> int:
+            return {1000: 5, 500: 4}[moment]
+
+        def commit_timestamp(self, version: int) -> int:
+            return {9: 2000}[version]
+
+    log: Any = Log()
+
+    def found(**asked: Any) -> tuple[int, int]:
+        return module._range(log, ChangesRequest(**asked), "s.d.t")
+
+    time = "1970-01-01T00:00:0{}Z".format
+    assert found(starting_version=3) == (3, 9)
+    assert found(starting_version=9, ending_version=9) == (9, 9)
+    assert found(starting_version=3, ending_version=99) == (3, 9)
+    assert found(starting_version=0, ending_version=3) == (0, 3)
+    assert found(starting_timestamp=time(1)) == (5, 9)
+    assert found(starting_version=3, ending_timestamp=time(1)) == (3, 5)
+    assert found(starting_version=3, ending_timestamp=time(2)) == (3, 9)
+    assert found(starting_version=3, ending_timestamp=time(3)) == (3, 9)
+    for asked, words in (
+        ({"starting_version": 10}, "must start at version 9 at the latest, found 10"),
+        (
+            {"starting_version": 5, "ending_timestamp": "1970-01-01T00:00:00.5Z"},
+            "start at version 5 and end at v",
+        ),
+    ):
+        with pytest.raises(UsageError, match=words) as refused:
+            found(**asked)
+        assert refused.value.table == "s.d.t"
+    assert module._version_at(log, 1000, "s.d.t") == 5
+    with pytest.raises(UsageError, match="after the latest version 9, which is of 1970-01-01 00:00:02 UTC") as late:
+        module._version_at(log, 2001, "s.d.t")
+    assert late.value.table == "s.d.t"
+
+
+def test_facts_of_commits_are_as_far_back_as_the_log(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = Metadata(id="i", schema_string="{}", configuration={"delta.enableChangeDataFeed": "true"})
+    info = CommitInfo()
+    commits = [
+        Commit(4, 40, commit_info=info),
+        Commit(5, None, metadata=replace(feed, configuration={})),
+        Commit(6, 60),
+    ]
+    asked: list[Any] = []
+
+    class Log:
+        is_whole = True
+
+        def latest_version(self) -> int:
+            return 6
+
+        def version_from(self, moment: int) -> int:
+            asked.append(moment)
+            return 4
+
+        def snapshot(self, version: int) -> Any:
+            asked.append(version)
+            if not self.is_whole:
+                raise DataError("gone")
+            return SimpleNamespace(metadata=feed)
+
+        def commits(self, start: int, stop: int) -> list[Commit]:
+            asked.append((start, stop))
+            return commits
+
+    @contextlib.contextmanager
+    def opened(_: object) -> Iterator[Log]:
+        yield log
+
+    log = Log()
+    monkeypatch.setattr(TableFiles, "log", opened)
+
+    def facts(start: int, end: int | None) -> list[tuple[int, int, bool]]:
+        asked.clear()
+        found = module.read_commits(cast("Any", files._rest), NAME, start, end, OPTIONS)
+        assert found[0].info is info
+        return [(one.version, one.timestamp_ms, one.has_feed) for one in found]
+
+    assert facts(0, None) == [(4, 40, True), (5, 0, False), (6, 60, False)]
+    assert asked == [0, 4, (4, 6)]
+    facts(5, 99)
+    assert asked == [0, 5, (5, 6)]
+    facts(4, 5)
+    assert asked == [0, 4, (4, 5)]
+    log.is_whole = False
+    assert facts(0, None) == [(4, 40, False), (5, 0, False), (6, 60, False)]

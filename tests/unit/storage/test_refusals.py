@@ -7,7 +7,7 @@ from obstore import exceptions
 
 from delta_sharing_client.fetch.source import Refused
 from delta_sharing_client.retry import Transient
-from delta_sharing_client.storage.refusals import translated
+from delta_sharing_client.storage.refusals import StoreError, translated
 
 START = "Generic S3 error: Error performing GET https://h/b?sig=planted in 2ms - "
 
@@ -68,3 +68,20 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 
     assert isinstance(found, Transient)
     assert str(found.error) == f"Reading from the storage of volume a.b.c failed: {said}."
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("x status code: 403 Forbidden", (403, "", "")),
+        ("x status: 404", (404, "", "")),
+        ("Client error 503 Service Unavailable", (503, "", "")),
+        ("x\n status: 404 <Code>NoSuchKey</Code>", (None, "NoSuchKey", "")),
+        ("an incorrectly configured region", (301, "", "")),
+        ("the region is wrong; expecting 'eu-west-1'", (None, "", "eu-west-1")),
+        ("<Region>eu-west-2</Region>", (None, "", "eu-west-2")),
+        ("nothing", (None, "", "")),
+    ],
+)
+def test_facts_of_an_error_are_read_from_its_text(text: str, facts: tuple[int | None, str, str]) -> None:
+    assert StoreError.of(ValueError(text)) == facts

@@ -278,3 +278,48 @@ def test_s3_is_asked_for_the_region_of_a_bucket(
 
     options = ReadOptions(proxy="http://proxy.example.com:3128", ca_bundle=certifi.where())
     assert stores.bucket_region("bucket", options) == region
+
+
+def test_a_region_of_aws_is_not_asked_for_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def region(bucket: str, options: ReadOptions) -> str:
+        asked.append(bucket)
+        return "eu-west-1"
+
+    monkeypatch.setattr(stores, "bucket_region", region)
+    proxied: list[str] = []
+    client = stores._client
+
+    def of(options: ReadOptions, address: str) -> dict[str, Any]:
+        proxied.append(address)
+        return client(options, address)
+
+    monkeypatch.setattr(stores, "_client", of)
+    for environment, address, count in (
+        ({}, "https://bucket.s3.eu-west-1.amazonaws.com", 1),
+        ({"AWS_REGION": "r-1", "AWS_DEFAULT_REGION": "r-2"}, "https://bucket.s3.r-1.amazonaws.com", 0),
+        ({"AWS_DEFAULT_REGION": "r-2"}, "https://bucket.s3.r-2.amazonaws.com", 0),
+        ({"AWS_ENDPOINT_URL": "https://own"}, "https://own", 0),
+        ({"AWS_ENDPOINT_URL": "https://own", "AWS_ENDPOINT_URL_S3": "https://s3"}, "https://s3", 0),
+    ):
+        asked.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+                patch.delenv(name, raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            opened(S3, AWS)
+        assert proxied.pop() == address
+        assert asked == ["bucket"] * count
+
+
+def test_without_a_proxy_s3_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[Any] = []
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        stores.requests, "head", lambda *_, **how: (passed.append(how["proxies"]), requests.Response())[1]
+    )
+    monkeypatch.setattr(stores.Network, "proxy_for", lambda *_: None)
+    assert stores.bucket_region("bucket", ReadOptions()) == "us-east-1"
+    assert passed == [{}]
