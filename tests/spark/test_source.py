@@ -342,3 +342,25 @@ def test_fed_tables_without_history_are_read(lake: Any) -> None:
     TableWriter(lake.root / "t", ID, properties=FEED).insert(rows_of([1, 2]))
     found = parts_of(source(lake, readChangeFeed="true", startingTimestamp="1970-01-01"))
     assert sorted(row["id"] for part in found for row in part) == [1, 2]
+
+
+def test_a_table_is_described_once_for_every_reader(
+    lake: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[object] = []
+    describe = DeltaSharingSource._describe
+
+    def counted(found: DeltaSharingSource, operation: Any) -> Any:
+        described.append(operation)
+        return describe(found, operation)
+
+    monkeypatch.setattr(DeltaSharingSource, "_describe", counted)
+    known, new = source(lake), source(lake)
+    schema = known.schema()
+    for reader in (known.batch_reader, known.streamReader):
+        assert not isinstance(reader(schema), datasource.RefusedStream)
+    assert len(described) == 1
+    # Spark does not ask for the schema if a user gives one.
+    for number, reader in enumerate((new.batch_reader, source(lake).streamReader), 2):
+        assert not isinstance(reader(schema), datasource.RefusedStream)
+        assert len(described) == number
