@@ -11,7 +11,7 @@ from typing import Any
 
 from delta_sharing_client.storage.place import StoredFile
 
-_READ_BYTES = 1024 * 1024
+_READ_BYTES = 256 * 1024
 
 
 class LargeFile:

@@ -27,9 +27,11 @@ from delta_sharing_client.storage.reading import Reading
 PART_BYTES = 16 * 1024 * 1024
 """Larger files are transferred in parts of this size, several at once, and continued after an interruption."""
 
-_FIRST_THREADS, _MORE_THREADS = 16, 16
-# Seconds between two looks at the speed, and the growth that justifies more threads.
-_LOOK_SECONDS, _GROWTH = 1.0, 1.1
+_FIRST_THREADS = 8
+# More parts of large files at once are not faster, and take memory.
+_MOST_PARTS = 16
+# Seconds between two looks at the speed, and the growth that justifies twice as many threads.
+_LOOK_SECONDS, _GROWTH = 1.0, 1.2
 # A small file costs about as much as these bytes of a large one.
 _FILE_BYTES = 64 * 1024
 # How often a file is begun that is replaced meanwhile, or arrives with the wrong content.
@@ -99,8 +101,8 @@ class Transfers:
     def run(self) -> None:
         """Transfer all files. Raises the first error, which ends the other transfers."""
         self._state.drop_parts({self._part_of(file) for file in self._large})
-        jobs = self._total[0] + sum(file.size // PART_BYTES for file in self._large)
-        most = min(self._options.max_concurrent_requests, jobs)
+        parts = sum(file.size // PART_BYTES + 1 for file in self._large)
+        most = min(self._options.max_concurrent_requests, self._total[0] - len(self._large) + min(parts, _MOST_PARTS))
         try:
             self._start(min(most, _FIRST_THREADS))
             self._wait(most)
@@ -133,7 +135,7 @@ class Transfers:
                 is_growing = rate > best * _GROWTH and len(self._threads) < most
                 best = max(best, rate)
                 if is_growing:
-                    self._start(min(_MORE_THREADS, most - len(self._threads)))
+                    self._start(min(len(self._threads), most - len(self._threads)))
 
     def _amount(self) -> int:
         return self._report.bytes + self._done_files * _FILE_BYTES
