@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 # First: from here on a fork waits for the imports of other threads.
 import delta_sharing_client.errors as _errors
 import delta_sharing_client.forks as _forks
+import delta_sharing_client.tracebacks as _tracebacks
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.download import Download as Download
@@ -147,6 +148,8 @@ _HOMES = {
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+_tracebacks.shorten_in_ipython()
 
 # A type checker knows the imports above, and would allow every name with this function.
 if not TYPE_CHECKING:
