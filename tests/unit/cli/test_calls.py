@@ -286,7 +286,12 @@ def test_a_copy_is_made_as_asked_and_watched(run: Run, monkeypatch: pytest.Monke
     assert "found inf" in run("copy a.b.c d --keep-days inf", table, code=ExitCode.USAGE)[1]
     slept: list[float] = []
 
+    flushed: list[bool] = []
+    monkeypatch.setattr(sys.stdout, "flush", lambda: flushed.append(True))
+
     def sleep(seconds: float) -> None:
+        # A program that reads it need not wait for the next version.
+        assert len(flushed) >= len({1, 2} if len(slept) > 1 else {1})
         slept.append(seconds)
         if len(slept) == 4:
             raise KeyboardInterrupt
@@ -549,6 +554,8 @@ def test_values_are_readable_and_columns_without_them_left_out(capsys: pytest.Ca
     assert lines[1].split() == ["x", "p,", "q", "k", "=", "1,", "s", "=", "t", "none"]
     assert lines[2].split() == ["yy", "true", "10"]
     # Numbers are on the right, and nothing else is.
+    columns: list[list[Any]] = [[None], [], [1, None], [True], ["x"], [1.5], [1, "x"]]
+    assert [output._is_number(column) for column in columns] == [False, False, True, False, False, True, False]
     assert lines[0].rstrip().endswith(" z")
     assert (len(lines[0]), lines[2][-2:]) == (len(lines[2]), "10")
     assert shown(output.print_items, capsys, [], ["n", "m"]) == ["n"]
@@ -754,3 +761,39 @@ def test_what_nobody_reads_is_dropped(tmp_path: Path, monkeypatch: pytest.Monkey
         stream.write("lost")
         stream.flush()
     assert (tmp_path / "out").read_text() == ""
+
+
+def test_an_asset_is_described_with_its_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    item, versions = (
+        {"name": "n", "url": "https://h/x?sig=planted"},
+        [{"version": 1, "status": "READY"}, {"version": 2}],
+    )
+    rest = Recorder(
+        get_model_alias={"version": 3}, get_model_version={"version": 4}, get_asset=item, list_model_versions=versions
+    )
+    client: Any = NS(rest=rest)
+    name: Any = "a.b.c"
+
+    def described(noun: str, version: str | None = None, alias: str | None = None) -> Any:
+        listing._describe_asset(client, noun, name, version, alias, AS_JSON)
+        found = json.loads(capsys.readouterr().out)
+        listing._describe_asset(client, noun, name, version, alias, PLAIN)
+        return found, capsys.readouterr().out.splitlines()
+
+    found, lines = described("model", alias="best")
+    assert found == {"kind": "model version", "version": 3}
+    assert rest.calls[-1] == ("get_model_alias", name, "best", {})
+    found, lines = described("model", version="4")
+    assert found["version"] == 4
+    assert rest.calls[-1] == ("get_model_version", name, 4, {})
+    assert "" not in lines
+    with pytest.raises(UsageError, match="Expected a number as the --version of a model, found 'x'"):
+        described("model", version="x")
+    found, lines = described("model")
+    assert found == {"kind": "model", "name": "n", "url": found["url"], "versions": versions}
+    assert "planted" not in f"{found} {lines}"
+    # A gap, the head, and a line for each version.
+    assert [line.split() for line in lines[-4:]] == [[], ["version", "status"], ["1", "READY"], ["2"]]
+    found, lines = described("volume")
+    assert found == {"kind": "volume", "name": "n", "url": found["url"]}
+    assert "" not in lines
