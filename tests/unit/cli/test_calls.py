@@ -656,6 +656,7 @@ def test_a_place_is_described_with_what_is_in_it(run: Run, monkeypatch: pytest.M
 def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.formats.stated_formats", lambda rest, name: stated)
     fields = [{"name": "a", "type": "long", "nullable": False, "metadata": {"comment": "x"}}]
+    fields.append({"name": "z", "type": "unheard-of", "nullable": True, "metadata": {}})
     for is_delta, stated in ((True, ("delta", "iceberg")), (False, ())):
         asked: list[Any] = []
         details = NS(
@@ -677,7 +678,8 @@ def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyP
             "format": "parquet" if is_delta else None, "minReaderVersion": 2 if is_delta else None,
             "readerFeatures": ["f"] if is_delta else None, "sizeInBytes": 5, "numFiles": 6, "configuration": {"k": "v"},
         }  # fmt: skip
-        assert columns == [{"column": "a", "type": "long", "nullable": False, "comment": "x"}]
+        left_out = {"column": "z", "type": "unheard-of (not supported, left out)", "nullable": None, "comment": None}
+        assert columns == [{"column": "a", "type": "long", "nullable": False, "comment": "x"}, left_out]
 
 
 # === The program ===
