@@ -701,3 +701,37 @@ def test_a_table_that_is_too_new_is_named(partitioned: HandMadeTable, monkeypatc
         with pytest.raises(ds.UnsupportedFeatureError) as caught:
             table.scan().plan()
         assert caught.value.table == "s.s.t"
+
+
+@pytest.mark.parametrize(
+    ("access_mode", "modes", "by_directory"),
+    [
+        (ds.AccessMode.AUTO, {"dir"}, True),
+        (ds.AccessMode.AUTO, {"dir", "other"}, True),
+        (ds.AccessMode.AUTO, {"dir", "url"}, False),
+        (ds.AccessMode.AUTO, {"url"}, False),
+        (ds.AccessMode.AUTO, set(), False),
+        (ds.AccessMode.URL, {"dir"}, False),
+    ],
+)
+def test_a_directory_is_read_where_urls_are_not_offered(
+    monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode, modes: set[str], by_directory: bool
+) -> None:
+    refused = ds.RequestError("no", status=404)
+    monkeypatch.setattr(planning, "_modes_of_refused", lambda *_: modes)
+
+    def by_url() -> str:
+        raise refused
+
+    def read() -> tuple[str, str | None]:
+        options = ds.ReadOptions(access_mode=access_mode)
+        return planning._by_access_mode(
+            cast("Any", None), AssetName("s", "s", "t"), options, by_url, lambda: "by directory"
+        )
+
+    if by_directory:
+        assert read() == ("by directory", None)
+    else:
+        with pytest.raises(ds.RequestError) as caught:
+            read()
+        assert caught.value is refused

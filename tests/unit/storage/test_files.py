@@ -301,6 +301,7 @@ def test_a_file_has_its_address_and_its_commit(files: TableFiles) -> None:
         files.placed(AddFile(path="a", partition_values={}, size=-1, modification_time=1, data_change=True))
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "a")
     assert files.placed(RemoveFile(path="a", data_change=True)).action.path == f"{top}/a"
+    assert files.placed(replace(add, size=0)).action.size == 0
 
     def vector(kind: Any, path: str) -> Any:
         one = DeletionVectorDescriptor(kind, path, 36, 2, 4)
