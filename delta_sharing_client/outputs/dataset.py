@@ -113,9 +113,10 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """Refuse: the provider sets the schema."""
         raise UnsupportedFeatureError("The schema of a shared table cannot be replaced. Cast the table that is read.")
 
-    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[pads.Fragment]:  # noqa: A002
-        """Refuse: the files are behind signed URLs, and fragments do not support deletion vectors."""
-        raise _refused("fragments", "Scan.partitions(n) gives parts of a read.")
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[SharedFragment]:  # noqa: A002
+        """Return one fragment, which reads all rows: DataFusion asks for it. It is not pyarrow's, whose files have no
+        deletion vectors. ``Scan.partitions`` returns parts of similar size."""
+        yield SharedFragment(self if filter is None else self.filter(filter))
 
     def join(self, *_: object, **__: object) -> Any:
         """Refuse: a join needs both tables in memory."""
@@ -146,6 +147,35 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def _shown(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema for the engine."""
         return schema
+
+
+class SharedFragment:
+    """All rows of a dataset, with the methods of ``pyarrow.dataset.Fragment`` that read rows."""
+
+    def __init__(self, dataset: SharedDataset) -> None:
+        self._dataset = dataset
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._dataset.schema
+
+    def scanner(self, schema: pa.Schema | None = None, **options: Any) -> SharedScanner | pads.Scanner:
+        """Return ``SharedDataset.scanner`` with these options.
+
+        Raises ``UnsupportedFeatureError`` for another schema.
+        """
+        if schema is not None and not schema.equals(self.physical_schema):
+            self._dataset.replace_schema(schema)
+        return self._dataset.scanner(**options)
+
+    def to_batches(self, schema: pa.Schema | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
+        """Return the rows as an iterator of record batches; errors and options as ``scanner``."""
+        return iter(self.scanner(schema, **options).to_batches())
+
+    def to_table(self, schema: pa.Schema | None = None, **options: Any) -> pa.Table:
+        """Return the rows as a table; errors and options as ``scanner``."""
+        return self.scanner(schema, **options).to_table()
 
 
 class SharedScanner:

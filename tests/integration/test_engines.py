@@ -139,6 +139,20 @@ def test_ibis_reads_of_a_dataset_what_a_query_needs(orders: tuple[ds.SharedTable
     assert bytes_ <= 1.1 * least
 
 
+def test_datafusion_reads_what_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
+    datafusion = pytest.importorskip("datafusion", reason="bash .ci/engines runs this with DataFusion")
+
+    table, fetched = orders
+    explicit, least = fetched(lambda: table.scan(["order_id", "amount"], "amount > 500").to_arrow())
+    dataset = table.scan().to_dataset()
+    found, bytes_ = fetched(lambda: run("DataFusion", DOCS / "engines.md", datafusion=datafusion, dataset=dataset))
+    assert sorted(found["frame"]["order_id"]) == sorted(explicit["order_id"].to_pylist())
+    assert bytes_ <= 1.1 * least
+    query = "SELECT country, count(*) AS n FROM orders GROUP BY 1 ORDER BY 1"
+    assert found["context"].sql(query).to_pydict() == {"country": ["DE", "FR", "US", "XX"], "n": [ROWS] * 4}
+    assert found["context"].sql("SELECT count(*) AS n FROM orders").to_pydict() == {"n": [4 * ROWS]}
+
+
 def test_ibis_works_on_a_connection_with_attached_shares(orders: tuple[ds.SharedTable, Fetched]) -> None:
     ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
     import duckdb

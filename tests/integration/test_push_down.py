@@ -249,12 +249,18 @@ def test_a_dataset_behaves_as_those_of_pyarrow(table: ds.SharedTable) -> None:
     assert dataset.count_rows(pc.field("id") > 97) == 2
     assert dataset.head(5, columns=["id"], filter=pc.field("id") > 50)["id"].to_pylist() == [51, 52, 53, 54, 55]
     assert pickle.loads(pickle.dumps(dataset)).count_rows() == 100
+    (fragment,) = dataset.get_fragments(pc.field("id") > 50)
+    assert fragment.to_table(dataset.schema, columns=["id"], filter=pc.field("id") < 53)["id"].to_pylist() == [51, 52]
+    assert sum(batch.num_rows for batch in fragment.to_batches(batch_size=10)) == 49
     assert pl.scan_pyarrow_dataset(dataset).filter(pl.col("id") < 5).select("id").collect().height == 5
 
 
 def test_what_a_dataset_cannot_do_is_refused_and_never_empty(table: ds.SharedTable) -> None:
     dataset = table.scan().to_dataset()
-    for refused in (dataset.get_fragments, dataset.join, dataset.join_asof, dataset.sort_by):
+    (fragment,) = dataset.get_fragments()
+    with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
+        fragment.scanner(pa.schema([("id", pa.string())]))
+    for refused in (dataset.join, dataset.join_asof, dataset.sort_by):
         with pytest.raises(ds.UnsupportedFeatureError, match="A dataset of a shared table has no"):
             refused("id")
     with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
