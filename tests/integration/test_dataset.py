@@ -160,6 +160,7 @@ def test_nanoseconds_are_refused_for_a_duckdb_that_cuts_them(
     monkeypatch.setattr(duckdb, "__version__", version)
     moment = pa.timestamp("ns", "UTC")
     kept = pa.schema([("id", pa.int64()), ("local", pa.timestamp("ns")), ("micros", pa.timestamp("us", "UTC"))])
+    kept = kept.append(pa.field("nested", pa.struct([("x", pa.list_(pa.timestamp("us", "UTC")))])))
     assert known_to_duckdb(kept) == kept
     schema = kept.append(pa.field("cut", pa.struct([("x", pa.list_(moment))]) if in_struct else moment))
     if is_refused:
