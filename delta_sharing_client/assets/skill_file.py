@@ -15,6 +15,8 @@ SKILL_FILE = "SKILL.md"
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 # Far more than one needs; reading YAML takes long.
 _LONGEST = 64 * 1024
+# PyYAML's time grows with the square of those that are open.
+_MOST_BRACKETS = 1000
 _SHOWN = 60
 
 
@@ -53,7 +55,7 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
 def front_matter(text: str) -> Mapping[str, Any] | None:
     """Return the front matter; ``None`` if there is none that can be read."""
     match = _FRONT_MATTER.match(text)
-    if match is None or len(match[1]) > _LONGEST:
+    if match is None or len(match[1]) > _LONGEST or len(re.findall(r"[\[{]", match[1])) > _MOST_BRACKETS:
         return None
     yaml = optional.load("yaml", "storage")
     try:

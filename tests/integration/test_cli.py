@@ -179,7 +179,7 @@ def test_verbose_says_on_stderr_what_the_read_cost(server: Any, capfd: pytest.Ca
         (["head", "s.1.d.t", "-f", "id ="], 2, "filter"),
         (["head", "s.1.d.t", "-c", "idd"], 2, "id"),
         (["read", "s.1.d.t", "--version", "0", "--timestamp", "2024-01-01"], 2, "version"),
-        (["read", "s.1.d.t", "--to", "t.xlsx"], 2, ".parquet"),
+        (["read", "s.1.d.t", "--to", "t.ods"], 2, ".parquet"),
         (["changes", "s.1.d.t"], 2, "starting"),
         (["read", "s.1.d.t", "--json", "--format", "csv"], 2, "--json"),
     ],

@@ -68,7 +68,7 @@ def test_iterating_gives_the_names_inside(client: ds.SharingClient, serve_demo: 
     }
     # Each loop lists once, and nothing asks for a length.
     listed = dict.fromkeys(("tables", "volumes", "models", "skills"), 3)
-    catalog = {"iceberg-config": 1, "iceberg-tables": 3}
+    catalog = {"iceberg-config": 1, "iceberg-namespaces": 1, "iceberg-tables": 3}
     assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, **listed, **catalog}
     for level in (client, client["demo"], client["demo"]["shop"]):
         assert not hasattr(level, "__len__")

@@ -14,7 +14,8 @@ import pytest
 from tests.spark import planted
 from tests.spark.conftest import forked_workers, make_spark_home
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+# In one worker: what they look at takes two minutes to make.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("secrets")]
 
 SIGNATURE = re.compile(r"X-Amz-Signature=(?!\*)[^\s&\"'*\\]+")
 SINKS = {
