@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import re
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from moto.server import ThreadedMotoServer
 
 KEYS = {"aws_access_key_id": "planted-key", "aws_secret_access_key": "planted-secret"}
 REGION = "us-east-1"
+_NUMBERS = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +43,19 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def s3_bucket(name: str = "assets") -> Iterator[Bucket]:
+def s3_bucket(name: str | None = None) -> Iterator[Bucket]:
+    name = name or f"assets-{next(_NUMBERS)}"
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
         resource = boto3.resource("s3", endpoint_url=endpoint, region_name=REGION, **KEYS)
-        yield Bucket(name, endpoint, resource.create_bucket(Bucket=name))
+        bucket = Bucket(name, endpoint, resource.create_bucket(Bucket=name))
+        try:
+            yield bucket
+        finally:
+            bucket.clear()  # moto keeps the objects of all its servers in one place
     finally:
         server.stop()
 
