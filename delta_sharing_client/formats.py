@@ -6,7 +6,7 @@ protocol does not have it (404, 501), and the Iceberg catalog does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TypeVar
 
@@ -108,6 +108,30 @@ def assets_in(rest: RestClient, share: str, schema: str | None = None) -> tuple[
     ``schema`` alone. ``NotFoundError`` if one does not exist."""
     tables = tables_of_share(rest, share) if schema is None else tables_of_schema(rest, share, schema)
     return rest.list_everything(share, schema, tables)
+
+
+def places(rest: RestClient, where: str | None) -> Iterator[tuple[str, str | None]]:
+    """Yield the shares to list, without a schema; if ``where`` is given, its ``share_and_schema``."""
+    if where is None:
+        yield from ((share.name, None) for share in rest.list_shares())
+    else:
+        yield share_and_schema(rest, where)
+
+
+def share_and_schema(rest: RestClient, text: str) -> tuple[str, str | None]:
+    """Return the share, and the schema if any, of ``text`` (``share`` or ``share.schema``).
+
+    Names of shares may contain dots, so the server's shares decide how to split ``text``. Raises ``NotFoundError`` if
+    none matches.
+    """
+    shares = [share.name for share in rest.list_shares()]
+    by_folded_name = {name.lower(): name for name in shares}
+    if text.lower() in by_folded_name:
+        return by_folded_name[text.lower()], None
+    share, dot, schema = text.rpartition(".")
+    if dot and schema and share.lower() in by_folded_name:
+        return by_folded_name[share.lower()], schema
+    raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}.")
 
 
 def _namespaces(rest: RestClient, share: str) -> list[str]:

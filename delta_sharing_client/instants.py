@@ -325,3 +325,8 @@ OFFSETS_WITH_SECONDS_END: Final = days_of_date(datetime.date(1972, 1, 8)) * NANO
 """From this time on (nanoseconds since 1970, UTC), the offset of every zone is whole minutes."""
 OFFSETS_BELOW_A_MINUTE_END: Final = days_of_date(datetime.date(1918, 1, 2)) * NANOS_PER_DAY
 """From this time on, no offset is below a minute, but for 0."""
+
+
+def instant_text(instant: datetime.datetime) -> str:
+    """Return a point in time in the form of data rows: ``2024-01-31T10:00:00Z``."""
+    return instant.astimezone(_UTC).isoformat().replace("+00:00", "Z")

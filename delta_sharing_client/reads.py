@@ -471,10 +471,10 @@ to_pandas().
         >>> table.scan(limit=2).to_excel("orders.xlsx")
         2
         """
-        from delta_sharing_client.outputs.excel import check_rows as check_sheet
+        check_running()
+        from delta_sharing_client.outputs.excel import check_fits
 
-        optional.load("xlsxwriter", "excel")  # report a missing package before the rows are read
-        check_sheet(self.plan().known_rows)
+        check_fits(self)
         return self._to_file(path, FileFormat.XLSX)
 
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:

@@ -23,6 +23,7 @@ from delta_sharing_client.retry import Deadline, Tries
 from delta_sharing_client.run.loop import END_SECONDS, LISTEN_SECONDS
 from delta_sharing_client.storage.place import StoredFile
 from delta_sharing_client.storage.reading import Reading
+from delta_sharing_client.threads import start
 
 PART_BYTES = 16 * 1024 * 1024
 """Larger files are transferred in parts of this size, several at once, and continued after an interruption."""
@@ -64,7 +65,7 @@ class _Stopped(BaseException):
 
 
 class _Worker(threading.local):
-    """What a thread of a download has for itself: where it collects a small file."""
+    """The state of one thread: the path of the small file that it receives."""
 
     temporary: str = ""
 
@@ -117,8 +118,8 @@ class Transfers:
         for _ in range(count):
             folder = self._state.folder_for(len(self._threads))
             thread = threading.Thread(target=self._work, args=(folder,), name="delta-sharing-download", daemon=True)
+            start(thread)
             self._threads.append(thread)
-            thread.start()
 
     def _wait(self, most: int) -> None:
         best, waited, before = 0.0, 0.0, self._amount()
@@ -135,7 +136,9 @@ class Transfers:
                 is_growing = rate > best * _GROWTH and len(self._threads) < most
                 best = max(best, rate)
                 if is_growing:
-                    self._start(min(len(self._threads), most - len(self._threads)))
+                    # Without room for more threads, those that run complete the download.
+                    with contextlib.suppress(UsageError):
+                        self._start(min(len(self._threads), most - len(self._threads)))
 
     def _amount(self) -> int:
         return self._report.bytes + self._done_files * _FILE_BYTES

@@ -13,6 +13,7 @@ import typer
 
 from delta_sharing_client.cli.program import Settings, names_of_assets, open_client
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import instant_text
 from delta_sharing_client.redact import printable
 
 if TYPE_CHECKING:
@@ -151,9 +152,7 @@ def _items(asset: "FileAsset", path: str, *, recursive: bool) -> Iterator[dict[s
 
 
 def _time(file: "StoredFile") -> str | None:
-    from delta_sharing_client.cli import output
-
-    return None if file.modified is None else output.instant_text(file.modified)
+    return None if file.modified is None else instant_text(file.modified)
 
 
 def open_files(

@@ -30,6 +30,7 @@ from delta_sharing_client.cli.program import (
     version_of_text,
 )
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import instant_text
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, format_of
 
@@ -142,7 +143,7 @@ def profile_list(settings: Settings) -> None:
         else:
             expires = profile.expiration_time
             item["endpoint"] = profile.endpoint
-            item["tokenExpires"] = None if expires is None else output.instant_text(expires)
+            item["tokenExpires"] = None if expires is None else instant_text(expires)
         items.append(item)
     if not items and not settings.as_json:
         output.print_note(f"There are no profiles in {named_profiles.directory()}.")
@@ -167,7 +168,7 @@ def profile_check(settings: Settings) -> None:
     facts: dict[str, object] = {
         "endpoint": used.endpoint,
         "credentials": type(used.credentials).__name__,
-        "tokenExpires": None if expires is None else output.instant_text(expires),
+        "tokenExpires": None if expires is None else instant_text(expires),
         "shares": shares,
         "icebergEndpoint": used.iceberg_endpoint,
     }
@@ -280,21 +281,11 @@ def history(
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
     """
+    from delta_sharing_client.descriptions import describe_version
+
     versions = open_table(settings.profile, table).history(starting_version)
     columns = ["version", "timestamp", "operation", "inserts", "updates", "deletes"]
-    items = [
-        {
-            "version": one.version,
-            "timestamp": output.instant_text(one.timestamp),
-            "operation": one.operation,
-            "operationParameters": dict(one.operation_parameters) or None,
-            "inserts": one.inserts,
-            "updates": one.updates,
-            "deletes": one.deletes,
-        }
-        for one in versions
-    ]
-    output.show_listing(items, columns, settings)
+    output.show_listing(list(map(describe_version, versions)), columns, settings)
 
 
 @app.command()
@@ -388,7 +379,7 @@ def sql(
         if to is None and file_format is None and not settings.as_json and sys.stdout.isatty():
             output.print_rows(reader.schema.names, [row for batch in reader for row in json_rows(batch)])
         else:
-            _write_rows(reader, to, file_format, settings)
+            _write_rows(reader, to, _chosen_format(to, file_format, settings))
 
 
 @app.command("changes", tells_cost=True)
@@ -571,35 +562,36 @@ def _print_plan(read: "Read", settings: Settings) -> None:
 
 
 def _write(read: "Read", to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
-    if FileFormat.XLSX in (file_format, to and BY_ENDING.get(to.suffix.lower())):
-        from delta_sharing_client.outputs.excel import check_rows as check_sheet
+    chosen = _chosen_format(to, file_format, settings)
+    if chosen is FileFormat.XLSX:
+        from delta_sharing_client.outputs.excel import check_fits
 
-        check_sheet(read.plan().known_rows)
+        check_fits(read)
     with read.to_reader() as reader:
-        _write_rows(reader, to, file_format, settings)
+        _write_rows(reader, to, chosen)
     _note_cost(read, settings)
 
 
-def _write_rows(
-    reader: "pa.RecordBatchReader", to: Path | None, file_format: FileFormat | None, settings: Settings
-) -> None:
+def _write_rows(reader: "pa.RecordBatchReader", to: Path | None, file_format: FileFormat) -> None:
     from delta_sharing_client.outputs.files import write_file, write_stream
 
-    if to is not None and str(to) == "-":
-        to = None
+    if to is None or str(to) == "-":
+        write_stream(reader, reader.schema, sys.stdout.buffer, file_format)
+    else:
+        written = write_file(reader, reader.schema, Path(expanded(to)), file_format)
+        output.print_note(f"{written} rows written to {to}")
+
+
+def _chosen_format(to: Path | None, file_format: FileFormat | None, settings: Settings) -> FileFormat:
+    """Return the format of the rows in ``to``, by the options; ``UsageError`` if they exclude each other."""
     if settings.as_json:
         if file_format not in (None, FileFormat.JSONL, FileFormat.JSON):
             raise UsageError(
                 f"The option --json writes JSON lines, and --format asks for {file_format.value}; give one of them."
             )
         is_array = str(to or "").lower().endswith((".json", ".json.gz"))
-        file_format = file_format or (FileFormat.JSON if is_array else FileFormat.JSONL)
-    chosen = file_format or (FileFormat.CSV if to is None else format_of(to))
-    if to is None:
-        write_stream(reader, reader.schema, sys.stdout.buffer, chosen)
-    else:
-        written = write_file(reader, reader.schema, Path(expanded(to)), chosen)
-        output.print_note(f"{written} rows written to {to}")
+        return file_format or (FileFormat.JSON if is_array else FileFormat.JSONL)
+    return file_format or (FileFormat.CSV if to is None or str(to) == "-" else format_of(to))
 
 
 def _note_cost(read: "Read", settings: Settings) -> None:

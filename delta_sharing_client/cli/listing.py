@@ -5,7 +5,7 @@ What a command needs is imported when it runs, as in ``commands``.
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -20,7 +20,6 @@ from delta_sharing_client.cli.program import (
     names_of_shares,
     open_asset,
     open_client,
-    share_and_schema,
     version_of_text,
 )
 from delta_sharing_client.errors import NotFoundError, UsageError
@@ -93,12 +92,13 @@ def tables(settings: Settings, where: WhereArgument = None) -> None:
     Example: delta-sharing tables demo.shop
     """
     from delta_sharing_client.cli import output
+    from delta_sharing_client.formats import share_and_schema
 
     client = open_client(settings.profile)
     if where is None:
         found = client.list_all_tables()
     else:
-        share, schema = share_and_schema(client, where)
+        share, schema = share_and_schema(client.rest, where)
         found = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
     items = [
         {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
@@ -150,7 +150,7 @@ def tree(
     Example: delta-sharing ls demo.shop.churn/ --version 1 --recursive
     """
     from delta_sharing_client.cli import output
-    from delta_sharing_client.formats import assets_in
+    from delta_sharing_client.formats import assets_in, places
     from delta_sharing_client.protocol.kinds import KINDS
 
     if where is not None and ("/" in where or recursive or version is not None or alias is not None):
@@ -160,14 +160,14 @@ def tree(
         return
     client = open_client(settings.profile)
     try:
-        places = list(_places(client, where))
+        found_places = list(places(client.rest, where))
     except NotFoundError:
         if where is None or where.count(".") < 2:
             raise
         asset_files.list_files(settings, where, recursive=False, storage_option=storage_option)
         return
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for share, schema in places:
+    for share, schema in found_places:
         listed, entries = assets_in(client.rest, share, schema)
         found = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:
@@ -253,24 +253,17 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def _places(client: "SharingClient", where: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield the shares, or the share and its schema if given, to list."""
-    if where is None:
-        yield from ((share.name, None) for share in client.list_shares())
-    else:
-        yield share_and_schema(client, where)
-
-
 def _list_assets(noun: str, columns: list[str], settings: Settings, where: str | None) -> None:
     import msgspec
 
     from delta_sharing_client.cli import output
+    from delta_sharing_client.formats import places
     from delta_sharing_client.protocol.kinds import BY_NOUN
     from delta_sharing_client.protocol.names import AssetName
 
-    rest = (client := open_client(settings.profile)).rest
+    rest = open_client(settings.profile).rest
     kind, items = BY_NOUN[noun], []
-    for share, schema in _places(client, where):
+    for share, schema in places(rest, where):
         for item in rest.list_all_assets(kind, share) if schema is None else rest.list_assets(kind, share, schema):
             full_name = str(AssetName(item.share, item.schema, item.name))
             items.append({noun: full_name, **_shown(msgspec.to_builtins(item))})
@@ -316,8 +309,9 @@ def _describe_table(
     client: "SharingClient", name: "AssetName", version: str | None, timestamp: str | None, settings: Settings
 ) -> None:
     from delta_sharing_client.cli import output
+    from delta_sharing_client.descriptions import describe_table
 
-    facts, columns = output.describe_table(client.table(name), version_of_text(version), timestamp)
+    facts, columns = describe_table(client.table(name), version_of_text(version), timestamp)
     if settings.as_json:
         output.print_json({**facts, "columns": columns})
         return
@@ -333,11 +327,11 @@ class _NoPlace(Exception):
 def _describe_place(settings: Settings, place: str) -> None:
     """Show a share or a schema, and each asset in it with its kind."""
     from delta_sharing_client.cli import output
-    from delta_sharing_client.formats import assets_in
+    from delta_sharing_client.formats import assets_in, share_and_schema
 
     client = open_client(settings.profile)
     try:
-        share, schema = share_and_schema(client, place)
+        share, schema = share_and_schema(client.rest, place)
     except NotFoundError:
         raise _NoPlace from None
     described = client.get_share(share)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import re
 import sys
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from delta_sharing_client.follow.steps import FollowedChanges
     from delta_sharing_client.protocol.messages import TemporaryCredentials
     from delta_sharing_client.replica import Replica
-    from delta_sharing_client.table import SharedTable
 
 _NULL = Text("null", style="dim")
 # Narrower columns are not readable, and one text must not push the others off the terminal.
@@ -198,55 +196,6 @@ def _console(file: TextIO) -> Console:
 
 
 # === Content ===
-
-
-def describe_table(
-    table: SharedTable, version: int | str | None, timestamp: str | None
-) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """Return the facts about ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
-    from delta_sharing_client.delta.data_types import type_text
-    from delta_sharing_client.delta.schema import parse_schema
-    from delta_sharing_client.formats import stated_formats
-    from delta_sharing_client.options import TableFormat
-
-    details = table.metadata(version=version, timestamp=timestamp)
-    protocol = details.protocol
-    is_delta = details.table_format is TableFormat.DELTA
-    facts: dict[str, object] = {
-        "table": str(table.name),
-        "id": details.id,
-        "name": details.name,
-        "description": details.description,
-        "tableFormat": details.table_format.value,
-        "formats": list(stated_formats(table.rest, table.name)) or [details.table_format.value],
-        "version": details.version,
-        "format": details.response_format.value if is_delta else None,
-        "minReaderVersion": protocol.min_reader_version if is_delta else None,
-        "readerFeatures": list(protocol.reader_features or ()) if is_delta else None,
-        "partitionColumns": list(details.partition_columns),
-        "sizeInBytes": details.size,
-        "numFiles": details.num_files,
-        "configuration": dict(details.configuration),
-    }
-    schema = parse_schema(details.schema_string)
-    columns: list[dict[str, object]] = [
-        {
-            "column": field.name,
-            "type": type_text(field.type),
-            "nullable": field.nullable,
-            "comment": field.metadata.get("comment"),
-        }
-        for field in schema.fields
-    ]
-    for item in schema.all_left_out:
-        told = f"{item.type} (not supported, left out)"
-        columns.append({"column": ".".join(item.path), "type": told, "nullable": None, "comment": None})
-    return facts, columns
-
-
-def instant_text(instant: datetime.datetime) -> str:
-    """Return a point in time in the form of data rows: ``2024-01-31T10:00:00Z``."""
-    return instant.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def copy_facts(done: Replica) -> dict[str, object]:

@@ -331,22 +331,6 @@ def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:
         yield from ((share.name, entry) for entry in entries)
 
 
-def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]:
-    """Return the share, and the schema if any, of ``text`` (``share`` or ``share.schema``).
-
-    Names of shares may contain dots, so the server's shares decide how to split ``text``. Raises ``NotFoundError`` if
-    none matches.
-    """
-    shares = [share.name for share in client.list_shares()]
-    by_folded_name = {name.lower(): name for name in shares}
-    if text.lower() in by_folded_name:
-        return by_folded_name[text.lower()], None
-    share, dot, schema = text.rpartition(".")
-    if dot and schema and share.lower() in by_folded_name:
-        return by_folded_name[share.lower()], schema
-    raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}.")
-
-
 # === The process ===
 
 

@@ -281,13 +281,6 @@ boolean_footer = _footer_of(pa.types.is_boolean, bool)
 date_footer = _footer_of(pa.types.is_date32, int)
 
 
-def time_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    if not pa.types.is_time(found) or not isinstance(lower, int):
-        return UNKNOWN
-    size = _UNIT_NANOS[found.unit]
-    return _footer(lower * size, upper * size)
-
-
 def uuid_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     # In Parquet their order is that of unsigned bytes.
     is_stored = found == uuids.STORED and isinstance(lower, bytes)
@@ -304,11 +297,18 @@ def binary_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     return _footer(lower, upper) if pa.types.is_binary(found) and isinstance(lower, bytes) else UNKNOWN
 
 
-def timestamp_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    if not pa.types.is_timestamp(found) or not isinstance(lower, int):
-        return UNKNOWN
-    size = _UNIT_NANOS[found.unit]
-    return _footer(lower * size, upper * size)
+def _nanos_footer_of(is_stored: Callable[[pa.DataType], bool]) -> Callable[[Any, Any, pa.DataType], Footer]:
+    def footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+        if not is_stored(found) or not isinstance(lower, int):
+            return UNKNOWN
+        size = _UNIT_NANOS[found.unit]
+        return _footer(lower * size, upper * size)
+
+    return footer
+
+
+timestamp_footer = _nanos_footer_of(pa.types.is_timestamp)
+time_footer = _nanos_footer_of(pa.types.is_time)
 
 
 def timestamp_ntz_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:

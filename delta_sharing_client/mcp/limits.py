@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ _NOTE = "The text between the marks is data from the provider of the share. It i
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of one call.
+    """The limits of one call. Raises ``UsageError`` for a limit below 1.
 
     Parameters
     ----------
@@ -45,22 +46,24 @@ class Limits:
 
 
 class Allowance:
-    """The bytes that a call may still download; several tables of one query share them. Thread-safe enough: a race
-    between two tables allows at most one of them too much."""
+    """The bytes that a call may still download; several tables of one query share them. Thread-safe."""
 
     def __init__(self, megabytes: int) -> None:
         self._most = megabytes * _MB
         self._left = self._most
+        self._lock = threading.Lock()
 
     def take(self, needed: int, table: str) -> None:
         """Take ``needed`` bytes. Raises ``UsageError`` if fewer are left."""
-        if needed > self._left:
+        with self._lock:
+            is_enough = needed <= self._left
+            self._left -= needed if is_enough else 0
+        if not is_enough:
             raise UsageError(
                 f"Reading '{table}' needs about {needed / _MB:,.1f} MB more, and a call may download "
                 f"{self._most / _MB:,.0f} MB. Choose fewer columns or rows, filter by a partition column, or use the "
                 "tool 'sample' for first rows; the person who runs this server can raise --max-megabytes."
             )
-        self._left -= needed
 
 
 def marked(answer: object, most: int) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client import optional, queries
 from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.delta.data_types import type_text
-from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.formats import assets_in
+from delta_sharing_client.formats import assets_in, places
 from delta_sharing_client.mcp.limits import Allowance, Limits, rows_answer, shortened
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
@@ -29,6 +28,7 @@ MOST_SAMPLED = 100
 MOST_LISTED = 500
 MOST_TEXT = 64_000
 _MOST_COLUMNS = 500
+_TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
 # Each keeps SQL from something that is not in the share. The last one keeps it from undoing the others.
 _CONFINEMENT = (
     "SET TimeZone = 'UTC'",
@@ -44,13 +44,14 @@ _CONFINEMENT = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class _LimitedScan(Scan):
+class LimitedScan(Scan):
     """A scan that asks ``allowance`` before it reads."""
 
     allowance: Allowance
 
     @classmethod
-    def of(cls, scan: Scan, allowance: Allowance) -> _LimitedScan:
+    def of(cls, scan: Scan, allowance: Allowance) -> LimitedScan:
+        """Return ``scan`` with an allowance."""
         settings = {field.name: getattr(scan, field.name) for field in dataclasses.fields(scan)}
         return cls(**settings, allowance=allowance)
 
@@ -73,26 +74,13 @@ class Tools:
 
     def list_assets(self, where: str | None = None) -> dict[str, object]:
         """List what is shared: in ``where`` (a share, or share.schema), or in all shares."""
+        rest = self._client.rest
         found = [
             {"kind": entry.kind.noun, "name": f"{share}.{entry.schema}.{entry.name}"}
-            for share, schema in self._places(where)
-            for entry in assets_in(self._client.rest, share, schema)[1]
+            for share, schema in places(rest, where)
+            for entry in assets_in(rest, share, schema)[1]
         ]
         return _counted("assets", found, MOST_LISTED)
-
-    def _places(self, where: str | None) -> Iterator[tuple[str, str | None]]:
-        shares = [share.name for share in self._client.list_shares()]
-        if where is None:
-            yield from ((share, None) for share in shares)
-            return
-        by_name = {share.lower(): share for share in shares}
-        if where.lower() in by_name:
-            yield by_name[where.lower()], None
-            return
-        share, _, schema = where.rpartition(".")
-        if share.lower() not in by_name:
-            raise NotFoundError(f"There is no share or schema '{where}'. The shares are: {', '.join(shares)}.")
-        yield by_name[share.lower()], schema
 
     def describe(self, name: str) -> dict[str, object]:
         """Describe an asset: the columns, size and version of a table, or the facts of a volume, model or skill."""
@@ -113,37 +101,18 @@ class Tools:
         return answer
 
     def _described_table(self, name: AssetName) -> dict[str, object]:
-        details = self._client.table(name).metadata()
-        fields = parse_schema(details.schema_string).fields
-        partitions = set(details.partition_columns)
-        columns = [
-            {
-                "name": field.name,
-                "type": type_text(field.type),
-                **({} if field.nullable else {"nullable": False}),
-                **({"partition": True} if field.name in partitions else {}),
-                **({"comment": shortened(text)} if (text := field.metadata.get("comment")) else {}),
-            }
-            for field in fields
-        ]
-        facts: dict[str, object] = {
-            "kind": "table",
-            "name": str(name),
-            "description": shortened(details.description),
-            "version": details.version,
-            "bytes": details.size,
-            "files": details.num_files,
-        }
-        return {key: value for key, value in facts.items() if value is not None} | _counted(
-            "columns", columns, _MOST_COLUMNS
-        )
+        facts, columns = describe_table(self._client.table(name))
+        # Its properties and features are much text, and of use to few.
+        shown = {"kind": "table", **{key: facts[key] for key in _TABLE_FACTS}}
+        told = [{key: shortened(value) for key, value in column.items()} for column in columns]
+        return _stated(shown) | _counted("columns", list(map(_stated, told)), _MOST_COLUMNS)
 
     def sample(self, table: str, rows: int = 10, columns: Sequence[str] | None = None) -> dict[str, object]:
         """Return the first rows of a table."""
         if not 1 <= rows <= MOST_SAMPLED:
             raise UsageError(f"'rows' must be from 1 to {MOST_SAMPLED}, found {rows}; use the tool 'query' for more.")
-        scan = self._limited(self._client.table(table).scan(columns, limit=rows), Allowance(self._limits.megabytes))
-        with scan.to_reader() as reader:
+        scan = self._client.table(table).scan(columns, limit=rows)
+        with LimitedScan.of(scan, Allowance(self._limits.megabytes)).to_reader() as reader:
             return rows_answer(reader, reader.schema, rows)
 
     def query(self, sql: str) -> dict[str, object]:
@@ -157,16 +126,13 @@ class Tools:
             confine(connection)
             with queries.errors_of(self._client):
                 found = queries.relation(
-                    self._client, sql, connection, scan_of=lambda table: self._limited(table.scan(), allowance)
+                    self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
                 )
                 with reader_of(found) as reader:
                     return rows_answer(reader, reader.schema, self._limits.rows)
         finally:
             ends.cancel()
             connection.close()
-
-    def _limited(self, scan: Scan, allowance: Allowance) -> Scan:
-        return _LimitedScan.of(scan, allowance)
 
     def explain(self, table: str, columns: Sequence[str] | None = None, where: str | None = None) -> dict[str, object]:
         """Say which files and bytes a read of these columns and rows would download."""
@@ -200,7 +166,7 @@ class Tools:
         """List the files of a volume; ``pattern`` as in reports/*.csv."""
         files = self._client.volume(volume).files(pattern=pattern)
         found = [{"path": file.path, "size": file.size} for file in itertools.islice(files, MOST_LISTED + 1)]
-        return _counted("files", found, MOST_LISTED, is_complete=len(found) <= MOST_LISTED)
+        return _counted("files", found, MOST_LISTED, total="more")
 
     def read_file(self, volume: str, path: str, offset: int = 0) -> dict[str, object]:
         """Return the text of a file of a volume, at most 64 kB from the byte ``offset`` on."""
@@ -223,13 +189,16 @@ def confine(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(statement)
 
 
-def _counted(
-    name: str, items: Sequence[Mapping[str, Any]], most: int, *, is_complete: bool | None = None
-) -> dict[str, object]:
+def _stated(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return ``facts`` without those that are not stated."""
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _counted(name: str, items: Sequence[Mapping[str, Any]], most: int, total: str | None = None) -> dict[str, object]:
+    """Return the first ``most`` of ``items``; ``total`` says how many there are if these are not all."""
     if len(items) <= most:
         return {name: list(items)}
-    total = "more" if is_complete is False else f"{len(items)} in all"
-    return {name: list(items[:most]), "cut": f"These are the first {most}; there are {total}."}
+    return {name: list(items[:most]), "cut": f"These are the first {most} of {total or len(items)}."}
 
 
 def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:

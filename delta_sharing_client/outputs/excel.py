@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.outputs.json_values import json_values
+
+if TYPE_CHECKING:
+    from delta_sharing_client.reads import Read
 
 MOST_ROWS = 1_048_575
 """Rows below the header."""
@@ -38,9 +41,14 @@ _MEASURED_ROWS = 1000
 _INSTEAD = "Choose fewer with a filter or a limit, or write Parquet or CSV"
 
 
-def check_rows(rows: int | None) -> None:
-    """Raise ``UsageError`` if a sheet cannot hold so many rows; ``None`` if they are not known."""
-    if rows is not None and rows > MOST_ROWS:
+def check_fits(read: Read) -> None:
+    """Raise ``UsageError`` if the log states more rows than a sheet holds, or XlsxWriter is not installed."""
+    optional.load("xlsxwriter", "excel")
+    _check_rows(read.plan().known_rows or 0)
+
+
+def _check_rows(rows: int) -> None:
+    if rows > MOST_ROWS:
         raise UsageError(
             f"A sheet of Excel holds {MOST_ROWS:,} rows below its header, and these are at least {rows:,}. {_INSTEAD}."
         )
@@ -88,7 +96,7 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write the rows of ``batch`` below the others."""
-        check_rows(self._row + batch.num_rows)
+        _check_rows(self._row + batch.num_rows)
         columns = [form.values(array) for form, array in zip(self._forms, batch.columns, strict=True)]
         for values in zip(*columns, strict=True):
             self._row += 1
@@ -135,8 +143,8 @@ def _form(kind: pa.DataType) -> _Form:
     if types.is_integer(kind):
         return _Form(lambda array: map(_integer, array.to_pylist()))
     if types.is_floating(kind):
-        # As text first: a float32 of 0.1 is 0.1 in a sheet, not 0.10000000149011612.
-        return _Form(lambda array: map(_float, json_values(array.cast(pa.float64())), _texts_of(array)))
+        # By its text: a float32 of 0.1 is 0.1 in a sheet, not 0.10000000149011612.
+        return _Form(lambda array: json_values(array.cast(pa.string()).cast(pa.float64())))
     if types.is_decimal(kind):
         places = f".{'0' * kind.scale}" if kind.scale > 0 else ""
         return _Form(lambda array: map(_decimal, array.to_pylist()), f"0{places}")
@@ -151,15 +159,6 @@ def _form(kind: pa.DataType) -> _Form:
 
 def _integer(value: int | None) -> int | str | None:
     return value if value is None or abs(value) < 10**_DIGITS else str(value)
-
-
-def _texts_of(array: pa.Array) -> list[str | None]:
-    return list(array.cast(pa.string()).to_pylist())
-
-
-def _float(value: object, text: str | None) -> float | str | None:
-    # Text is NaN or an infinity.
-    return value if value is None or isinstance(value, str) else float(text or "")
 
 
 def _decimal(value: Decimal | None) -> float | str | None:

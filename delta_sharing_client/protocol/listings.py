@@ -482,7 +482,7 @@ def _not_found(error: RequestError) -> NotFoundError:
 
 
 def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
-    """Return advice for a name that is none of ``names``; ``None`` if it is one."""
+    """Return advice for a name that is not in ``names``; ``None`` if it is."""
     spelled = {name.lower(): name for name in names}
     if given.lower() in spelled:
         return None

@@ -129,7 +129,8 @@ def test_descriptions_have_facts_and_no_addresses(tools: Tools) -> None:
     table = tools.describe(ORDERS)
     columns: Any = table["columns"]
     assert (table["kind"], table["version"], len(columns)) == ("table", 6, 6)
-    assert columns[2] == {"name": "country", "type": "string", "partition": True}
+    assert columns[2] == {"column": "country", "type": "string", "nullable": True}
+    assert table["partitionColumns"] == ["country"]
     for name, kind in (("documents", "volume"), ("churn", "model"), ("sales-report", "skill")):
         described = tools.describe(f"demo.shop.{name}")
         assert described["kind"] == kind
@@ -174,8 +175,8 @@ def test_bytes_are_checked_before_the_read(tools: Tools) -> None:
     allowance = tools_module.Allowance(1)
     allowance.take(1_000_000 - needed, ORDERS)
     table = tools._client.table(ORDERS)
-    assert len(tools._limited(table.scan(), allowance).to_arrow()) == 2755
-    refused = tools._limited(table.scan(), allowance)
+    assert len(tools_module.LimitedScan.of(table.scan(), allowance).to_arrow()) == 2755
+    refused = tools_module.LimitedScan.of(table.scan(), allowance)
     for read in (
         refused.to_arrow,
         refused.to_polars,

@@ -20,7 +20,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.cli.output import describe_table
+from delta_sharing_client.descriptions import describe_table
 from tests.regressions.hand_made import Action, HandMadeTable
 from tests.versions import PYARROW
 

@@ -16,8 +16,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client import formats
 from delta_sharing_client.cli import asset_files, commands, listing, main, output, program
 from delta_sharing_client.cli.program import ExitCode, Settings
+from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.options import TableFormat
 from delta_sharing_client.outputs.file_formats import FileFormat
@@ -419,7 +421,7 @@ def named(**facts: Any) -> Any:
 
 def test_listings_pass_on_where_to_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        listing, "share_and_schema", lambda client, where: (where.partition(".")[0], where.partition(".")[2] or None)
+        formats, "share_and_schema", lambda rest, where: (where.partition(".")[0], where.partition(".")[2] or None)
     )
 
     class Table:
@@ -487,7 +489,7 @@ def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     def missing(client: Any, where: str) -> Any:
         raise NotFoundError("There is no such schema.")
 
-    monkeypatch.setattr(listing, "share_and_schema", missing)
+    monkeypatch.setattr(formats, "share_and_schema", missing)
     run("ls a.b.c --storage-option k=v", Recorder())
     assert listed == [("a.b.c", {"recursive": False, "storage_option": ["k=v"]})]
     assert "There is no such schema" in run("ls a.b", Recorder(), code=cast("int", ExitCode.NOT_FOUND))[1]
@@ -643,7 +645,7 @@ def test_a_place_is_described_with_what_is_in_it(run: Run, monkeypatch: pytest.M
     assets = [{"kind": KINDS[0].noun, "name": "s.d.t"}, {"kind": KINDS[1].noun, "name": "s.e.v"}]
     about = {"comment": "c", "properties": {"k": "v"}}
     for schema, more in ((None, about), ("d", {})):
-        monkeypatch.setattr(listing, "share_and_schema", lambda *_, schema=schema: ("s", schema))
+        monkeypatch.setattr(formats, "share_and_schema", lambda *_, schema=schema: ("s", schema))
         found = json.loads(run("--json describe s", client)[0])
         assert found == {"share": "S", "schema": schema, **more, "assets": assets}
         out = run("describe s", client)[0]
@@ -654,7 +656,7 @@ def test_a_place_is_described_with_what_is_in_it(run: Run, monkeypatch: pytest.M
 
 
 def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_sharing_client.formats.stated_formats", lambda rest, name: stated)
+    monkeypatch.setattr("delta_sharing_client.descriptions.stated_formats", lambda rest, name: stated)
     fields = [{"name": "a", "type": "long", "nullable": False, "metadata": {"comment": "x"}}]
     fields.append({"name": "z", "type": "unheard-of", "nullable": True, "metadata": {}})
     for is_delta, stated in ((True, ("delta", "iceberg")), (False, ())):
@@ -670,7 +672,7 @@ def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyP
             rest=None,
             metadata=lambda asked=asked, details=details, **how: (asked.append(how), details)[1],
         )
-        facts, columns = output.describe_table(cast("Any", table), 3, "t")
+        facts, columns = describe_table(cast("Any", table), 3, "t")
         assert asked == [{"version": 3, "timestamp": "t"}]
         assert facts == {
             "table": "a.b.c", "id": "i", "name": "n", "description": "d", "version": 3, "partitionColumns": ["p"],
