@@ -28,6 +28,7 @@ from delta_sharing_client.storage import place
 from mock_server import asset_files, catalog
 from tests.integration.test_asset_files import s3_settings
 from tests.s3 import REGION, Bucket, Guard, s3_bucket
+from tests.time_limits import HANGS
 
 QUICK = {"max_attempts": 3, "max_retry_seconds": 2.0, "progress": False}
 DATA = random.Random(5).randbytes(400_000)
@@ -377,6 +378,36 @@ def test_a_file_that_is_gone_meanwhile_is_named(
 
     with pytest.raises(ds.NotFoundError, match=r"'a\.txt' in volume s\.d\.files"):
         volume.download(here, "a.txt")
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_threads_that_start_complete_a_download(
+    volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
+    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(transfers, "_GROWTH", 0.0)
+    started, refused = [], threading.Event()
+
+    def start(thread: threading.Thread) -> None:
+        if len(started) == allowed:
+            refused.set()
+            raise ds.UsageError("No thread can be started.")
+        started.append(thread)
+        thread.start()
+
+    monkeypatch.setattr(transfers, "start", start)
+    # The last file waits until another thread was wanted.
+    requests.before = lambda path, wanted: refused.wait(HANGS) if path == "deep/c" else None
+    if allowed:
+        volume.download(here)
+        assert content(here) == FILES
+    else:
+        with pytest.raises(ds.UsageError, match="No thread can be started"):
+            volume.download(here)
+        assert content(here) == {}
+    assert len(started) == allowed
+    assert refused.is_set()
 
 
 @pytest.mark.parametrize("used", [1, 3, 4])
