@@ -62,7 +62,7 @@ class Case:
     once: tuple[str, ...] = ()
 
 
-# Measured if the variable names a jar; `bash .ci/peers` builds one.
+# Measured if the variable names a jar; `bash scripts/peers` builds one.
 JVM_CONNECTOR = ("spark-jvm",) if os.environ.get("DELTA_SHARING_JVM_CONNECTOR") else ()
 ALL = ("ours", "polars", "incumbent-delta", "incumbent-parquet", "local")
 MEGA = 1_000_000

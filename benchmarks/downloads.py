@@ -2,12 +2,12 @@
 
     python -m benchmarks.downloads [--repeats N] [--cases LIST] [--s3fs PYTHON] [--directory FOLDER] [--save]
 
-The store is versitygw, which ``bash .ci/s3`` builds (``--server`` names another binary). The cases are 10,000 files of
-20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files were put at once, so that their ETags are their
-MD5, which only this client compares, or in parts, as most programs upload them, so that they are not. A first turn
-finds the number of tasks (and of threads) with which the plain loop is fastest. Then each turn runs every contender in
-random order, in a process of its own; its clock starts after the imports. A ratio is the median of the turns' ratios.
-``--s3fs`` is the interpreter of an environment with s3fs, whose botocore is not ours.
+The store is versitygw, which ``bash scripts/s3`` builds (``--server`` names another binary). The cases are 10,000
+files of 20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files were put at once, so that their ETags
+are their MD5, which only this client compares, or in parts, as most programs upload them, so that they are not. A
+first turn finds the number of tasks (and of threads) with which the plain loop is fastest. Then each turn runs every
+contender in random order, in a process of its own; its clock starts after the imports. A ratio is the median of the
+turns' ratios. ``--s3fs`` is the interpreter of an environment with s3fs, whose botocore is not ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A walk through the client, against a server with sample tables: ``bash .ci/demo``.
+"""A walk through the client, against a server with sample tables: ``bash scripts/demo``.
 
 Each step prints what one would type, and then what comes of it. ``--keep`` leaves the server
 running at the end.
@@ -54,7 +54,7 @@ def main() -> None:
         else:
             read_as_spark(profile)
         if not arguments.keep:
-            say("To try it yourself: bash .ci/demo --keep")
+            say("To try it yourself: bash scripts/demo --keep")
             return
         say(f"The server runs until Ctrl-C. In another terminal, with {profile.name}:")
         print(f".ci/env/bin/delta-sharing --profile {profile.name} head {ORDERS}")

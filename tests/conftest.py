@@ -25,6 +25,9 @@ hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# Fixtures that start a server.
+SERVERS = {"serve", "lake", "storage", "listed", "raw"}
+
 _PERSONAL = (
     "http_proxy",
     "https_proxy",
@@ -114,6 +117,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # One session, and so one JVM, for all that ask for it; what else has to do with Spark may run beside it.
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
     # What one worker does alone begins first, or the others wait for it at the end.
     items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("xdist_group")))
 

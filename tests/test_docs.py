@@ -350,8 +350,8 @@ def test_examples_are_of_no_other_kind() -> None:
 
 # Lines of blocks without a language that no test runs as they stand, and what does instead.
 NOT_RUN = {
-    r"bash \.ci/": "they are the suite and its demonstration",
-    r"(venv/bin/)?pip install |python -m venv |source venv": ".ci/wheels installs each extra into an empty environment",
+    r"bash (scripts/|\.ci/run)": "they are the suite and its demonstration",
+    r"(venv/bin/)?pip install |python -m venv |source venv": "scripts/wheels installs each extra",
     r"delta-sharing serve": "a server does not end by itself: tests/unit/mock_server/test_main.py starts it",
     r"delta-sharing \[": "how a command line is made",
     r"export DELTA_SHARING_PROFILE=": "the test of commands sets it",

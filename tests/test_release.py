@@ -130,7 +130,7 @@ def _named(lines: list[str]) -> dict[str, str]:
 def test_every_action_is_pinned_to_a_commit_and_every_script_exists(path: Path) -> None:
     jobs = yaml.safe_load(path.read_text())["jobs"]
     used = [step["uses"] for job in jobs.values() for step in job.get("steps", ()) if "uses" in step]
-    scripts = re.findall(r"\.ci/[\w.-]+", path.read_text())
+    scripts = re.findall(r"(?:\.ci|scripts)/[\w.-]+", path.read_text())
 
     assert used
     assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w.-]+@[0-9a-f]{40}", name)] == []
@@ -155,7 +155,7 @@ def test_a_release_is_tested_on_three_systems_and_published_without_a_secret() -
 
 
 def test_a_tag_is_refused_unless_every_file_names_its_version(tmp_path: Path) -> None:
-    problems = runpy.run_path(str(ROOT / ".ci" / "release.py"))["problems"]
+    problems = runpy.run_path(str(ROOT / "scripts" / "release.py"))["problems"]
     (tmp_path / "delta_sharing_client").mkdir()
     (tmp_path / "conda").mkdir()
     (tmp_path / "delta_sharing_client" / "__init__.py").write_text('__version__ = "1.2.3"\n')
@@ -187,8 +187,8 @@ def test_forms_for_issues_have_what_a_forge_asks_for(name: str) -> None:
 
 
 def test_the_tests_of_the_sdist_import_what_their_environment_has() -> None:
-    """``.ci/wheels`` runs them with these extras and the group ``test``."""
-    extras = re.search(r'install "\$work/tests" .*\[(.*)\]', (ROOT / ".ci" / "wheels").read_text())
+    """``scripts/wheels`` runs them with these extras and the group ``test``."""
+    extras = re.search(r'install "\$work/tests" .*\[(.*)\]', (ROOT / "scripts" / "wheels").read_text())
     assert extras is not None
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     lines = list(PROJECT["dependencies"])

@@ -1,4 +1,4 @@
-"""The versions that the tests run with, which are old ones on purpose in `.ci/versions oldest`."""
+"""The versions that the tests run with, which are old ones on purpose in `scripts/versions oldest`."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_the_page_has_the_function_of_this_module(scan: ds.Scan) -> None:
 
 
 def test_dask(scan: ds.Scan) -> None:
-    pytest.importorskip("dask.dataframe", reason="bash .ci/engines runs this with Dask")
+    pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
     with dask.config.set(scheduler="processes", num_workers=2):
@@ -109,7 +109,7 @@ def test_dask(scan: ds.Scan) -> None:
 
 
 def test_dask_reads_of_a_dataset_what_a_computation_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
-    pytest.importorskip("dask.dataframe", reason="bash .ci/engines runs this with Dask")
+    pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
     table, fetched = orders
@@ -123,7 +123,7 @@ def test_dask_reads_of_a_dataset_what_a_computation_needs(orders: tuple[ds.Share
 
 
 def test_ibis_reads_of_a_dataset_what_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
-    ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
+    ibis = pytest.importorskip("ibis", reason="bash scripts/engines runs this with Ibis")
 
     table, fetched = orders
     explicit, least = fetched(lambda: table.scan(["order_id", "amount"], "amount > 500").to_arrow())
@@ -140,7 +140,7 @@ def test_ibis_reads_of_a_dataset_what_a_query_needs(orders: tuple[ds.SharedTable
 
 
 def test_datafusion_reads_what_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
-    datafusion = pytest.importorskip("datafusion", reason="bash .ci/engines runs this with DataFusion")
+    datafusion = pytest.importorskip("datafusion", reason="bash scripts/engines runs this with DataFusion")
 
     table, fetched = orders
     explicit, least = fetched(lambda: table.scan(["order_id", "amount"], "amount > 500").to_arrow())
@@ -154,7 +154,7 @@ def test_datafusion_reads_what_a_query_needs(orders: tuple[ds.SharedTable, Fetch
 
 
 def test_ibis_works_on_a_connection_with_attached_shares(orders: tuple[ds.SharedTable, Fetched]) -> None:
-    ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
+    ibis = pytest.importorskip("ibis", reason="bash scripts/engines runs this with Ibis")
     import duckdb
 
     table, _ = orders
@@ -170,7 +170,7 @@ def by_id(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def test_dask_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
-    pytest.importorskip("dask.dataframe", reason="bash .ci/engines runs this with Dask")
+    pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
     expected = by_id(odd.scan().to_pandas())
@@ -189,7 +189,7 @@ def test_dask_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
 
 
 def test_ibis_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
-    ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
+    ibis = pytest.importorskip("ibis", reason="bash scripts/engines runs this with Ibis")
 
     expected = by_id(odd.scan().to_pandas())
     rows = ibis.memtable(odd.scan().to_dataset())
@@ -204,7 +204,7 @@ def test_ibis_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
 
 
 def test_ray(scan: ds.Scan, odd: ds.SharedTable) -> None:
-    pytest.importorskip("ray", reason="bash .ci/engines runs this with Ray")
+    pytest.importorskip("ray", reason="bash scripts/engines runs this with Ray")
     import ray
     import ray.data
 

@@ -2,7 +2,7 @@
 
     python read_iceberg.py URI TOKEN WAREHOUSE NAMESPACE DIRECTORY
 
-runs in the environment of ``.ci/iceberg``, whose PySpark is 4.0. The rows of each table become
+runs in the environment of ``scripts/iceberg``, whose PySpark is 4.0. The rows of each table become
 ``DIRECTORY/<table>.parquet``, with their row lineage if the table has it. ``ICEBERG_SPARK_JARS`` names the jars.
 """
 

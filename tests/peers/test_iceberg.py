@@ -1,4 +1,4 @@
-"""Iceberg's own client reads from our server, and our client from Iceberg's own server: ``bash .ci/iceberg``.
+"""Iceberg's own client reads from our server, and our client from Iceberg's own server: ``bash scripts/iceberg``.
 
 The tables are those that its Spark runtime wrote (``tests/tables_iceberg``), in a store that speaks S3.
 """
@@ -34,7 +34,7 @@ by_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name
 
 pytestmark = pytest.mark.skipif(
     not (SERVER and SPARK_PYTHON),
-    reason="ICEBERG_SERVER_CLASSPATH and ICEBERG_SPARK_PYTHON are not set; see .ci/iceberg",
+    reason="ICEBERG_SERVER_CLASSPATH and ICEBERG_SPARK_PYTHON are not set; see scripts/iceberg",
 )
 
 

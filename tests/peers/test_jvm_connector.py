@@ -1,4 +1,4 @@
-"""The golden tables through the JVM connector and through this client, from one server: ``bash .ci/peers``.
+"""The golden tables through the JVM connector and through this client, from one server: ``bash scripts/peers``.
 
 The connector is built from its own source, whose parquet response format needs no Delta Lake for Spark. What it refuses
 is skipped by its reason; what both read must be the same rows.
@@ -33,7 +33,7 @@ SETTINGS = {
 
 pytestmark = [
     pytest.mark.golden,
-    pytest.mark.skipif(not CONNECTOR, reason="DELTA_SHARING_JVM_CONNECTOR names no jar; bash .ci/peers builds it"),
+    pytest.mark.skipif(not CONNECTOR, reason="DELTA_SHARING_JVM_CONNECTOR names no jar; bash scripts/peers builds it"),
     pytest.mark.skipif(not TABLES, reason="DELTA_GOLDEN_TABLES names no conformance tables"),
 ]
 

@@ -1,4 +1,4 @@
-"""MLflow opens a downloaded version of a model: ``bash .ci/mlflow``."""
+"""MLflow opens a downloaded version of a model: ``bash scripts/mlflow``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client import testing
 
-pyfunc = pytest.importorskip("mlflow.pyfunc", reason="MLflow has an environment of its own; see .ci/mlflow")
+pyfunc = pytest.importorskip("mlflow.pyfunc", reason="MLflow has an environment of its own; see scripts/mlflow")
 
 
 def test_mlflow_loads_a_downloaded_version(tmp_path: pathlib.Path) -> None:

@@ -3,7 +3,7 @@
 A table of keys and values grows by random inserts, updates and deletes; a stream of its changes is merged into a Delta
 table, in a sink that sometimes dies after it merged, so that the batch comes again. After each step both are compared.
 Spark downloads the jars from Maven. They have to fit PySpark, so use an environment of
-``.ci/spark-versions``: ``.ci/env-spark-4.2/bin/python -m tests.soak spark-merge``.
+``scripts/spark-versions``: ``.ci/env-spark-4.2/bin/python -m tests.soak spark-merge``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stores that ``.ci/stores`` and ``.ci/s3`` start: how they are filled, and whose credentials they take."""
+"""The stores that ``scripts/stores`` and ``scripts/s3`` start: how they are filled, and whose credentials they take."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCOUNT = "devstoreaccount1"
 KEY = base64.b64decode("Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==")
 SAS_VERSION = "2020-08-04"
 BUCKET = "golden"
-# The account with which .ci/s3 starts the server.
+# The account with which scripts/s3 starts the server.
 S3_KEY, S3_SECRET = "planted-key", "planted-secret"
 
 Put = Callable[[str, bytes], None]
@@ -119,6 +119,6 @@ def store(request: pytest.FixtureRequest) -> Store:
     endpoint = os.environ.get(variable)
     if not endpoint:
         pytest.skip(
-            f"{variable} is not set; .ci/stores starts the emulators of Azure and Google, .ci/s3 a server of S3"
+            f"{variable} is not set; scripts/stores starts the emulators of Azure and Google, scripts/s3 a server of S3"
         )
     return make(endpoint)

@@ -1,5 +1,5 @@
-"""Files of a volume in the stores that `.ci/stores` and `.ci/s3` start: listed, opened, downloaded, with odd names, in
-pages, and with credentials that end between two files."""
+"""Files of a volume in the stores that `scripts/stores` and `scripts/s3` start: listed, opened, downloaded, with odd
+names, in pages, and with credentials that end between two files."""
 
 from __future__ import annotations
 

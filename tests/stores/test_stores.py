@@ -1,6 +1,6 @@
 """Directory access to the stores of Azure and Google, as their emulators have them, and to a server of S3.
 
-`.ci/stores` and `.ci/s3` start them.
+`scripts/stores` and `scripts/s3` start them.
 
 The golden tables are read from a store and by URL, and are the same; credentials end in the middle of a read.
 """

@@ -1,4 +1,4 @@
-"""Say whether a commit may be released under a tag: python .ci/release.py v0.2.0
+"""Say whether a commit may be released under a tag: python scripts/release.py v0.2.0
 
 The package, the change log and the conda recipe must name the tag's version, and the change log a day.
 """
