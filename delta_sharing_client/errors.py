@@ -168,7 +168,16 @@ def about_file(table: str, file_id: str | None) -> Iterator[None]:
 
 
 class UsageError(DeltaSharingError, ValueError):
-    """An argument, option, name, filter or column cannot be used as given."""
+    """An argument, option, name, filter or column cannot be used as given.
+
+    Attributes
+    ----------
+    place:
+        Where the mistake is in the text of a filter: the position of its first character, and the one after that of its
+        last; ``None`` if that is unknown.
+    """
+
+    place: tuple[int, int] | None = None
 
 
 class ProfileError(DeltaSharingError):

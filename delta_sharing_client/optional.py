@@ -9,6 +9,7 @@ from delta_sharing_client.errors import UsageError
 
 # The packages of each extra in pyproject.toml, by import name.
 _PACKAGES = {
+    "browse": ("starlette", "uvicorn"),
     "duckdb": ("duckdb",),
     "excel": ("xlsxwriter",),
     "geopandas": ("geopandas",),

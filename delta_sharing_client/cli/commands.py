@@ -528,6 +528,32 @@ def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS"
     raise typer.Exit(command.app(args=words or [], prog_name="delta-sharing serve", standalone_mode=False) or 0)
 
 
+@app.command("browse")
+def browse(
+    settings: Settings,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser; print the address only.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of this machine; default: a free one.")
+    ] = 0,
+) -> None:
+    """Look at what is shared on a page in the browser: tables, rows, history, files, downloads.
+
+    Example: delta-sharing browse
+    Example: delta-sharing browse --no-open
+    """
+    from delta_sharing_client import optional
+
+    server = optional.load("delta_sharing_client.browse.server", "browse")
+
+    def tell(address: str, is_opened: bool) -> None:
+        output.print_json({"address": address}) if settings.as_json else sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        way = "It opens in your browser." if is_opened else "Open this address in a browser on this machine."
+        output.print_note(f"{way} It is for you alone: whoever has it sees what you see. Ctrl-C ends it.")
+
+    server.serve(settings.profile, port=port, opens=not no_open, tell=tell)
+
+
 @app.command("mcp")
 def mcp_server(
     settings: Settings,

@@ -12,19 +12,20 @@ from typing import Union
 _Sentence = Union[str, Callable[[re.Match[str]], str]]
 
 
-def advice(text: str) -> str:
-    """Return a sentence that says what to write instead, "" for an unknown mistake.
+def advice(text: str) -> tuple[str, tuple[int, int] | None]:
+    """Return a sentence that says what to write instead, "" for an unknown mistake; and the part of ``text`` that it is
+    about, if that is known.
 
     In ``text``, the filter, string literals are empty, names in backticks are ``x``, and comments are left out.
     """
     for pattern, sentence in _RULES:
         match = pattern.search(text)
         if match is not None:
-            return sentence if isinstance(sentence, str) else sentence(match)
+            return sentence if isinstance(sentence, str) else sentence(match), match.span()
     opened, closed = text.count("("), text.count(")")
     if opened != closed:
-        return f"It has {_counted(opened, 'opening')} and {_counted(closed, 'closing')}."
-    return ""
+        return f"It has {_counted(opened, 'opening')} and {_counted(closed, 'closing')}.", None
+    return "", None
 
 
 def quoted(name: str) -> str:

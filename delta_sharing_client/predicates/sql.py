@@ -19,6 +19,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
 from delta_sharing_client.predicates.advice import advice, quoted
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS, constant_type
+from delta_sharing_client.predicates.places import Place, Rewritten, place_of_name
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -70,20 +71,44 @@ def parse_sql(text: str) -> Expression:
     unsupported SQL, which the message names.
     """
     try:
-        tree: Any = sqlglot.parse_one(_shield(text), read="databricks", into=exp.Condition)
+        shielded = _shield(text)
+        tree: Any = sqlglot.parse_one(shielded.text, read="databricks", into=exp.Condition)
         return _predicate(tree)
     except UsageError as error:
-        more = advice(_without_literals(text)) or (_SUPPORTED if isinstance(error, _Unsupported) else "")
-        raise UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip()) from None
+        more, place = _advice(text)
+        more = more or (_SUPPORTED if isinstance(error, _Unsupported) else "")
+        found = error.place and shielded.place(*error.place) if isinstance(error, _Unsupported) else error.place
+        refused = UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip())
+        refused.place = place or found or place_of_name(text, error.message)
+        raise refused from None
     except sqlglot.errors.SqlglotError as error:
-        more = advice(_without_literals(text)) or (
+        more, place = _advice(text)
+        more = more or (
             "Write strings in single quotes, and put backticks around names that are keywords or have special"
             f" characters. {_SUPPORTED}"
         )
         where = _place(error)
-        raise UsageError(f"The filter {_shorten(text)} cannot be read as a SQL condition{where}. {more}") from None
+        refused = UsageError(f"The filter {_shorten(text)} cannot be read as a SQL condition{where}. {more}")
+        refused.place = place or _stopped_at(error, shielded)
+        raise refused from None
     except RecursionError:
         raise UsageError(f"The filter {_shorten(text)} is nested too deeply; flatten its parentheses.") from None
+
+
+def _advice(text: str) -> tuple[str, Place | None]:
+    """Return advice for a filter, and the part of ``text`` that it is about."""
+    written = _without_literals(text)
+    sentence, place = advice(written.text)
+    return sentence, None if place is None else written.place(*place)
+
+
+def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Place | None:
+    """Return where sqlglot stopped, in the original text; ``None`` if it does not say it."""
+    problems: list[dict[str, Any]] = getattr(error, "errors", [])
+    before, found = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
+    # The context begins with the text, or a hundred characters before.
+    start = shielded.text.find(before + found)
+    return shielded.place(start + len(before), start + len(before) + len(found)) if found and start >= 0 else None
 
 
 # === Predicates ===
@@ -477,7 +502,7 @@ def _text(node: exp.Expression, what: str) -> str:
 # === String literals ===
 
 
-def _shield(text: str) -> str:
+def _shield(text: str) -> Rewritten:
     """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets; and 1.5BD by a cast
     of one."""
 
@@ -485,10 +510,12 @@ def _shield(text: str) -> str:
         if match["skip"]:
             return match[0]
         if match["broken"]:
-            raise UsageError(
+            refused = UsageError(
                 f"The text after {match.start() + 1} characters is an unfinished or malformed literal. Close every"
                 " quote, and double one inside a text: 'it''s'."
             )
+            refused.place = match.start(), len(text)
+            raise refused
         if match["binary"]:
             return f"'{_BINARY}{match['binary'][2:-1]}'"
         if match["decimal"]:
@@ -501,16 +528,16 @@ def _shield(text: str) -> str:
         except UnicodeEncodeError:
             raise UsageError("A string literal has a lone surrogate, which no UTF-8 string has.") from None
 
-    return _TOKEN.sub(replace, text)
+    return Rewritten(text, _TOKEN, replace)
 
 
-def _without_literals(text: str) -> str:
+def _without_literals(text: str) -> Rewritten:
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
             return "`x`" if match["skip"].startswith("`") else " "
         return match[0] if match["broken"] or match["decimal"] else "''"
 
-    return _TOKEN.sub(replace, text)
+    return Rewritten(text, _TOKEN, replace)
 
 
 def _unshield(text: str) -> str | bytes:
@@ -578,7 +605,11 @@ def _only(node: exp.Expression, *keys: str) -> exp.Expression:
 
 def _unsupported(node: exp.Expression) -> UsageError:
     described = _describe(node)
-    return _Unsupported(f"{described[0].upper()}{described[1:]} is not supported.")
+    error = _Unsupported(f"{described[0].upper()}{described[1:]} is not supported.")
+    # Releases of sqlglot differ in the nodes that have a position.
+    spans = [(one.meta["start"], one.meta["end"] + 1) for one in node.walk() if {"start", "end"} <= one.meta.keys()]
+    error.place = (min(spans)[0], max(stop for _, stop in spans)) if spans else None
+    return error
 
 
 _NAMED: dict[type[exp.Expression], str] = {

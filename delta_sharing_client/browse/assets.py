@@ -1,0 +1,57 @@
+"""What is shared: shares, schemas and assets of all kinds, and the facts about assets that are no tables."""
+
+from __future__ import annotations
+
+from delta_sharing_client.browse.asked import Asked
+from delta_sharing_client.browse.session import Session
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.formats import assets_in, schemas_of_share
+from delta_sharing_client.instants import instant_text
+from delta_sharing_client.protocol.kinds import BY_NOUN, TABLE
+
+_MOST_ASSETS = 100_000
+
+
+def start(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the profile's name, when its token expires, and the shares."""
+    expires = session.client.rest.profile.expiration_time
+    return {
+        "profile": session.profile_text,
+        "expires": None if expires is None else instant_text(expires),
+        "shares": [{"name": share.name, "comment": share.comment} for share in session.client.list_shares()],
+    }
+
+
+def schemas(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the names of the schemas of a share."""
+    return {"schemas": [schema.name for schema in schemas_of_share(session.client.rest, asked.text("share"))]}
+
+
+def listed(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the assets of a schema, or of a whole share: kind, schema and name of each."""
+    names, entries = assets_in(session.client.rest, asked.text("share"), asked.text("schema") or None)
+    return {
+        "schemas": names,
+        "assets": [[entry.kind.noun, entry.schema, entry.name] for entry in entries[:_MOST_ASSETS]],
+        "inAll": len(entries),
+    }
+
+
+def described(session: Session, asked: Asked) -> dict[str, object]:
+    """Return what the server says of a volume, model or skill, and the versions of a model."""
+    kind = asked.text("kind")
+    if kind not in BY_NOUN or kind == TABLE.noun:
+        raise UsageError(f"Expected a volume, model or skill, found {kind!r}.")
+    asset = getattr(session.client, kind)(asked.full_name)
+    # Where its files lie is of no use to a person.
+    facts = {name: _plain(value) for name, value in asset.facts().items() if "location" not in name.lower()}
+    answer: dict[str, object] = {"facts": facts}
+    if kind == "model":
+        answer["versions"] = [
+            {"version": one.version, "status": one.status, "comment": one.comment} for one in asset.versions()
+        ]
+    return answer
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, (str, int, float, dict, list)) else str(value)

@@ -1,0 +1,60 @@
+"""Rows as a page shows them: texts, with every digit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from delta_sharing_client.outputs.file_formats import compact_json
+from delta_sharing_client.outputs.json_values import json_values
+
+MOST_ROWS = 100
+MOST_COLUMNS = 200
+_MOST_CHARACTERS = 2000
+_MOST_IN_ALL = 4_000_000
+
+
+def cells_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, most: int = MOST_ROWS) -> dict[str, object]:
+    """Return at most ``most`` rows: the columns with their types, and for each row a list of texts, ``None`` for null.
+
+    Long texts are cut; ``cut`` counts them.
+    """
+    rows: list[list[str | None]] = []
+    is_more = False
+    for batch in batches:
+        columns = [list(map(_text, json_values(column))) for column in batch.slice(0, most + 1 - len(rows)).columns]
+        rows.extend(list(row) for row in zip(*columns, strict=True))
+        if len(rows) > most:
+            is_more = True
+            break
+    rows = rows[:most]
+    longest = max(50, min(_MOST_CHARACTERS, _MOST_IN_ALL // max(1, len(rows) * len(schema))))
+    cut = 0
+    for row in rows:
+        for place, text in enumerate(row):
+            if text is not None and len(text) > longest:
+                row[place] = f"{text[:longest]} … ({len(text):,} characters)"
+                cut += 1
+    return {
+        "columns": [
+            {"name": field.name, "type": str(field.type), "isNumber": _is_number(field.type)} for field in schema
+        ],
+        "rows": rows,
+        "cut": cut,
+        "isMore": is_more,
+    }
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return compact_json(value)
+    except (TypeError, ValueError):
+        # A type of Arrow's extensions.
+        return str(value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

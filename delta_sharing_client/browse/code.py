@@ -1,0 +1,71 @@
+"""Programs that read what a person has chosen on the page, ready to copy."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from delta_sharing_client.columns import quote_name
+from delta_sharing_client.protocol.names import AssetName
+
+
+def programs(
+    profile: str,
+    table: AssetName,
+    *,
+    columns: Sequence[str] = (),
+    condition: str = "",
+    version: int | str | None = None,
+    timestamp: str | None = None,
+) -> dict[str, str]:
+    """Return programs by the name of what they use.
+
+    ``profile`` is its path as the user gave it, "" for that of the environment variable.
+    """
+    url = repr(f"{profile}#{table}")
+    names = [quote_name(name) for name in columns]
+    choices = {"columns": names, "filter": condition, "version": version, "timestamp": timestamp}
+    arguments = "".join(f", {name}={value!r}" for name, value in choices.items() if value not in ([], "", None))
+    return {
+        "pandas": f"import delta_sharing_client as ds\n\nframe = ds.load_as_pandas({url}{arguments})\n",
+        "Polars": (
+            "import delta_sharing_client as ds\n\n"
+            f"frame = ds.scan_polars({url}{arguments})  # reads when it is collected\n"
+            "print(frame.limit(10).collect())\n"
+        ),
+        "DuckDB": (
+            "import duckdb\nimport delta_sharing_client as ds\n\nconnection = duckdb.connect()\n"
+            f"shared = ds.load_as_duckdb({url}, connection{arguments})\n"
+            "print(shared.limit(10))\n"
+        ),
+        "Spark": (
+            "from pyspark.sql import SparkSession\nimport delta_sharing_client as ds\n\n"
+            "spark = SparkSession.builder.getOrCreate()\n"
+            f"frame = ds.load_as_spark({url}{arguments})\n"
+            "frame.show(10)\n"
+        ),
+        "Command line": _command(profile, table, names, condition, version, timestamp),
+    }
+
+
+def _command(
+    profile: str,
+    table: AssetName,
+    names: Sequence[str],
+    condition: str,
+    version: int | str | None,
+    timestamp: str | None,
+) -> str:
+    words = ["delta-sharing", *(["-p", profile] if profile else []), "read"]
+    for option, value in (
+        ("--columns", ",".join(names)),
+        ("--filter", condition),
+        ("--version", "" if version is None else str(version)),
+        ("--timestamp", timestamp or ""),
+    ):
+        if value:
+            words += [option, value]
+    # A name may begin as an option does.
+    return (
+        shlex.join([*words, "--to", "rows.parquet", *(["--"] if str(table).startswith("-") else []), str(table)]) + "\n"
+    )

@@ -1,0 +1,202 @@
+"""Files that are made for the browser: written as a whole into the folder of this run, watched, and ended by a click."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from delta_sharing_client.browse.asked import Asked, mistakes_of
+from delta_sharing_client.browse.files import file_asset
+from delta_sharing_client.browse.session import ReadyFile, Session
+from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.outputs.excel import check_fits
+from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.outputs.files import write_file
+from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.reads import Read
+from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.run.loop import in_thread
+
+_FORMATS = {form.value: form for form in (FileFormat.CSV, FileFormat.PARQUET, FileFormat.ARROW, FileFormat.XLSX)}
+# Between two of these, an end is noticed. What makes texts in Python is slow.
+_CELLS_AT_ONCE = 50_000
+_BLOCK = 1024 * 1024
+_MOST_AT_ONCE = 8
+
+
+class Ended(Exception):
+    """A person has ended the download."""
+
+
+class Download:
+    """One file on its way. ``state`` is ``running``, ``ready``, ``failed`` or ``ended``.
+
+    ``write`` writes the file to a path; it calls ``check`` often, and sets ``done`` and ``total`` (bytes, for people).
+    """
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.name = name
+        self.state = "running"
+        self.error = ""
+        self.rows: int | None = None
+        self.rows_in_all: int | None = None
+        self.done = 0
+        self.total: int | None = None
+        self.file: str | None = None
+        self.report: ScanReport | None = None
+        self._session = session
+        self._is_ended = threading.Event()
+        self._batches: Batches | None = None
+
+    def start(self, write: Callable[[Path], None]) -> None:
+        """Write the file on a thread of its own."""
+        in_thread(lambda: self._run(write))
+
+    def _run(self, write: Callable[[Path], None]) -> None:
+        path = self._session.new_path()
+        try:
+            write(path)
+            self.check()
+            self.file = self._session.offer(ReadyFile(path, self.name))
+            self.state = "ready"
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            if self._is_ended.is_set():
+                self.state = "ended"
+                return
+            if isinstance(error, DeltaSharingError):
+                self.error = self._session.masked(str(error))
+            elif isinstance(error, OSError):
+                self.error = f"The file cannot be written: {error.strerror or 'the system refused it'}."
+            else:
+                self.error = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client."
+            self.state = "failed"
+
+    def check(self) -> None:
+        """Raise ``Ended`` if the download was ended."""
+        if self._is_ended.is_set():
+            raise Ended
+
+    def end(self) -> None:
+        """End it soon, from any thread; a file that is ready is removed."""
+        self._is_ended.set()
+        batches = self._batches
+        if batches is not None:
+            batches.cancel()
+        if self.file is not None:
+            self._session.withdraw(self.file)
+            self.state = "ended"
+
+    def watch(self, batches: Batches, report: ScanReport) -> None:
+        """End ``batches`` with this download, and tell of its progress."""
+        self._batches, self.report = batches, report
+        self.check()
+
+    def told(self) -> dict[str, object]:
+        """Return how far it is."""
+        progress = None if self.report is None else self.report.progress
+        rows = self.rows if self.report is None else self.report.rows
+        return {
+            "id": self.id,
+            "name": self.name,
+            "state": self.state,
+            "error": self.error,
+            "rows": rows,
+            "rowsInAll": self.rows_in_all,
+            "bytes": self.done if progress is None else progress.bytes_fetched,
+            "bytesInAll": self.total if progress is None else progress.bytes_expected,
+            "file": self.file,
+        }
+
+
+def begin(session: Session, asked: Asked) -> dict[str, object]:
+    """Begin the download of rows as a file; ``format`` is csv, parquet, arrow or xlsx."""
+    file_format = _FORMATS.get(asked.text("format"))
+    if file_format is None:
+        raise UsageError(f"Expected a format of {', '.join(_FORMATS)}, found {asked.text('format')!r}.")
+    read = asked.read(session.patient)
+    if file_format is FileFormat.XLSX:
+        with mistakes_of(asked):
+            check_fits(read)
+    with mistakes_of(asked):
+        plan = read.plan()
+    session.check_room(int(plan.bytes * plan.context.needed_share))
+    changes = asked.number("changes")
+    suffix = "" if changes is None else f"-changes-{changes}"
+    download = _new(session, f"{asked.full_name.name}{suffix}.{file_format.value}")
+    download.rows_in_all = plan.known_rows
+    download.start(lambda path: _write_rows(download, read, plan, path, file_format))
+    return download.told()
+
+
+def _write_rows(download: Download, read: Read, plan: ScanPlan, path: Path, file_format: FileFormat) -> None:
+    report = ScanReport(notes=plan.notes)
+    with Batches(plan, report) as batches:
+        download.watch(batches, report)
+        is_slow = file_format in (FileFormat.CSV, FileFormat.XLSX)
+        write_file(_parts(download, batches, is_slow=is_slow), plan.output_schema, path, file_format)
+
+
+def _parts(download: Download, batches: Iterator[pa.RecordBatch], *, is_slow: bool) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        # A row group of Parquet is one batch: those are not cut.
+        size = max(1, _CELLS_AT_ONCE // max(1, batch.num_columns)) if is_slow else max(1, batch.num_rows)
+        for start in range(0, max(1, batch.num_rows), size):
+            download.check()
+            yield batch.slice(start, size)
+
+
+def begin_file(session: Session, asked: Asked) -> dict[str, object]:
+    """Begin the download of a file of a volume, a skill or a version of a model."""
+    asset, path = file_asset(session, asked, patient=True), asked.text("path")
+    size = asset.stat(path).size
+    session.check_room(size)
+    download = _new(session, path.rpartition("/")[2])
+    download.total = size
+
+    def write(target: Path) -> None:
+        with asset.open(path) as source, target.open("xb") as sink:
+            while data := source.read(_BLOCK):
+                download.check()
+                sink.write(data)
+                download.done += len(data)
+
+    download.start(write)
+    return download.told()
+
+
+def progress(session: Session, asked: Asked) -> dict[str, object]:
+    """Return how far a download is; its ``file`` is there when it is ready."""
+    return _known(session, asked).told()
+
+
+def cancel(session: Session, asked: Asked) -> dict[str, object]:
+    """End a download, and leave no file of it."""
+    download = _known(session, asked)
+    download.end()
+    session.downloads.pop(download.id, None)
+    return {"id": download.id}
+
+
+def _new(session: Session, name: str) -> Download:
+    running = [one for one in list(session.downloads.values()) if one.state == "running"]
+    if len(running) >= _MOST_AT_ONCE:
+        raise UsageError(f"At most {_MOST_AT_ONCE} downloads run at once. Wait for one of them, or end it.")
+    download = Download(session, name)
+    session.downloads[download.id] = download
+    return download
+
+
+def _known(session: Session, asked: Asked) -> Download:
+    download = session.downloads.get(asked.text("id"))
+    if not isinstance(download, Download):
+        raise UsageError("This download was ended. Start it again.")
+    return download

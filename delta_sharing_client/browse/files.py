@@ -1,0 +1,205 @@
+"""Files of volumes, skills and versions of models: folders, and a look at what is text, rows or a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_sharing_client.assets.directory import Directory, checked_path
+from delta_sharing_client.assets.files import FileAsset
+from delta_sharing_client.assets.skill_file import SKILL_FILE, compare
+from delta_sharing_client.browse.asked import Asked
+from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
+from delta_sharing_client.browse.session import ASKED_FROM, ReadyFile, Session
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import instant_text
+from delta_sharing_client.parquet.reader import ARROW_ERRORS
+
+_MOST_ENTRIES = 10_000
+_MOST_TEXT = 256 * 1024
+_MOST_PICTURE = 20_000_000
+# What the first rows of a Parquet file may unpack to.
+_MOST_UNPACKED = 64_000_000
+# By their first bytes: a name, and what a store says, may lie. SVG is a program, and so it is text here.
+_PICTURES = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+)
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+def file_asset(session: Session, asked: Asked, *, patient: bool = False) -> FileAsset:
+    """Return the volume, skill or version of a model that is asked for."""
+    client = session.patient if patient else session.client
+    kind, name = asked.text("kind"), asked.full_name
+    if kind == "volume":
+        return client.volume(name)
+    if kind == "skill":
+        return client.skill(name)
+    if kind == "model":
+        return client.model(name).version(asked.number("modelVersion") or 0)
+    raise UsageError(f"Expected a volume, model or skill, found {kind!r}.")
+
+
+def folder(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the folders and files directly in the folder ``path``."""
+    asset = file_asset(session, asked)
+    path = checked_path(asked.text("path"), asset.ref)
+    directory = Directory(asset)
+
+    def listed() -> tuple[list[str], list[dict[str, object]], bool]:
+        folders: list[str] = []
+        found: list[dict[str, object]] = []
+        for page in directory.place.pages(path, recursive=False):
+            folders += page.folders
+            found += [
+                {
+                    "path": one.path,
+                    "size": one.size,
+                    "modified": None if one.modified is None else instant_text(one.modified),
+                }
+                for one in page.files
+            ]
+        is_cut = len(folders) + len(found) > _MOST_ENTRIES
+        return folders[:_MOST_ENTRIES], found[:_MOST_ENTRIES], is_cut
+
+    folders, found, is_cut = directory.asked(listed, path)
+    return {"folders": folders, "files": found, "isCut": is_cut}
+
+
+def look(session: Session, asked: Asked) -> dict[str, object]:
+    """Return what a file shows: ``as`` is text, json, rows, picture or nothing, with what belongs to it.
+
+    A large picture is only shown when somebody has ``agreed``.
+    """
+    asset, path = file_asset(session, asked), asked.text("path")
+    size = asset.stat(path).size
+    with asset.open(path) as stream:
+        start = stream.read(16)
+        for pattern, media_type in _PICTURES:
+            if pattern.match(start):
+                return _picture(session, asked, stream, start, (size, media_type))
+        if start[:4] == b"PAR1":
+            return {"size": size, **_parquet(stream)}
+        data = start + stream.read(_MOST_TEXT + 1 - len(start))
+    is_cut = len(data) > _MOST_TEXT
+    text = _decoded(data[:_MOST_TEXT], is_cut=is_cut)
+    if text is None:
+        return {"size": size, "as": "nothing"}
+    shown = _rows(text, path, is_cut=is_cut) or _indented(text, path, is_cut=is_cut) or {"as": "text", "text": text}
+    notes = []
+    if asked.text("kind") == "skill" and path == SKILL_FILE and not is_cut:
+        differences = compare(text, asset.item, asset.item.storage_location)
+        notes = [f"This is not what the server lists: {'; '.join(differences)}. Review it."] if differences else []
+    return {"size": size, "isCut": is_cut, "notes": notes, **shown}
+
+
+def _picture(
+    session: Session, asked: Asked, stream: io.BufferedReader, start: bytes, facts: tuple[int, str]
+) -> dict[str, object]:
+    size, media_type = facts
+    if size > _MOST_PICTURE:
+        return {"size": size, "as": "nothing"}
+    if size > ASKED_FROM and not asked.flag("agreed"):
+        return {"size": size, "as": "picture", "bytes": size, "asks": True}
+    path = session.new_path()
+    path.write_bytes(start + stream.read())
+    ending = media_type.partition("/")[2]
+    return {"size": size, "as": "picture", "file": session.offer(ReadyFile(path, f"picture.{ending}", media_type))}
+
+
+def _decoded(data: bytes, *, is_cut: bool) -> str | None:
+    """Return text in UTF-8 or UTF-16, ``None`` for other bytes. The last character of a cut text may be incomplete."""
+    encodings = ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",)
+    for encoding in encodings:
+        for end in range(len(data), max(len(data) - 4, -1), -1):
+            try:
+                text = data[:end].decode(encoding)
+            except UnicodeDecodeError:
+                if not is_cut:
+                    break
+                continue
+            # Text has no zero characters; other files often do.
+            return None if "\0" in text else text
+    return None
+
+
+def _rows(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
+    if not path.lower().endswith((".csv", ".tsv")):
+        return None
+    if is_cut:
+        text = text[: text.rfind("\n") + 1] or text
+    separators = "\t" if path.lower().endswith(".tsv") else ",;\t|"
+    first_line = text.partition("\n")[0]
+    separator = max(separators, key=first_line.count)
+    try:
+        found = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), MOST_ROWS + 2))
+    except csv.Error:
+        return None
+    if not found:
+        return None
+    names, rows = found[0][:MOST_COLUMNS], found[1 : MOST_ROWS + 1]
+    return {
+        "as": "rows",
+        "columns": [{"name": name, "type": "text", "isNumber": False} for name in names],
+        "rows": [[*row, *[None] * (len(names) - len(row))][: len(names)] for row in rows],
+        "isMore": len(found) > MOST_ROWS + 1 or is_cut,
+        "columnsInAll": max(map(len, found)),
+        "cut": 0,
+    }
+
+
+def _indented(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
+    """Return JSON with a line for each value; the values stay as they are written."""
+    if is_cut or not path.lower().endswith((".json", ".geojson", ".ipynb")):
+        return None
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    parts: list[str] = []
+    depth = 0
+    before = ""
+    for token in _JSON_TOKEN.findall(text):
+        if token in "}]":
+            depth -= 1
+            parts.append("" if before and before in "{[" else "\n" + "  " * depth)
+        elif before and before in "{[,":
+            parts.append("\n" + "  " * depth)
+        parts.append(f"{token} " if token == ":" else token)
+        depth += token in "{["
+        before = token
+    return {"as": "json", "text": "".join(parts)[: 4 * _MOST_TEXT]}
+
+
+def _parquet(stream: io.BufferedReader) -> dict[str, object]:
+    try:
+        file = pq.ParquetFile(stream)
+        metadata = file.metadata
+        schema = file.schema_arrow
+        told: dict[str, object] = {"as": "rows", "rowsInAll": metadata.num_rows, "columnsInAll": len(schema)}
+        unpacked = metadata.row_group(0).total_byte_size if metadata.num_row_groups else 0
+        if unpacked > _MOST_UNPACKED:
+            empty = pa.RecordBatch.from_pylist([], schema)
+            note = (
+                f"Its first rows unpack to {unpacked / 1e6:,.0f} MB, which is too much for a look. Download the file."
+            )
+            return {**told, **cells_of([empty], schema), "notes": [note]}
+        names = schema.names[:MOST_COLUMNS]
+        groups = [0] if metadata.num_row_groups else []
+        batches = file.iter_batches(MOST_ROWS + 1, row_groups=groups, columns=names, use_threads=False)
+        batch = next(batches, None)
+        found = pa.schema([schema.field(name) for name in names]) if batch is None else batch.schema
+        return {**told, **cells_of([] if batch is None else [batch], found)}
+    except ARROW_ERRORS:
+        raise UsageError(
+            "The file begins as a Parquet file does, and cannot be read as one: it is damaged or encrypted. Ask the provider."
+        ) from None

@@ -1,0 +1,162 @@
+"""Who may ask the page's server, and what a browser may do with its answers.
+
+Other users and programs of this machine reach its ports, and every page that the browser shows can send requests there.
+So an answer with data needs two secrets, which both come from the token of the address: a cookie, and a key that the
+page sends in a header. A browser sends cookies to all ports of a host, and so to servers of other users; the key stays
+with the page's own origin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HOST = "127.0.0.1"
+KEY_HEADER = "x-delta-sharing-key"
+API, FILES = "/api/", "/files/"
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+# A file of the share is never a page, whatever it holds.
+_POLICY_OF_FILES = "default-src 'none'; frame-ancestors 'none'; sandbox"
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_WRONG_TOKEN = "The token of this address is wrong. Open the whole address that 'delta-sharing browse' printed last."
+_NO_TOKEN = "This page has no access any more. Open the whole address that 'delta-sharing browse' printed last."
+
+
+class Guard:
+    """Passes to ``app`` what this page asks, and refuses everything else; adds the headers to every answer.
+
+    ``token`` is that of the address; ``on_open`` is called when it was used.
+    """
+
+    def __init__(self, app: App, port: int, token: str, on_open: Callable[[], None] = lambda: None) -> None:
+        self._app = app
+        self._token = token
+        self._on_open = on_open
+        self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
+        # Cookies do not know ports: two of these pages must not take each other's.
+        self._cookie_name = f"delta-sharing-{port}"
+        self._cookie = _derived(token, "cookie")
+        self._key = _derived(token, "key")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, as ASGI says."""
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        send = _with_headers(send, _POLICY_OF_FILES if path.startswith(FILES) else _POLICY)
+        headers = _Headers(scope["headers"])
+        if (reason := self._is_foreign(scope, headers)) is not None:
+            await _answer(send, 403, reason)
+        elif path == "/" and b"token=" in scope["query_string"]:
+            await self._exchange(scope, send)
+        elif not self._is_allowed(path, headers):
+            await _answer(send, 401, _NO_TOKEN)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_foreign(self, scope: Scope, headers: _Headers) -> str | None:
+        """Return why a request is not one of this page, whatever it knows."""
+        path, method = scope["path"], scope["method"]
+        host = headers.only("host")
+        if host is None or host.lower() not in self._hosts:
+            # A name that leads here is that of a page which wants to be of the same origin (DNS rebinding).
+            return "Only the address of this machine is answered."
+        origins = headers.all("origin")
+        if origins not in ([], [f"http://{host}"]) or (not origins and method != "GET"):
+            return "Only the page of this address is answered."
+        site = headers.only("sec-fetch-site") if headers.all("sec-fetch-site") else "none"
+        # A link elsewhere, such as in a terminal of the browser or a file, may lead to the page as a whole.
+        is_visit = path == "/" and method == "GET" and headers.all("sec-fetch-dest") in ([], ["document"])
+        if site not in ("same-origin", "none") and not is_visit:
+            return "Only the page of this address is answered."
+        if method != ("POST" if path.startswith(API) else "GET"):
+            return "There is nothing to answer here."
+        if method == "POST" and headers.only("content-type") != "application/json":
+            return "Only JSON is answered."
+        return None
+
+    def _is_allowed(self, path: str, headers: _Headers) -> bool:
+        if not path.startswith((API, FILES)):
+            # The page itself is the same for all, without data.
+            return True
+        cookies = [part.strip() for text in headers.all("cookie") for part in text.split(";")]
+        values = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == self._cookie_name]
+        if not any(_is_equal(value, self._cookie) for value in values):
+            return False
+        # What a link or a picture asks for has no header: the name of a file is a secret itself.
+        return path.startswith(FILES) or _is_equal(headers.only(KEY_HEADER) or "", self._key)
+
+    async def _exchange(self, scope: Scope, send: Send) -> None:
+        """Give the cookie and the key for the token, and lead to the address without it."""
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        if len(given) != 1 or not _is_equal(given[0], self._token):
+            await _answer(send, 403, _WRONG_TOKEN)
+            return
+        self._on_open()
+        cookie = f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+        # The part after '#' is not sent to any server; the page keeps it and removes it from the address.
+        await _answer(send, 303, "", {"location": f"/#key={self._key}", "set-cookie": cookie})
+
+
+class _Headers:
+    """The headers of a request; a header that is there twice is none."""
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in pairs]
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a header."""
+        return [value for found, value in self._pairs if found == name]
+
+    def only(self, name: str) -> str | None:
+        """Return the value of a header that is there once."""
+        values = self.all(name)
+        return values[0] if len(values) == 1 else None
+
+
+def _derived(token: str, purpose: str) -> str:
+    return hashlib.sha256(f"{purpose}:{token}".encode()).hexdigest()
+
+
+def _is_equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
+
+
+def _with_headers(send: Send, policy: str) -> Send:
+    added = [(name.encode(), value.encode()) for name, value in {**_HEADERS, "content-security-policy": policy}.items()]
+    names = {name for name, _ in added}
+
+    async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in names]
+            message = {**message, "headers": [*kept, *added]}
+        await send(message)
+
+    return send_with_headers
+
+
+async def _answer(send: Send, status: int, text: str, headers: MutableMapping[str, str] | None = None) -> None:
+    body = f"{text}\n".encode() if text else b""
+    told = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body)), **(headers or {})}
+    pairs = [(name.encode(), value.encode()) for name, value in told.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,64 @@
+"""The first rows of a read, and what a read would download before it does."""
+
+from __future__ import annotations
+
+from delta_sharing_client.browse.asked import Asked, Mistake, mistakes_of
+from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
+from delta_sharing_client.browse.session import ASKED_FROM, Session
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.outputs.excel import MOST_ROWS as MOST_IN_EXCEL
+from delta_sharing_client.plan.tasks import ScanPlan, explain
+from delta_sharing_client.run.batches import Batches
+
+
+def cost(session: Session, asked: Asked) -> dict[str, object]:
+    """Return what the whole read would download: ``bytes``, ``files`` and ``rows`` (if known), with the plan as text."""
+    read = asked.read(session.client)
+    with mistakes_of(asked):
+        plan = read.plan()
+    return {**_cost(plan), "plan": explain(plan).splitlines(), "mostInExcel": MOST_IN_EXCEL}
+
+
+def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
+    """Return what the first 100 rows would download, and the name of this ``plan``, for ``preview``."""
+    if len(asked.texts("columns")) > MOST_COLUMNS:
+        raise UsageError(
+            f"A preview has at most {MOST_COLUMNS} columns; choose fewer. A download may have all of them."
+        )
+    read = asked.read(session.client, limit=MOST_ROWS, most=MOST_COLUMNS)
+    with mistakes_of(asked):
+        plan = read.plan()
+    if len(plan.output_schema) > MOST_COLUMNS:
+        # Of changes, whose columns are not known before.
+        names = plan.output_schema.names
+        kept = [(name,) for name in (*names[-3:], *names[: MOST_COLUMNS - 3])]
+        plan = read.select(*kept).plan()
+    return {**_cost(plan), "plan": session.keep_plan(plan)}
+
+
+def preview(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the rows of a ``plan``, as texts."""
+    plan = session.plan(asked.text("plan"))
+    report = ScanReport(notes=plan.notes)
+    try:
+        with Batches(plan, report, eager=False) as batches:
+            found = cells_of(batches, plan.output_schema)
+    except UsageError as error:
+        if plan.context.predicate is None:
+            raise
+        # Such as a division by zero.
+        raise Mistake(error, "filter", None) from None
+    return {**found, "read": report.bytes}
+
+
+def _cost(plan: ScanPlan) -> dict[str, object]:
+    needed = int(plan.bytes * plan.context.needed_share)
+    return {
+        "bytes": needed,
+        "asks": needed > ASKED_FROM,
+        "files": len(plan.tasks),
+        "rowsInAll": plan.known_rows,
+        "version": None if plan.context.version is None else str(plan.context.version),
+        "notes": list(plan.notes),
+    }

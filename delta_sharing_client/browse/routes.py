@@ -1,0 +1,162 @@
+"""What is answered under which path: the files of the page, questions in JSON, and files to take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from delta_sharing_client.browse import assets, downloads, files, previews, tables
+from delta_sharing_client.browse.asked import Asked, Mistake
+from delta_sharing_client.browse.guard import API, FILES
+from delta_sharing_client.browse.session import Session
+from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.outputs.file_formats import compact_json
+from delta_sharing_client.run.batches import asynchronously
+
+Question = Callable[[Session, Asked], Mapping[str, object]]
+
+_STATIC = Path(__file__).parent / "static"
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_PAGE = "page.html"
+_MOST_ASKED = 1_000_000
+
+QUESTIONS: Mapping[str, Question] = {
+    "start": assets.start,
+    "schemas": assets.schemas,
+    "assets": assets.listed,
+    "asset": assets.described,
+    "table": tables.described,
+    "rows": tables.rows,
+    "history": tables.history,
+    "code": tables.code,
+    "cost": previews.cost,
+    "plan": previews.plan_preview,
+    "preview": previews.preview,
+    "download": downloads.begin,
+    "download-file": downloads.begin_file,
+    "progress": downloads.progress,
+    "cancel": downloads.cancel,
+    "folder": files.folder,
+    "look": files.look,
+}
+"""Each answers a JSON object with one; its errors are ``DeltaSharingError`` and ``Mistake``."""
+
+
+def make_app(session: Session) -> Starlette:
+    """Return the application that shows ``session``. It trusts whoever asks: ``guard.Guard`` has decided that."""
+
+    async def ask(request: Request) -> Response:
+        return await _asked(session, request)
+
+    async def take(request: Request) -> Response:
+        return _taken(session, request.path_params["name"])
+
+    return Starlette(
+        routes=[
+            Route(f"{API}{{name}}", ask, methods=["POST"]),
+            Route(f"{FILES}{{name}}", take, methods=["GET"]),
+            Route("/", _page, methods=["GET"]),
+            Route("/{name}", _page, methods=["GET"]),
+        ]
+    )
+
+
+async def _page(request: Request) -> Response:
+    name = request.path_params.get("name", _PAGE)
+    known = {path.name: path for path in _STATIC.iterdir()}
+    if name not in known:
+        return PlainTextResponse("There is no such page.", 404)
+    media_type = _MEDIA_TYPES[known[name].suffix]
+    return Response(known[name].read_bytes(), media_type=media_type)
+
+
+# === Questions ===
+
+
+async def _asked(session: Session, request: Request) -> Response:
+    question = QUESTIONS.get(request.path_params["name"])
+    if question is None:
+        return _json({"error": "The page asks for something that this version does not have: load it again."}, 404)
+    try:
+        asked = Asked(_object(await _body(request)))
+    except UsageError as error:
+        return _json({"error": str(error)}, 400)
+    answering = asyncio.ensure_future(asynchronously(lambda: question(session, asked)))
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            # Nobody waits for the answer: its reads end.
+            answering.cancel()
+            return _json({"error": "The page has left."}, 499)
+        return _json(answering.result())
+    except Mistake as mistake:
+        return _json({"error": session.masked(str(mistake)), "field": mistake.field, "place": mistake.place}, 400)
+    except DeltaSharingError as error:
+        return _json({"error": session.masked(str(error)), "kind": type(error).__name__}, 400)
+    except asyncio.CancelledError:
+        answering.cancel()
+        raise
+    except Exception as error:
+        # Its text may hold what nobody has masked.
+        told = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client: report it."
+        return _json({"error": told}, 500)
+    finally:
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_ASKED:
+            raise UsageError(f"A question has at most {_MOST_ASKED:,} bytes.")
+    return body
+
+
+def _object(body: bytes) -> Mapping[str, object]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError("Expected a question as a JSON object.")
+    return found
+
+
+def _json(answer: Mapping[str, object], status: int = 200) -> Response:
+    # Text of a share may have lone surrogates, which UTF-8 has not.
+    body = compact_json(answer).encode("utf-8", "replace")
+    return Response(body, status, media_type="application/json")
+
+
+# === Files ===
+
+
+def _taken(session: Session, name: str) -> Response:
+    file = session.ready_file(name)
+    if file is None or not file.path.exists():
+        return PlainTextResponse("This file was taken already, or its download was ended. Start it again.", 404)
+    # A picture is shown more than once; other files are kept until they were sent.
+    is_kept = file.media_type.startswith("image/")
+    sent = None if is_kept else BackgroundTask(session.withdraw, name)
+    return FileResponse(
+        file.path,
+        media_type=file.media_type,
+        filename=file.name,
+        content_disposition_type="attachment",
+        background=sent,
+    )

@@ -1,0 +1,188 @@
+"""The server of the page: it listens on this machine alone, opens the page, and leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import html
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from delta_sharing_client.browse.guard import HOST, Guard
+from delta_sharing_client.browse.routes import make_app
+from delta_sharing_client.browse.session import Session
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.protocol.profile import ProfileSource
+from delta_sharing_client.threads import start
+
+_START_SECONDS = 30.0
+_END_SECONDS = 0.6
+_LISTEN_SECONDS = 0.2
+# The end of the program by other means than Ctrl-C: a closed terminal, a service that stops.
+_ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A server that is listening.
+
+    ``address`` has the token; ``opener`` is a file that leads to it, so that the token is in no list of processes.
+    """
+
+    port: int
+    address: str
+    session: Session
+    opener: Path
+
+
+@contextlib.contextmanager
+def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
+    """Answer the page of ``profile`` on a port of this machine (0: any free one) during the block.
+
+    Raises ``ProfileError`` for the profile, and ``UsageError`` if the port is taken.
+    """
+    # Only this user can look into it.
+    folder = Path(tempfile.mkdtemp(prefix="delta-sharing-browse-"))
+    # What other parts write meanwhile, such as rows of a workbook, is removed with it.
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        session = Session(profile, folder)
+        with contextlib.closing(session), _listening(port) as listening:
+            port = listening.getsockname()[1]
+            token = secrets.token_urlsafe(32)
+            opener = folder / "open.html"
+            guard = Guard(make_app(session), port, token, lambda: opener.unlink(missing_ok=True))
+            with _serving(guard, listening):
+                yield Running(port, f"http://{HOST}:{port}/?token={token}", session, opener)
+                # Whoever waits for a read gets its end before the connection is closed.
+                session.close()
+    finally:
+        tempfile.tempdir = before
+        _remove(folder)
+
+
+def serve(profile: ProfileSource, *, port: int, opens: bool, tell: Callable[[str, bool], None]) -> None:
+    """Show the page until Ctrl-C; on the main thread. ``tell`` prints its address, and whether a browser opens it.
+
+    Errors as ``running``.
+    """
+    with ended_by_signals() as ended, running(profile, port) as page:
+        tell(page.address, opens and _open(page))
+        wait(ended)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C, SIGTERM and a closed terminal set."""
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+        # A second one does what it always does.
+        signal.signal(number, before[number])
+
+    numbers = [number for name in _ENDS if (number := getattr(signal, name, None)) is not None]
+    # An ignored signal (nohup) stays ignored.
+    before = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def wait(ended: threading.Event) -> None:
+    """Wait for ``ended``."""
+    # With a limit: on Windows, Ctrl-C does not interrupt a wait.
+    while not ended.wait(_LISTEN_SECONDS):
+        pass
+
+
+def _open(page: Running) -> bool:
+    """Open the page in a browser with windows; return whether there is one."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        # There would be one for terminals at most, which takes this one.
+        return False
+    with open(page.opener, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        address = html.escape(page.address)
+        file.write(
+            f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">'
+            f'<title>delta-sharing</title><a href="{address}">Look at what is shared</a>'
+        )
+    with contextlib.suppress(webbrowser.Error, OSError):
+        return webbrowser.open(page.opener.as_uri())
+    return False
+
+
+@contextlib.contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as listening:
+        # On Windows another program could take the port with this option.
+        if sys.platform != "win32":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or "it is no port"
+            raise UsageError(
+                f"The page cannot have the port {port}: {reason}. Choose another, or leave it out for a free one."
+            ) from None
+        listening.listen(128)
+        yield listening
+
+
+@contextlib.contextmanager
+def _serving(app: Guard, listening: socket.socket) -> Iterator[None]:
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=logging.CRITICAL,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listening]}, name="delta-sharing-browse", daemon=True
+    )
+    start(thread)
+    deadline = time.monotonic() + _START_SECONDS
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > deadline:
+            raise UsageError("The page's server did not start. Try another --port.")
+        time.sleep(0.005)
+    try:
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(_END_SECONDS)
+
+
+def _remove(folder: Path) -> None:
+    # A thread that is ended may still write its file.
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.01)

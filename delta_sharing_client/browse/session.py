@@ -1,0 +1,141 @@
+"""One run of the page: whose shares it shows, where its files wait, and what is under way."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from delta_sharing_client.client import SharingClient
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.protocol.profile import ProfileSource
+from delta_sharing_client.redact import Secret, safe_url, scrub
+
+ASKED_FROM = 10_000_000
+"""Bytes from which a person is asked before they are downloaded."""
+# A person waits for a page, but not for minutes. Downloads have the patience of every other read.
+QUICK = ReadOptions(progress=False, read_timeout=30.0, max_attempts=4, max_retry_seconds=20.0)
+PATIENT = ReadOptions(progress=False)
+_MOST_FILES, _MOST_PLANS = 20, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadyFile:
+    """A file that the browser may take: where it is, what it is called there, and its media type."""
+
+    path: Path
+    name: str
+    media_type: str = "application/octet-stream"
+
+
+class Session:
+    """What the answers of one run share. Thread-safe.
+
+    ``folder`` is a directory of this run; the caller makes and removes it. Raises ``ProfileError`` for the profile.
+    """
+
+    def __init__(self, profile: ProfileSource, folder: Path) -> None:
+        self.profile = profile
+        self.folder = folder
+        self.client = SharingClient(profile, options=QUICK)
+        self.patient = SharingClient(self.client.rest.profile, options=PATIENT)
+        self.downloads: dict[str, Any] = {}
+        self._plans: dict[str, ScanPlan] = {}
+        self._files: dict[str, ReadyFile] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def profile_text(self) -> str:
+        """The profile as the user gave it, for code to copy: "" for that of the environment; never its content."""
+        given = self.profile
+        if given is None:
+            return ""
+        text = str(given) if isinstance(given, (str, Path)) else ""
+        if not text or "{" in text or "\n" in text:
+            return "profile.share"
+        return safe_url(text) if "://" in text else text
+
+    def masked(self, text: str) -> str:
+        """Return ``text`` without what the profile keeps secret."""
+        fields = vars_of(self.client.rest.profile.credentials)
+        return scrub(text, [value.reveal() for value in fields if isinstance(value, Secret)])
+
+    # === Plans ===
+
+    def keep_plan(self, plan: ScanPlan) -> str:
+        """Keep a plan whose cost a person looks at, and return its name; of many, the oldest are forgotten."""
+        name = secrets.token_urlsafe(16)
+        with self._lock:
+            self._plans[name] = plan
+            for old in list(self._plans)[:-_MOST_PLANS]:
+                del self._plans[old]
+        return name
+
+    def plan(self, name: str) -> ScanPlan:
+        """Return a plan that was kept. Raises ``UsageError`` if it was forgotten."""
+        with self._lock:
+            plan = self._plans.get(name)
+        if plan is None:
+            raise UsageError("This preview was planned too long ago. Show the rows again.")
+        return plan
+
+    # === Files ===
+
+    def new_path(self) -> Path:
+        """Return a path for a file of this run; there is nothing yet."""
+        return self.folder / secrets.token_hex(16)
+
+    def offer(self, file: ReadyFile) -> str:
+        """Let the browser take ``file``, and return its secret name. Of many pictures the oldest are removed."""
+        name = secrets.token_urlsafe(24)
+        with self._lock:
+            self._files[name] = file
+            old = [key for key, one in self._files.items() if one.media_type.startswith("image/")][:-_MOST_FILES]
+        for key in old:
+            self.withdraw(key)
+        return name
+
+    def ready_file(self, name: str) -> ReadyFile | None:
+        """Return the file with the secret ``name``, if there is one."""
+        with self._lock:
+            return self._files.get(name)
+
+    def withdraw(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with self._lock:
+            file = self._files.pop(name, None)
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.path.unlink(missing_ok=True)
+
+    def check_room(self, size: int) -> None:
+        """Raise ``UsageError`` if the disk has no room for ``size`` bytes."""
+        free = shutil.disk_usage(self.folder).free
+        if size > free:
+            raise UsageError(
+                f"The download needs {size / 1e6:,.0f} MB, and the disk with temporary files has {free / 1e6:,.0f} MB "
+                "left. Make room, choose fewer columns or rows, or use the command line."
+            )
+
+    def close(self) -> None:
+        """End all downloads."""
+        for download in list(self.downloads.values()):
+            download.end()
+        self.client.close()
+        self.patient.close()
+
+
+def vars_of(value: Any) -> Iterator[Any]:
+    """Yield the values of the fields of a dataclass, and of those inside."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from vars_of(getattr(value, field.name))
+    else:
+        yield value

@@ -1,0 +1,177 @@
+// Pieces of the page. Everything from a share becomes text of a node, and is never read as HTML.
+
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+// Text with its invisible characters shown: they could make it look like another.
+export function shown(text) {
+  return String(text).replace(UNSEEN, (one) => ESCAPES[one] || `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+// The same for text of several lines.
+export function shownLines(text) {
+  return String(text).replace(/\r\n/g, "\n").replace(UNSEEN, (one) => (one === "\n" || one === "\t" ? one : shown(one)));
+}
+
+// A node: its attributes (text, and listeners by "on..."), and what is inside (nodes, and texts).
+export function el(tag, attributes = {}, ...inside) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "class") node.className = value;
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, String(value));
+  }
+  node.append(...inside.flat().filter((one) => one !== null && one !== undefined));
+  return node;
+}
+
+export function number(value) {
+  return Number(value).toLocaleString("en-US");
+}
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "unknown size";
+  let value = bytes;
+  for (const unit of ["bytes", "kB", "MB", "GB"]) {
+    if (value < 1000) return unit === "bytes" ? `${number(value)} ${value === 1 ? "byte" : "bytes"}` : `${value.toFixed(1)} ${unit}`;
+    value /= 1000;
+  }
+  return `${value.toFixed(1)} TB`;
+}
+
+export function count(value, one, many = `${one}s`) {
+  return `${number(value)} ${value === 1 ? one : many}`;
+}
+
+export function moment(text) {
+  return text ? `${text.replace("T", " ").replace(/(\.\d+)?Z$/, "")} UTC` : "";
+}
+
+export function tell(text) {
+  document.getElementById("told").textContent = text;
+}
+
+export function problem(error, again = null) {
+  const node = el("div", { class: "problem", role: "alert" });
+  if (error.place && error.typed !== undefined) {
+    const [start, stop] = error.place;
+    const marked = el("mark", {}, shown(error.typed.slice(start, stop)) || " ");
+    node.append(el("p", { class: "where" }, shown(error.typed.slice(0, start)), marked, shown(error.typed.slice(stop))));
+  }
+  node.append(el("span", { class: "reason" }, shownLines(error.message)));
+  if (again) node.append(el("button", { type: "button", onclick: again }, "Try again"));
+  return node;
+}
+
+export function notes(list) {
+  return (list || []).map((text) => el("p", { class: "note" }, shownLines(text)));
+}
+
+// Runs `work(signal)` and shows in `place` that it runs, and a button that ends it; then its node, or its error.
+// Work that is started again in the same place ends the one before.
+const running = new WeakMap();
+export async function fill(place, doing, work) {
+  running.get(place)?.abort();
+  const control = new AbortController();
+  running.set(place, control);
+  const seconds = el("span");
+  const line = el("p", { class: "waiting", role: "status" }, el("span", { class: "dots" }, `${doing} … `), seconds);
+  const began = Date.now();
+  const clock = setInterval(() => {
+    const passed = Math.round((Date.now() - began) / 1000);
+    if (passed < 2) return;
+    if (!line.querySelector("button")) {
+      line.append(el("button", { type: "button", onclick: () => control.abort() }, "Stop"));
+    }
+    seconds.textContent = passed < 10 ? `${passed} s` : `${passed} s: the server takes long to answer.`;
+  }, 500);
+  place.replaceChildren(line);
+  place.setAttribute("aria-busy", "true");
+  try {
+    const made = await work(control.signal);
+    if (running.get(place) === control) place.replaceChildren(...[made].flat().filter(Boolean));
+  } catch (error) {
+    if (running.get(place) !== control) return;
+    const again = () => fill(place, doing, work);
+    if (control.signal.aborted) {
+      place.replaceChildren(el("p", { class: "waiting" }, "Stopped. ", el("button", { type: "button", onclick: again }, "Try again")));
+    } else {
+      place.replaceChildren(problem(error, again));
+    }
+  } finally {
+    clearInterval(clock);
+    if (running.get(place) === control) place.removeAttribute("aria-busy");
+  }
+}
+
+export function stop(place) {
+  running.get(place)?.abort();
+  running.delete(place);
+}
+
+// Tabs by name: each is made when it is opened. Arrows move between them.
+export function tabs(label, list, opened, onOpen) {
+  const body = el("div", { role: "tabpanel", tabindex: "0" });
+  const bar = el("div", { role: "tablist", "aria-label": label });
+  const buttons = list.map(([name, make]) =>
+    el("button", { role: "tab", type: "button", "data-tab": name, onclick: () => open(name, make) }, name)
+  );
+  function open(name, make) {
+    for (const one of buttons) {
+      const is = one.dataset.tab === name;
+      one.setAttribute("aria-selected", String(is));
+      one.tabIndex = is ? 0 : -1;
+    }
+    body.setAttribute("aria-label", name);
+    body.replaceChildren();
+    onOpen(name);
+    body.append(...[make()].flat().filter(Boolean));
+  }
+  bar.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = buttons[(buttons.indexOf(document.activeElement) + step + buttons.length) % buttons.length];
+    next.focus();
+    next.click();
+    event.preventDefault();
+  });
+  bar.append(...buttons);
+  const first = list.find(([name]) => name === opened) || list[0];
+  open(...first);
+  return [bar, body];
+}
+
+// A table of rows from the server: texts, and null.
+export function grid(found, label = "Rows") {
+  if (!found.columns.length) return el("p", { class: "soft" }, "There are no columns.");
+  const head = el("tr", {}, found.columns.map((one) =>
+    el("th", { scope: "col", title: shown(one.name) }, el("bdi", {}, shown(one.name) || "(no name)"), el("span", { class: "type", title: shown(one.type) }, shown(one.type)))
+  ));
+  const body = el("tbody", {}, found.rows.map((row) => el("tr", {}, row.map((text, place) => {
+    if (text === null) return el("td", { class: "null" }, "null");
+    return el("td", { class: found.columns[place].isNumber ? "number" : "", title: text.length > 40 ? shown(text) : null }, el("bdi", {}, shown(text)));
+  }))));
+  const table = el("table", { class: "rows" }, el("thead", {}, head), body);
+  // A long value unfolds on a click.
+  body.addEventListener("click", (event) => event.target.closest("td")?.classList.toggle("whole"));
+  const told = [];
+  if (!found.rows.length) told.push(el("p", { class: "soft" }, "No rows."));
+  if (found.cut) told.push(el("p", { class: "soft" }, `${count(found.cut, "long value is", "long values are")} cut; a download has them whole.`));
+  return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table), ...told];
+}
+
+export function facts(pairs) {
+  const list = el("dl", { class: "facts" });
+  for (const [name, value] of pairs) {
+    if (value === null || value === undefined || value === "") continue;
+    list.append(el("dt", {}, shown(name)), el("dd", {}, value instanceof Node ? value : el("bdi", {}, shownLines(plain(value)))));
+  }
+  return list;
+}
+
+function plain(value) {
+  if (Array.isArray(value)) return value.map(plain).join(", ");
+  if (value !== null && typeof value === "object") return Object.entries(value).map(([name, one]) => `${name}: ${plain(one)}`).join(", ");
+  return String(value);
+}

@@ -1,0 +1,362 @@
+// One table: columns, rows, history, downloads, code.
+
+import { ask } from "./ask.js";
+import { download } from "./downloads.js";
+import { count, el, facts, fill, grid, moment, notes, number, problem, shown, shownLines, size, tabs, tell } from "./parts.js";
+
+const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"], ["xlsx", "Excel"]];
+const MOST_BOXES = 3000;
+
+export function showTable(place, path, tab, onTab) {
+  fill(place, "Describing the table", async (signal) => {
+    const told = await ask("table", { name: path }, signal);
+    const choice = new Choice(path, told.columns);
+    const names = [
+      ["Columns", () => columnsTab(told)],
+      ["Rows", () => rowsTab(choice)],
+      ["History", () => historyTab(path)],
+      ["Download", () => downloadTab(choice)],
+      ["Code", () => codeTab(choice)],
+    ];
+    return [...heading(path, told), ...tabs("About the table", names, tab, onTab)];
+  });
+}
+
+function heading(path, told) {
+  const { facts: about, columnsInAll } = told;
+  const rows = el("span");
+  const line = el("p", { class: "soft" }, rows, [
+    count(columnsInAll, "column"),
+    about.sizeInBytes === null ? null : `${size(about.sizeInBytes)}${about.numFiles === null ? "" : ` in ${count(about.numFiles, "file")}`}`,
+    `version ${about.version}`,
+    about.partitionColumns.length ? `partitioned by ${about.partitionColumns.map(shown).join(", ")}` : null,
+  ].filter(Boolean).join(" · "));
+  const countRows = async () => {
+    rows.textContent = "counting rows … · ";
+    try {
+      const { rows: found } = await ask("rows", { name: path });
+      rows.textContent = found === null ? "number of rows not stated · " : `${count(found, "row")} · `;
+    } catch (error) {
+      rows.textContent = "rows not counted · ";
+      rows.title = shown(error.message);
+    }
+  };
+  if (told.countsRows) countRows();
+  else rows.append(el("button", { type: "button", class: "link", onclick: countRows }, "count the rows"), " · ");
+  return [
+    el("h2", {}, el("bdi", {}, shown(path[2])), " ", el("span", { class: "tag" }, about.tableFormat === "iceberg" ? "Iceberg table" : "table")),
+    el("p", { class: "soft" }, el("bdi", {}, shown(path.join(".")))),
+    about.description ? el("p", { class: "comment" }, shownLines(about.description)) : null,
+    line,
+  ].filter(Boolean);
+}
+
+// === Columns ===
+
+function columnsTab(told) {
+  const { facts: about, columns, columnsInAll } = told;
+  const partitions = new Set(about.partitionColumns);
+  const body = el("tbody");
+  const draw = (words) => {
+    const found = columns.filter((one) => !words || `${one.column}\n${one.comment || ""}`.toLowerCase().includes(words));
+    body.replaceChildren(...found.slice(0, MOST_BOXES).map((one) =>
+      el("tr", {},
+        el("td", { class: "name" }, el("bdi", {}, shown(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
+        el("td", { class: "type" }, shown(one.type)),
+        el("td", {}, one.nullable === null ? "" : one.nullable ? "may be null" : "never null"),
+        el("td", { class: "comment" }, shownLines(one.comment || ""))
+      )
+    ));
+    if (!found.length) body.append(el("tr", {}, el("td", { colspan: "4" }, columns.length ? "No column has this text." : "The table has no columns.")));
+  };
+  const filter = el("input", { type: "search", placeholder: "Filter columns", "aria-label": "Filter columns", oninput: (event) => draw(event.target.value.trim().toLowerCase()) });
+  draw("");
+  const properties = Object.entries(about.configuration);
+  return [
+    columns.length > 10 ? el("p", {}, filter) : null,
+    columnsInAll > columns.length ? el("p", { class: "note" }, `The first ${number(columns.length)} of ${number(columnsInAll)} columns are listed.`) : null,
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Columns" },
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null", "Comment"].map((text) => el("th", { scope: "col" }, text)))), body)),
+    el("h3", {}, "Properties"),
+    facts([
+      ["Table format", about.formats.join(", ")],
+      ["Reader version", about.minReaderVersion],
+      ["Reader features", about.readerFeatures],
+      ["Id", about.id],
+      ...properties,
+    ]),
+  ];
+}
+
+// === What to read: columns, filter, version. Rows, downloads and code share it. ===
+
+class Choice {
+  constructor(path, columns) {
+    this.path = path;
+    this.names = columns.filter((one) => one.nullable !== null).map((one) => one.column);
+    this.chosen = new Set();
+    this.filter = "";
+    this.when = "latest";
+    this.version = "";
+    this.timestamp = "";
+  }
+
+  values() {
+    return {
+      name: this.path,
+      columns: this.names.filter((name) => this.chosen.has(name)),
+      filter: this.filter,
+      version: this.when === "version" ? this.version : "",
+      timestamp: this.when === "timestamp" ? this.timestamp : "",
+    };
+  }
+
+  // The inputs; `onUse` is called by the button and by Enter.
+  form(label, onUse) {
+    const input = el("textarea", { rows: "1", spellcheck: "false", placeholder: "such as amount > 100 AND country = 'DE'", "aria-label": "Filter", "data-field": "filter" });
+    input.value = this.filter;
+    input.addEventListener("input", () => { this.filter = input.value; });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey) {
+        event.preventDefault();
+        onUse();
+      }
+    });
+    const typed = el("input", { "aria-label": "Version or time", "data-field": "when" });
+    const when = el("select", { "aria-label": "Which version" }, [["latest", "Latest version"], ["version", "Version …"], ["timestamp", "At a time …"]].map(([value, text]) => el("option", { value }, text)));
+    when.value = this.when;
+    const draw = () => {
+      this.when = when.value;
+      typed.hidden = this.when === "latest";
+      typed.placeholder = this.when === "version" ? "such as 3" : "such as 2026-01-31 10:00";
+      typed.value = this.when === "version" ? this.version : this.timestamp;
+    };
+    when.addEventListener("change", () => { draw(); if (!typed.hidden) typed.focus(); });
+    typed.addEventListener("input", () => { this[this.when] = typed.value; });
+    typed.addEventListener("keydown", (event) => { if (event.key === "Enter") onUse(); });
+    draw();
+    return el("div", { class: "choice" },
+      this.columnBoxes(),
+      el("label", { class: "field" }, el("span", {}, "Only rows for which this is true (SQL)"), input),
+      el("div", { class: "line" }, when, typed, label ? el("button", { type: "button", class: "main", onclick: onUse }, label) : null)
+    );
+  }
+
+  columnBoxes() {
+    const title = el("summary");
+    const boxes = el("div", { class: "boxes" });
+    const retitle = () => {
+      const few = this.names.filter((name) => this.chosen.has(name));
+      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.names.length)}: ${few.slice(0, 6).map(shown).join(", ")}${few.length > 6 ? " …" : ""}` : `All ${number(this.names.length)} columns`;
+    };
+    const draw = (words) => {
+      const found = this.names.filter((name) => !words || name.toLowerCase().includes(words)).slice(0, MOST_BOXES);
+      boxes.replaceChildren(...found.map((name) => {
+        const box = el("input", { type: "checkbox" });
+        box.checked = this.chosen.has(name);
+        box.addEventListener("change", () => { box.checked ? this.chosen.add(name) : this.chosen.delete(name); retitle(); });
+        return el("label", { title: shown(name) }, box, el("span", {}, el("bdi", {}, shown(name))));
+      }));
+    };
+    retitle();
+    const filter = el("input", { type: "search", placeholder: "Filter columns", "aria-label": "Filter columns to choose", oninput: (event) => draw(event.target.value.trim().toLowerCase()) });
+    const none = el("button", { type: "button", onclick: () => { this.chosen.clear(); filter.value = ""; draw(""); retitle(); } }, "All columns");
+    const details = el("details", { class: "columns" }, title, el("div", {}, el("div", { class: "line" }, filter, none), boxes));
+    // Two thousand boxes are made when somebody looks.
+    details.addEventListener("toggle", () => { if (details.open && !boxes.children.length) draw(""); });
+    return details;
+  }
+}
+
+// Shows a mistake and selects it in the input it is in.
+function mistake(form, error) {
+  if (error.field === "filter") {
+    const input = form.querySelector("[data-field=filter]");
+    input.setAttribute("aria-invalid", "true");
+    if (error.place) {
+      input.focus();
+      input.setSelectionRange(...error.place);
+    }
+  } else if (error.field) {
+    form.querySelector("[data-field=when]").focus();
+  }
+}
+
+// === Rows ===
+
+// Asks for the cost first, and reads much only after a click.
+async function preview(place, values, signal, form = null) {
+  let plan;
+  try {
+    plan = await ask("plan", values, signal);
+    form?.querySelector("[data-field=filter]").removeAttribute("aria-invalid");
+  } catch (error) {
+    if (form && error.field) mistake(form, error);
+    throw error;
+  }
+  const cost = `about ${size(plan.bytes)} from ${count(plan.files, "file")}`;
+  const read = async (inner) => {
+    const found = await ask("preview", { plan: plan.plan }, inner);
+    const isPart = found.columns.length < (values.columns.length || values.inAll || 0);
+    const first = found.isMore || found.rows.length === 100 ? `The first ${count(found.rows.length, "row")}` : count(found.rows.length, "row");
+    const told = `${first}${plan.version === null ? "" : ` of version ${plan.version}`}. Planned: ${cost}; downloaded: ${size(found.read)}.`;
+    tell(told);
+    return [
+      el("p", { class: "soft" }, told),
+      isPart ? el("p", { class: "note" }, `The table has ${number(values.inAll)} columns; the first ${number(found.columns.length)} are shown. Choose others above.`) : null,
+      ...notes(plan.notes),
+      ...[grid(found)].flat(),
+    ].filter(Boolean);
+  };
+  if (!plan.asks) {
+    const line = el("p", { class: "waiting", role: "status" }, `Downloading ${cost} …`);
+    place.replaceChildren(line, ...place.querySelectorAll(".waiting button"));
+    return read(signal);
+  }
+  const body = el("div");
+  body.append(el("p", { class: "note" }, `These rows download ${cost}. `, el("button", { type: "button", class: "main", onclick: () => fill(body, `Downloading ${cost}`, read) }, "Read them")));
+  return body;
+}
+
+function rowsTab(choice) {
+  const place = el("div", { class: "result" });
+  const show = () => fill(place, "Planning", (signal) => preview(place, { ...choice.values(), inAll: choice.names.length }, signal, form));
+  const form = choice.form("Show rows", show);
+  show();
+  return [form, place];
+}
+
+// === History ===
+
+function historyTab(path) {
+  const place = el("div");
+  const changes = el("div", { class: "result" });
+  const load = (from, agreed) => fill(place, "Reading the history", async (signal) => {
+    const told = await ask("history", { name: path, from, agreed }, signal);
+    if (told.asks) {
+      return el("p", { class: "note" }, `Counting the changes downloads about ${size(told.bytes)}. `, el("button", { type: "button", class: "main", onclick: () => load(told.from, true) }, "Count them"));
+    }
+    return historyTable(told, path, changes, load);
+  });
+  load(undefined, false);
+  return [place, changes];
+}
+
+function historyTable(told, path, changes, load) {
+  const counts = told.versions.flatMap((one) => [one.inserts, one.updates, one.deletes]).filter((one) => one !== null);
+  const most = Math.max(1, ...counts);
+  const rows = [...told.versions].reverse().map((one) => {
+    const parts = [["insert", "inserts"], ["update", "updates"], ["delete", "deletes"]].filter(([, name]) => one[name] !== null).map(([kind, name]) => {
+      const bar = el("div", { class: `bar ${kind}` });
+      bar.style.width = one[name] ? `${Math.max(2, (100 * one[name]) / most)}%` : "0";
+      return [el("div", {}, bar), el("span", {}, count(one[name], name.slice(0, -1), name))];
+    });
+    const parameters = one.operationParameters ? Object.entries(one.operationParameters).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n") : "";
+    return el("tr", {},
+      el("td", { class: "amount" }, shown(one.version)),
+      el("td", {}, moment(one.timestamp)),
+      el("td", { title: shownLines(parameters) }, shown(one.operation || "")),
+      el("td", {}, parts.length ? el("div", { class: "bars" }, ...parts.flat()) : el("span", { class: "soft" }, told.from === null ? "" : "changes not recorded")),
+      el("td", {}, told.from === null ? null : el("button", { type: "button", "aria-label": `Changes of version ${one.version}`, onclick: () => showChanges(changes, path, one.version) }, "Changes"))
+    );
+  });
+  const older = told.from ? el("p", {}, el("button", { type: "button", onclick: () => load(Math.max(0, told.from - 50), false) }, "Older versions")) : null;
+  if (!rows.length) return el("p", { class: "soft" }, "No versions are told.");
+  return [
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Versions" },
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Version", "Written", "Operation", "Rows", ""].map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))),
+    older,
+  ];
+}
+
+function showChanges(place, path, version) {
+  const values = { name: path, changes: Number(version), columns: [], filter: "" };
+  const result = el("div");
+  const buttons = FORMATS.map(([value, text]) => el("button", { type: "button", onclick: (event) => begin(event.target, values, value, `changes of version ${version}`) }, text));
+  place.replaceChildren(el("h3", { tabindex: "-1" }, `Changes of version ${version}`), el("p", {}, "Download: ", ...buttons.flatMap((one) => [one, " "])), result);
+  place.querySelector("h3").focus();
+  place.scrollIntoView({ block: "start" });
+  fill(result, "Planning", (signal) => preview(result, values, signal));
+}
+
+// === Downloads ===
+
+async function begin(button, values, format, label) {
+  const line = button.closest("p");
+  if (line.nextSibling?.classList?.contains("problem")) line.nextSibling.remove();
+  button.disabled = true;
+  const again = setTimeout(() => { button.disabled = false; }, 1000);
+  try {
+    await download("download", { ...values, format }, label);
+  } catch (error) {
+    line.after(problem(error));
+  } finally {
+    clearTimeout(again);
+    button.disabled = false;
+  }
+}
+
+function downloadTab(choice) {
+  const place = el("div", { class: "result" });
+  const show = () => fill(place, "Asking for the size", async (signal) => {
+    const values = choice.values();
+    let cost;
+    try {
+      cost = await ask("cost", values, signal);
+    } catch (error) {
+      if (error.field) mistake(form, error);
+      throw error;
+    }
+    const tooMany = cost.rowsInAll !== null && cost.rowsInAll > cost.mostInExcel;
+    const rows = cost.rowsInAll === null ? "" : `, ${count(cost.rowsInAll, "row")}`;
+    return [
+      el("p", {}, `The download takes about ${size(cost.bytes)} from ${count(cost.files, "file")}${rows}${cost.version === null ? "" : `, version ${cost.version}`}.`),
+      ...notes(cost.notes),
+      el("p", { class: "formats" }, ...FORMATS.flatMap(([value, text]) => [
+        el("button", { type: "button", class: "main", "data-format": value, disabled: value === "xlsx" && tooMany, onclick: (event) => begin(event.target, values, value, "") }, text), " ",
+      ])),
+      tooMany ? el("p", { class: "soft" }, `A sheet of Excel holds ${number(cost.mostInExcel)} rows; choose fewer rows for it.`) : null,
+      el("details", {}, el("summary", {}, "What is read, and what is skipped"), el("pre", { class: "wrap" }, shownLines(cost.plan.join("\n")))),
+    ];
+  });
+  const form = choice.form("Use this", show);
+  show();
+  return [form, place];
+}
+
+// === Code ===
+
+function codeTab(choice) {
+  const place = el("div", { class: "result" });
+  const show = () => fill(place, "Writing", async (signal) => {
+    let told;
+    try {
+      told = await ask("code", choice.values(), signal);
+    } catch (error) {
+      if (error.field) mistake(form, error);
+      throw error;
+    }
+    return told.programs.map(({ name, text }) => {
+      const code = el("pre", { tabindex: "0" }, text);
+      const button = el("button", { type: "button", "aria-label": `Copy the code for ${name}` }, "Copy");
+      button.addEventListener("click", () => copy(code, text, button));
+      return el("section", { class: "program", "data-program": name }, el("h3", {}, name, button), code);
+    });
+  });
+  const form = choice.form("Use this", show);
+  show();
+  return [form, place];
+}
+
+async function copy(code, text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    tell("Copied.");
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  } catch {
+    // Where the browser does not let the page, the text is selected for Ctrl-C.
+    getSelection().selectAllChildren(code);
+    button.textContent = "Selected: copy it with Ctrl-C";
+  }
+}

@@ -1,0 +1,273 @@
+// The tree of what is shared. Only the rows in sight are in the page, so that ten thousand tables are no burden.
+
+import { ask } from "./ask.js";
+import { count, el, shown, tell } from "./parts.js";
+
+const LETTERS = { table: "T", volume: "V", model: "M", skill: "S" };
+const MORE = 8; // rows above and below those in sight
+
+class Node {
+  constructor(kind, path, parent) {
+    this.kind = kind;
+    this.path = path;
+    this.name = path[path.length - 1];
+    this.parent = parent;
+    this.children = null;
+    this.isOpen = false;
+    this.isWhole = false; // a share whose schemas have all been listed
+    this.state = "";
+  }
+  get isFolder() {
+    return this.kind === "share" || this.kind === "schema";
+  }
+  get level() {
+    return this.parent ? this.parent.level + 1 : 1;
+  }
+}
+
+export class Tree {
+  constructor(place, search, found, onOpen) {
+    this.place = place;
+    this.found = found;
+    this.search = search;
+    this.onOpen = onOpen;
+    this.shares = [];
+    this.visible = [];
+    this.here = null; // the row that the keyboard is on
+    this.opened = ""; // the asset that is shown
+    this.words = "";
+    this.space = el("div", { class: "space", role: "presentation" });
+    place.replaceChildren(this.space);
+    place.addEventListener("scroll", () => this.draw(), { passive: true });
+    place.addEventListener("keydown", (event) => this.onKey(event));
+    place.addEventListener("focus", () => this.draw());
+    place.addEventListener("blur", () => this.draw());
+    new ResizeObserver(() => this.draw()).observe(place);
+    let timer;
+    search.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.filter(), 150);
+    });
+    search.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" || event.key === "Enter") {
+        place.focus();
+        const first = this.visible.find((one) => !one.isFolder) || this.visible[0];
+        if (first) this.go(first);
+        event.preventDefault();
+      } else if (event.key === "Escape") {
+        search.value = "";
+        this.filter();
+      }
+    });
+  }
+
+  show(shares) {
+    this.shares = shares.map((share) => new Node("share", [share.name], null));
+    this.update();
+    if (this.shares.length === 1) this.toggle(this.shares[0]);
+  }
+
+  // === What is listed ===
+
+  async list(node) {
+    if (node.children || node.state === "…") return;
+    node.state = "…";
+    this.draw();
+    try {
+      if (node.kind === "share") {
+        const { schemas } = await ask("schemas", { share: node.name });
+        if (!node.children) node.children = schemas.map((name) => new Node("schema", [node.name, name], node));
+      } else {
+        const [share, schema] = node.path;
+        const { assets, inAll } = await ask("assets", { share, schema });
+        this.put(node, assets, inAll);
+      }
+      node.state = node.children.length ? "" : "empty";
+    } catch (error) {
+      node.state = error.message;
+    }
+    this.update();
+    const only = node.kind === "share" && node.children?.length === 1 ? node.children[0] : null;
+    if (only && !only.children) this.toggle(only);
+  }
+
+  put(node, assets, inAll) {
+    node.children = assets.map(([kind, schema, name]) => new Node(kind, [node.path[0], node.path[1], name], node));
+    if (inAll > assets.length) tell(`Only the first ${count(assets.length, "name")} of ${inAll} are listed.`);
+  }
+
+  async listAll(share) {
+    if (share.isWhole) return;
+    const { schemas, assets } = await ask("assets", { share: share.name });
+    const bySchema = new Map(schemas.map((name) => [name, []]));
+    for (const one of assets) (bySchema.get(one[1]) || bySchema.set(one[1], []).get(one[1])).push(one);
+    const before = new Map((share.children || []).map((node) => [node.name, node]));
+    share.children = [...bySchema].map(([name, list]) => {
+      const node = before.get(name) || new Node("schema", [share.name, name], share);
+      if (!node.children) this.put(node, list, list.length);
+      node.state = node.children.length ? "" : "empty";
+      return node;
+    });
+    share.isWhole = true;
+    share.state = share.children.length ? "" : "empty";
+  }
+
+  async filter() {
+    this.words = this.search.value.trim().toLowerCase();
+    this.update();
+    const words = this.words;
+    if (!words) return;
+    const failed = [];
+    for (const share of this.shares) {
+      if (share.isWhole) continue;
+      this.found.textContent = `Looking through ${shown(share.name)} …`;
+      try {
+        await this.listAll(share);
+      } catch (error) {
+        failed.push(`${shown(share.name)}: ${error.message}`);
+      }
+      if (this.words !== words) return;
+      this.update();
+    }
+    if (failed.length) this.found.textContent = failed.join(" ");
+  }
+
+  // === What is visible ===
+
+  update() {
+    this.visible = [];
+    let matches = 0;
+    const words = this.words;
+    const add = (node) => {
+      if (!words) {
+        this.visible.push(node);
+        if (node.isOpen) for (const child of node.children || []) add(child);
+        return;
+      }
+      const at = this.visible.length;
+      if (node.isFolder) {
+        this.visible.push(node);
+        for (const child of node.children || []) add(child);
+        const isNamed = node.name.toLowerCase().includes(words);
+        if (this.visible.length === at + 1 && !isNamed) this.visible.pop();
+      } else if (node.name.toLowerCase().includes(words) || node.path.join(".").toLowerCase().includes(words)) {
+        matches += 1;
+        this.visible.push(node);
+      }
+    };
+    this.shares.forEach(add);
+    this.found.textContent = words ? (matches ? `${count(matches, "name")} found` : "No name has this text.") : "";
+    if (this.here && !this.visible.includes(this.here)) this.here = null;
+    this.draw();
+  }
+
+  height() {
+    return parseFloat(getComputedStyle(this.place).getPropertyValue("--row")) || 28;
+  }
+
+  draw() {
+    const height = this.height();
+    const first = Math.max(0, Math.floor(this.place.scrollTop / height) - MORE);
+    const last = Math.min(this.visible.length, Math.ceil((this.place.scrollTop + this.place.clientHeight) / height) + MORE);
+    this.space.style.height = `${this.visible.length * height}px`;
+    const rows = [];
+    for (let at = first; at < last; at += 1) rows.push(this.row(this.visible[at], at, height));
+    this.space.replaceChildren(...rows);
+    if (this.here && document.activeElement === this.place) this.place.setAttribute("aria-activedescendant", `node-${this.visible.indexOf(this.here)}`);
+    else this.place.removeAttribute("aria-activedescendant");
+  }
+
+  row(node, at, height) {
+    const isOpen = node.isFolder ? (this.words ? true : node.isOpen) : null;
+    const siblings = node.parent ? node.parent.children : this.shares;
+    const row = el(
+      "div",
+      {
+        id: `node-${at}`,
+        role: "treeitem",
+        class: `node ${node.kind}${node === this.here ? " here" : ""}${this.isOpened(node) ? " open" : ""}`,
+        "aria-level": node.level,
+        "aria-setsize": siblings.length,
+        "aria-posinset": siblings.length > 500 ? null : siblings.indexOf(node) + 1,
+        "aria-expanded": isOpen === null ? null : String(isOpen),
+        "aria-selected": String(this.isOpened(node)),
+        "aria-label": `${shown(node.name)}, ${node.kind}`,
+        title: shown(node.path.join(".")),
+        onclick: () => {
+          this.here = node;
+          this.act(node);
+        },
+      },
+      el("span", { class: "arrow", "aria-hidden": "true" }, node.isFolder ? (isOpen ? "▾" : "▸") : ""),
+      LETTERS[node.kind] ? el("span", { class: `kind ${node.kind}`, "aria-hidden": "true" }, LETTERS[node.kind]) : null,
+      el("bdi", { class: "name" }, shown(node.name)),
+      node.state === "…" ? el("span", { class: "soft" }, "…") : null,
+      node.state === "empty" ? el("span", { class: "soft" }, node.kind === "share" ? "no schemas" : "empty") : null,
+      node.state && node.state !== "…" && node.state !== "empty" ? el("span", { class: "problem-mark", title: shown(node.state) }, "failed; click to try again") : null
+    );
+    row.style.top = `${at * height}px`;
+    row.style.paddingLeft = `${6 + (node.level - 1) * 14}px`;
+    return row;
+  }
+
+  isOpened(node) {
+    return !node.isFolder && this.opened === JSON.stringify([node.kind, ...node.path]);
+  }
+
+  // === What a person does ===
+
+  act(node) {
+    if (node.isFolder) this.toggle(node);
+    else this.onOpen(node.kind, node.path);
+    this.draw();
+  }
+
+  toggle(node) {
+    const hasFailed = node.state && node.state !== "…" && node.state !== "empty";
+    node.isOpen = hasFailed ? true : !node.isOpen;
+    if (node.isOpen && hasFailed && !node.children) {
+      const reason = node.state;
+      node.state = "";
+      tell(reason);
+    }
+    this.update();
+    if (node.isOpen) this.list(node);
+  }
+
+  mark(kind, path) {
+    this.opened = kind ? JSON.stringify([kind, ...path]) : "";
+    this.draw();
+  }
+
+  go(node) {
+    this.here = node;
+    const height = this.height();
+    const top = this.visible.indexOf(node) * height;
+    if (top < this.place.scrollTop) this.place.scrollTop = top;
+    if (top + height > this.place.scrollTop + this.place.clientHeight) this.place.scrollTop = top + height - this.place.clientHeight;
+    this.draw();
+  }
+
+  onKey(event) {
+    const list = this.visible;
+    if (!list.length || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = list.indexOf(this.here);
+    const page = Math.max(1, Math.floor(this.place.clientHeight / this.height()) - 1);
+    const node = this.here;
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -list.length, End: list.length };
+    if (event.key in steps) {
+      this.go(list[Math.max(0, Math.min(list.length - 1, (at < 0 ? -1 : at) + steps[event.key]))]);
+    } else if (event.key === "ArrowRight" && node?.isFolder) {
+      if (!node.isOpen && !this.words) this.toggle(node);
+      else if (list[at + 1]?.parent === node) this.go(list[at + 1]);
+    } else if (event.key === "ArrowLeft" && node) {
+      if (node.isFolder && node.isOpen && !this.words) this.toggle(node);
+      else if (node.parent) this.go(node.parent);
+    } else if ((event.key === "Enter" || event.key === " ") && node) {
+      this.act(node);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+}

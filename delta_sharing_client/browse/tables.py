@@ -1,0 +1,87 @@
+"""One table: its columns and facts, its rows, its history, and the code that reads it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from delta_sharing_client.browse.asked import Asked, mistakes_of
+from delta_sharing_client.browse.code import programs
+from delta_sharing_client.browse.session import ASKED_FROM, Session
+from delta_sharing_client.descriptions import describe_table, describe_version
+from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.options import TableFormat
+from delta_sharing_client.plan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_sharing_client.table import SharedTable
+
+_MOST_COLUMNS = 10_000
+_MOST_VERSIONS = 200
+# Above, the number of rows is asked for by a click: it needs the list of all files.
+_MOST_FILES = 2_000
+
+
+def described(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the facts about a table, at a version or time if one is chosen, and its columns."""
+    with mistakes_of(asked):
+        facts, columns = describe_table(asked.table(session.client), asked.version, asked.timestamp)
+    files = facts["numFiles"]
+    return {
+        "facts": {**facts, "version": str(facts["version"])},
+        "columns": columns[:_MOST_COLUMNS],
+        "columnsInAll": len(columns),
+        "countsRows": isinstance(files, int) and files <= _MOST_FILES,
+    }
+
+
+def rows(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the number of rows, if the log states it; this lists all files and reads none."""
+    scan = asked.table(session.client).scan((), version=asked.version, timestamp=asked.timestamp)
+    return {"rows": scan.plan().known_rows}
+
+
+def history(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the last versions, oldest first, and the first version that they begin with.
+
+    ``from`` is the first version; by default the last twenty are told. If counting their changes downloads much, and
+    nobody has ``agreed`` yet, only the cost is returned.
+    """
+    table = asked.table(session.client)
+    if table.metadata().table_format is not TableFormat.DELTA:
+        # The versions are ids of snapshots, without an order.
+        found = table.history()
+        return {"versions": [_told(describe_version(one)) for one in found[-_MOST_VERSIONS:]], "from": None}
+    last = table.version()
+    first = asked.number("from")
+    if first is None:
+        first = max(0, last - 19)
+    first = max(min(first, last), last - _MOST_VERSIONS + 1)
+    if not asked.flag("agreed") and (needed := _cost_of_counting(table, first)) > ASKED_FROM:
+        return {"bytes": needed, "asks": True, "from": first}
+    return {"versions": [_told(describe_version(one)) for one in table.history(first)], "from": first, "last": last}
+
+
+def _cost_of_counting(table: SharedTable, first: int) -> int:
+    # What cannot be planned is told by the history itself.
+    with contextlib.suppress(DeltaSharingError):
+        plan = table.changes(first).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).plan()
+        return int(plan.bytes * plan.context.needed_share)
+    return 0
+
+
+def _told(version: dict[str, object]) -> dict[str, object]:
+    # An id of a snapshot has more digits than a number of JavaScript.
+    return {**version, "version": str(version["version"])}
+
+
+def code(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the programs that read what is chosen."""
+    # Whether the filter and the rest can be used is said where they are typed.
+    asked.read(session.client)
+    programs_of = programs(
+        session.profile_text,
+        asked.full_name,
+        columns=asked.texts("columns"),
+        condition=asked.text("filter").strip(),
+        version=asked.version,
+        timestamp=asked.timestamp,
+    )
+    return {"programs": [{"name": name, "text": text} for name, text in programs_of.items()]}
