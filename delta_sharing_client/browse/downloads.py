@@ -1,4 +1,4 @@
-"""Files that are made for the browser: written as a whole into the folder of this run, watched, and ended by a click."""
+"""Files that are made for the browser: written as a whole into the folder of a run, watched, and ended by a click."""
 
 from __future__ import annotations
 

@@ -201,5 +201,6 @@ def _parquet(stream: io.BufferedReader) -> dict[str, object]:
         return {**told, **cells_of([] if batch is None else [batch], found)}
     except ARROW_ERRORS:
         raise UsageError(
-            "The file begins as a Parquet file does, and cannot be read as one: it is damaged or encrypted. Ask the provider."
+            "The file begins as a Parquet file does, and cannot be read as one: it is damaged or encrypted. Ask the "
+            "provider."
         ) from None

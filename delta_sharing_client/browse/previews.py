@@ -13,7 +13,7 @@ from delta_sharing_client.run.batches import Batches
 
 
 def cost(session: Session, asked: Asked) -> dict[str, object]:
-    """Return what the whole read would download: ``bytes``, ``files`` and ``rows`` (if known), with the plan as text."""
+    """Return what the whole read would download: bytes, files and, if known, rows; with the plan as text."""
     read = asked.read(session.client)
     with mistakes_of(asked):
         plan = read.plan()
