@@ -93,11 +93,11 @@ def plan(subject: str, case: str, metadata: Path) -> dict[str, Any]:
 def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
     import msgspec
 
-    from delta_sharing_client.iceberg.files import IcebergFiles
+    from delta_sharing_client.iceberg.data_files import IcebergFiles
     from delta_sharing_client.iceberg.metadata import TableMetadata
-    from delta_sharing_client.iceberg.scan import Table, plan_snapshot
+    from delta_sharing_client.iceberg.table_scan import Table, plan_snapshot
     from delta_sharing_client.options import ReadOptions
-    from delta_sharing_client.plan.request import ScanRequest
+    from delta_sharing_client.plan.read_request import ScanRequest
     from delta_sharing_client.predicates.parse import parse_filter
     from delta_sharing_client.storage.place import LocalPlace
 

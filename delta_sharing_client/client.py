@@ -10,7 +10,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.formats import assets_in, schemas_of_share, tables_of_schema, tables_of_share
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
-from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
+from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name, listed_by
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient

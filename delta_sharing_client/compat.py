@@ -29,7 +29,7 @@ import requests
 
 from delta_sharing_client import client as our_client
 from delta_sharing_client import errors, loaders, reads, table
-from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
+from delta_sharing_client.plan.read_columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import from_json_hints
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table
 from delta_sharing_client.protocol.profile import NEWEST_VERSION, Profile, read_profile

@@ -18,7 +18,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
 )
 from delta_sharing_client.options import ReadOptions, TableFormat
-from delta_sharing_client.protocol.kinds import AssetEntry
+from delta_sharing_client.protocol.asset_kinds import AssetEntry
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
 from delta_sharing_client.protocol.names import AssetName, Schema, Table
 from delta_sharing_client.protocol.rest import RestClient
@@ -180,6 +180,6 @@ def _is_in_catalog(rest: RestClient, table: AssetName) -> bool:
 
 def _iceberg() -> ModuleType:
     # Imported here, because Delta tables do not need it.
-    from delta_sharing_client.iceberg import table
+    from delta_sharing_client.iceberg import shared_table
 
-    return table
+    return shared_table

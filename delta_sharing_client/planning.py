@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import AddFile, Metadata, SharedFile, TableAction
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.listed import HELD_NAMES, ListedFiles, kept
+from delta_sharing_client.delta.listed_files import HELD_NAMES, ListedFiles, kept
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import (
@@ -35,14 +35,15 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.formats import by_format
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
-from delta_sharing_client.plan.columns import unbounded_paths
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
-from delta_sharing_client.plan.snapshot import plan_snapshot, scan_context, stream_snapshot
+from delta_sharing_client.plan.read_columns import unbounded_paths
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.snapshot_files import plan_snapshot, scan_context, stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.protocol.answers import TableHead, unreadable
+from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
+from delta_sharing_client.protocol.line_order import TableHead, unreadable
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -52,12 +53,11 @@ from delta_sharing_client.protocol.query import (
     table_metadata,
 )
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.retry import RETRIED_STATUSES
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.source import UrlSource
-    from delta_sharing_client.storage.table import CommitFacts
+    from delta_sharing_client.storage.directory_read import CommitFacts
 
 _log = logging.getLogger(__name__)
 
@@ -464,9 +464,9 @@ def _noted(plan: PlanT, access: str | None) -> PlanT:
 
 def _storage() -> ModuleType:
     # Imported here, because a read by URL does not need it.
-    from delta_sharing_client.storage import table
+    from delta_sharing_client.storage import directory_read
 
-    return table
+    return directory_read
 
 
 _Columns = tuple[str, list[str]]

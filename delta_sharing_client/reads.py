@@ -24,7 +24,7 @@ from delta_sharing_client.notebook import Text, html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now, whole_number
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, whole_number
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.planning import plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
@@ -479,7 +479,7 @@ to_pandas().
 
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
         check_running()
-        from delta_sharing_client.outputs.files import write_file
+        from delta_sharing_client.outputs.file_writers import write_file
 
         target = expanded(path)  # refused before the read begins
         with self.to_reader() as reader:

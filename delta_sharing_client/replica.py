@@ -49,9 +49,9 @@ from delta_sharing_client.delta.deletion_vectors import (
     z85_encode,
 )
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.lines import action_fields
-from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
+from delta_sharing_client.delta.log.log_files import LOG_DIRECTORY
+from delta_sharing_client.delta.log.log_lines import action_fields
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
 from delta_sharing_client.delta.paths import logical_file_key, shared_file_key, without_query
 from delta_sharing_client.delta.schema import schema_to_json
@@ -63,8 +63,8 @@ from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.plan.columns import check_nothing_left_out
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_columns import check_nothing_left_out
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import AssetName

@@ -23,8 +23,9 @@ class Shortcuts:
         Several small batches are written into a frame's columns at a time (``outputs.pandas``). Without it, each column
         is accessed once per file. Benchmark: ``tiny-many``.
     late_columns:
-        The filter's columns are decoded first, and of the others only the matching rows (``read.pages.filter_leaves``).
-        Without it, all columns of the row groups that may match are downloaded. Benchmark: ``needle``.
+        The filter's columns are decoded first, and of the others only the matching rows
+        (``read.page_choice.filter_leaves``). Without it, all columns of the row groups that may match are downloaded.
+        Benchmark: ``needle``.
     plain_schemas:
         A schema with only plain types is not searched for types that only Arrow has (``parquet.footer``). Without it,
         every type is checked several times.
@@ -36,11 +37,11 @@ class Shortcuts:
         (``parquet.reader``). Without it, a table with narrow columns takes 1.4 times its size. Benchmark: ``peak``.
     streamed_listing:
         The files of a snapshot, and the first versions of a long change feed (``protocol.windows``), are read while the
-        server still lists others (``run.listing``). Without it, a read waits for the whole list and keeps it.
+        server still lists others (``run.task_queue``). Without it, a read waits for the whole list and keeps it.
         Benchmark: ``first-row-1m``.
     lines_at_once:
-        The lines of a listing that arrive together are decoded as one list (``protocol.pages``). Without it, each line
-        is decoded separately. Benchmark: ``plan-1m``.
+        The lines of a listing that arrive together are decoded as one list (``protocol.response_stream``). Without it,
+        each line is decoded separately. Benchmark: ``plan-1m``.
     """
 
     page_stubs: bool = True

@@ -20,17 +20,23 @@ from delta_sharing_client.formats import by_format
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, chosen
-from delta_sharing_client.plan.columns import (
+from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     left_out_metadata,
     output_field,
 )
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, is_reference, version_number, whole_number
+from delta_sharing_client.plan.read_request import (
+    ChangesRequest,
+    ScanRequest,
+    is_reference,
+    version_number,
+    whole_number,
+)
 from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from delta_sharing_client.columns import ColumnName
-    from delta_sharing_client.follow.request import Start
+    from delta_sharing_client.follow.follow_request import Start
     from delta_sharing_client.follow.steps import Follow
     from delta_sharing_client.reads import Filter
     from delta_sharing_client.replica import Replica
@@ -466,7 +472,7 @@ class SharedTable:
         max_outage:
             For how many seconds of silence the server is waited for: 600, or 0 with ``"available-now"``.
         """
-        from delta_sharing_client.follow.request import FollowRequest
+        from delta_sharing_client.follow.follow_request import FollowRequest
         from delta_sharing_client.follow.steps import follow
 
         request = FollowRequest(

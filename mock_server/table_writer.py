@@ -28,7 +28,7 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
 )
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, relative_path
-from delta_sharing_client.delta.log.lines import action_line
+from delta_sharing_client.delta.log.log_lines import action_line
 
 FIELD_ID = b"PARQUET:field_id"
 _STATISTICS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)

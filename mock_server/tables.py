@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from delta_sharing_client.delta.actions import AddFile, RemoveFile
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, resolve
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UsageError

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import typer
 import delta_sharing_client as ds
 from delta_sharing_client import compat, errors, testing
 from delta_sharing_client.cli.commands import app
-from delta_sharing_client.spark import options as spark_options
+from delta_sharing_client.spark import source_options as spark_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("delta_sharing_client", "mock_server", "pyspark_delta_sharing")
@@ -40,18 +40,18 @@ NOUNS_WITH_ONE_READER = {
     "assets/skill_file.py": "a file format: the front matter of SKILL.md",
     "assets/transfers.py": "what is under way at once; download.py is what is missing and what is left",
     "cli/commands.py": "the commands; program.py is the process around them",
-    "cli/listing.py": "the commands that list and describe, which read no rows",
+    "cli/shares.py": "the commands that list and describe, which read no rows",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
     "iceberg/avro.py": "a file format: Avro's object containers",
     "iceberg/positions.py": "a file format: position delete files",
-    "iceberg/scan.py": "a snapshot becomes tasks; table.py loads it from the catalog",
-    "iceberg/schema.py": "a schema in Iceberg's JSON",
-    "iceberg/statistics.py": "which files may have matching rows",
+    "iceberg/table_scan.py": "a snapshot becomes tasks; table.py loads it from the catalog",
+    "iceberg/table_schema.py": "a schema in Iceberg's JSON",
+    "iceberg/file_bounds.py": "which files may have matching rows",
     "mcp/tools.py": "what an assistant can ask; server.py speaks its protocol",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
-    "protocol/pages.py": "a response from the network: its pages, polls and resumptions",
+    "protocol/response_stream.py": "a response from the network: its pages, polls and resumptions",
     "read/polars_reader.py": "a library: what Polars decodes in place of Arrow",
     "read/row_groups.py": "a file whose footer is read first; file.py chooses",
     "read/whole_file.py": "a file that is downloaded whole; file.py chooses",
@@ -191,6 +191,12 @@ def test_no_module_is_the_half_of_a_noun() -> None:
             alone.add(path.relative_to(package).as_posix())
 
     assert alone == set(NOUNS_WITH_ONE_READER)
+
+
+def test_no_two_modules_have_the_same_name() -> None:
+    names = Counter(path.name for path in (ROOT / "delta_sharing_client").rglob("*.py"))
+
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("__")] == []
 
 
 def test_every_property_counts_what_it_meets() -> None:

@@ -29,13 +29,13 @@ from delta_sharing_client.delta.data_types import PrimitiveType
 from delta_sharing_client.delta.features import FEATURES, Operation
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
-from delta_sharing_client.iceberg.schema import schema_string
+from delta_sharing_client.iceberg.table_schema import schema_string
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.outputs.dataset import known_to_duckdb
 from delta_sharing_client.outputs.file_formats import BY_ENDING
 from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.parse import OPERATORS
-from delta_sharing_client.spark.options import names as spark_options
+from delta_sharing_client.spark.source_options import names as spark_options
 from delta_sharing_client.spark.types import to_spark_type
 from mock_server.config import from_yaml
 from mock_server.faults import FAULTS

@@ -12,7 +12,7 @@ from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.kinds import AssetKind, AssetRef
+from delta_sharing_client.protocol.asset_kinds import AssetKind, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable, scrub

@@ -22,12 +22,12 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.fetch.source import Refused
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.kinds import AssetRef
+from delta_sharing_client.protocol.asset_kinds import AssetRef
 from delta_sharing_client.retry import Tries
 from delta_sharing_client.run.loop import interruptible, result_of
+from delta_sharing_client.storage.directory_urls import place_of_asset
 from delta_sharing_client.storage.place import Page, Place, StoredFile
 from delta_sharing_client.storage.reading import Reading
-from delta_sharing_client.storage.urls import place_of_asset
 from delta_sharing_client.threads import Threads
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from delta_sharing_client.assets.directory import Directory
-from delta_sharing_client.assets.listed import Listed
+from delta_sharing_client.assets.file_list import Listed
 from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck
 from delta_sharing_client.assets.notes import Note
 from delta_sharing_client.assets.state import State

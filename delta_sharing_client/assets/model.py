@@ -11,7 +11,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.notebook import Listed
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.kinds import MODEL, MODEL_VERSION, AssetRef
+from delta_sharing_client.protocol.asset_kinds import MODEL, MODEL_VERSION, AssetRef
 from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient

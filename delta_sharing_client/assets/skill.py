@@ -10,7 +10,7 @@ from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.assets.skill_file import SKILL_FILE, compare
 from delta_sharing_client.errors import SkillWarning
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.protocol.kinds import SKILL
+from delta_sharing_client.protocol.asset_kinds import SKILL
 from delta_sharing_client.protocol.messages import SkillItem
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from delta_sharing_client.assets.directory import Directory, refusal
-from delta_sharing_client.assets.listed import Listed
+from delta_sharing_client.assets.file_list import Listed
 from delta_sharing_client.assets.notes import Note
 from delta_sharing_client.assets.parts import LargeFile
 from delta_sharing_client.assets.state import State

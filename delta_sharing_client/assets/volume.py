@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.protocol.kinds import VOLUME
+from delta_sharing_client.protocol.asset_kinds import VOLUME
 from delta_sharing_client.protocol.messages import VolumeItem
 
 

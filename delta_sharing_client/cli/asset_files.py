@@ -186,7 +186,7 @@ def open_files(
 
 
 def _noun(client: "SharingClient", name: "AssetName") -> str:
-    from delta_sharing_client.protocol.kinds import BY_NOUN, AssetRef
+    from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
     found = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
     # Without any, the error is about a volume.

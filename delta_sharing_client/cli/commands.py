@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 import delta_sharing_client
-from delta_sharing_client.cli import asset_files, listing
+from delta_sharing_client.cli import asset_files, shares
 from delta_sharing_client.cli.program import (
     JsonOption,
     ProfileOption,
@@ -114,7 +114,7 @@ def root(
 
 # === Listing ===
 
-for _name, _command in (*listing.COMMANDS.items(), *asset_files.COMMANDS.items()):
+for _name, _command in (*shares.COMMANDS.items(), *asset_files.COMMANDS.items()):
     app.command(_name)(_command)
 
 profile_app = Program(help="Look at profiles.")
@@ -159,7 +159,7 @@ def profile_check(settings: Settings) -> None:
     Example: delta-sharing profile check --json
     """
     from delta_sharing_client.formats import assets_in
-    from delta_sharing_client.protocol.kinds import KINDS
+    from delta_sharing_client.protocol.asset_kinds import KINDS
 
     client = open_client(settings.profile)
     used = client.rest.profile
@@ -599,7 +599,7 @@ def _write(read: "Read", to: Path | None, file_format: FileFormat | None, settin
 
 
 def _write_rows(reader: "pa.RecordBatchReader", to: Path | None, file_format: FileFormat) -> None:
-    from delta_sharing_client.outputs.files import write_file, write_stream
+    from delta_sharing_client.outputs.file_writers import write_file, write_stream
 
     if to is None or str(to) == "-":
         write_stream(reader, reader.schema, sys.stdout.buffer, file_format)

@@ -243,7 +243,7 @@ def store_step(
     ``Read.to_reader``; no file is written then.
     """
     # Files of every format; most commands write none.
-    from delta_sharing_client.outputs.files import write_file, write_stream
+    from delta_sharing_client.outputs.file_writers import write_file, write_stream
 
     if folder is None and file_format not in (None, FileFormat.JSONL):
         raise UsageError(

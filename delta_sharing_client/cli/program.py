@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from delta_sharing_client.client import SharingClient
-    from delta_sharing_client.protocol.kinds import AssetEntry
+    from delta_sharing_client.protocol.asset_kinds import AssetEntry
     from delta_sharing_client.protocol.names import AssetName
     from delta_sharing_client.table import SharedTable
 
@@ -229,7 +229,7 @@ def open_asset(profile: str | None, text: str, kind: str = "asset") -> tuple[Sha
 
     ``kind`` is what errors call the asset.
     """
-    from delta_sharing_client.protocol.kinds import BY_NOUN, KINDS
+    from delta_sharing_client.protocol.asset_kinds import BY_NOUN, KINDS
     from delta_sharing_client.protocol.names import AssetName
 
     client, name = _client_and_name(profile, text)

@@ -1,6 +1,6 @@
 """Typed differences between two descriptions of one table, with a text for each.
 
-Change feeds (``plan.changes``) and streams (``follow.table``) each refuse a different set of kinds.
+Change feeds (``plan.changes``) and streams (``follow.versions``) each refuse a different set of kinds.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, SharedFile
 from delta_sharing_client.errors import DataError, DeltaSharingError
-from delta_sharing_client.follow.request import OnChange
+from delta_sharing_client.follow.follow_request import OnChange
 
 BASE = -1
 """The index before the first file of a version."""

@@ -26,11 +26,11 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.follow.admission import BASE, Budget, Position, VersionFiles, admit, file_id
+from delta_sharing_client.follow.follow_request import DEFAULT_MAX_FILES, Words
 from delta_sharing_client.follow.offsets import AnyOffset, Beginning, Offset, check_order, check_restart
-from delta_sharing_client.follow.request import DEFAULT_MAX_FILES, Words
-from delta_sharing_client.follow.table import FollowedTable, Window, difference, fingerprint
+from delta_sharing_client.follow.versions import FollowedTable, Window, difference, fingerprint
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.retry import RETRIED_STATUSES
 
 _LOG = logging.getLogger(__name__)

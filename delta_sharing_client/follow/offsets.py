@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.follow.admission import BASE, Position
-from delta_sharing_client.follow.request import Words
+from delta_sharing_client.follow.follow_request import Words
 from delta_sharing_client.options import ResponseFormat
 
 SOURCE_VERSION = 1

@@ -24,16 +24,16 @@ from delta_sharing_client.delta.actions import Metadata, SharedFile
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DataError, DeltaSharingError, SchemaChangeError, UsageError
 from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.follow.follow_request import FollowRequest, Words
 from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, AnyOffset, Beginning, Offset, parse_offset
-from delta_sharing_client.follow.request import FollowRequest, Words
-from delta_sharing_client.follow.table import FollowedTable, Window
+from delta_sharing_client.follow.versions import FollowedTable, Window
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import AccessMode, ReadOptions
-from delta_sharing_client.plan.columns import check_nothing_left_out
-from delta_sharing_client.plan.request import ChangesRequest, as_of_now
+from delta_sharing_client.plan.read_columns import check_nothing_left_out
+from delta_sharing_client.plan.read_request import ChangesRequest, as_of_now
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Read

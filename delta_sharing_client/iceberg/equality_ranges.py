@@ -15,7 +15,7 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField, St
 from delta_sharing_client.iceberg.manifests import File
 from delta_sharing_client.iceberg.metadata import PartitionSpec
 from delta_sharing_client.iceberg.partitioning import identity_sources
-from delta_sharing_client.iceberg.values import DecodePair, bounds_decoder
+from delta_sharing_client.iceberg.single_values import DecodePair, bounds_decoder
 
 
 class _Range(NamedTuple):

@@ -19,7 +19,7 @@ from delta_sharing_client.delta import uuids
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.iceberg.metadata import FIRST_PARTITION_ID, PartitionField, PartitionSpec
-from delta_sharing_client.iceberg.values import EXTRA, DecodePair, bounds_decoder, iceberg_type, partition_value
+from delta_sharing_client.iceberg.single_values import EXTRA, DecodePair, bounds_decoder, iceberg_type, partition_value
 from delta_sharing_client.instants import NANOS_PER_DAY, days_of
 from delta_sharing_client.predicates.tree import (
     And,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from delta_sharing_client.parquet.pages import UNREADABLE, PageHeader, unpack
+from delta_sharing_client.parquet.page_index import UNREADABLE, PageHeader, unpack
 
 # Bytes of the length before each text.
 _LENGTH = 4

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.pages import DATA_PAGE, DATA_PAGE_V2, UNREADABLE, read_page_header
+from delta_sharing_client.parquet.page_index import DATA_PAGE, DATA_PAGE_V2, UNREADABLE, read_page_header
 from delta_sharing_client.parquet.thrift import encode_varint, list_header, number, skip, varint
 
 _MAGIC = b"PAR1"

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.pages import DATA_PAGE_V2, Pages, check_page, page_header
+from delta_sharing_client.parquet.page_index import DATA_PAGE_V2, Pages, check_page, page_header
 from delta_sharing_client.parquet.thrift import encode_varint
 from delta_sharing_client.shortcuts import SHORTCUTS
 

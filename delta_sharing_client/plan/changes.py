@@ -35,9 +35,9 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.schema_changes import Difference, Kind, first_difference
 from delta_sharing_client.errors import ProtocolError, SchemaChangeError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.columns import CHANGE_FIELDS
-from delta_sharing_client.plan.request import ChangesRequest, TableState
-from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
+from delta_sharing_client.plan.read_columns import CHANGE_FIELDS
+from delta_sharing_client.plan.read_request import ChangesRequest, TableState
+from delta_sharing_client.plan.snapshot_files import FilePlanner, vector_ref
 from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan, ScanStream
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.delta.listed import SharedValues
+from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
@@ -23,7 +23,7 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
+from delta_sharing_client.plan.read_columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
 from delta_sharing_client.redact import printable, scrub
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.kinds import DATES, NANOS, NUMBERS, Kind, kind_of, to_arrow
 from delta_sharing_client.predicates.lists import Listed, listed
 from delta_sharing_client.predicates.tree import (
     And,
@@ -39,6 +38,7 @@ from delta_sharing_client.predicates.tree import (
     columns,
     has_calls,
 )
+from delta_sharing_client.predicates.value_kinds import DATES, NANOS, NUMBERS, Kind, kind_of, to_arrow
 from delta_sharing_client.predicates.values import Value
 
 # pyarrow has no types for its kernels; these are their arguments and results.

@@ -21,16 +21,6 @@ from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.advice import quoted
-from delta_sharing_client.predicates.kinds import (
-    DATES,
-    KINDS,
-    NUMBERS,
-    Grid,
-    Kind,
-    describe,
-    kind_of,
-    type_of_values,
-)
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -51,6 +41,16 @@ from delta_sharing_client.predicates.tree import (
     any_of,
     call,
     has_calls,
+)
+from delta_sharing_client.predicates.value_kinds import (
+    DATES,
+    KINDS,
+    NUMBERS,
+    Grid,
+    Kind,
+    describe,
+    kind_of,
+    type_of_values,
 )
 from delta_sharing_client.predicates.values import Day, Interval, Moment, Value, Zone, format_value, order, type_name
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import is_exact
-from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -29,6 +28,7 @@ from delta_sharing_client.predicates.tree import (
     push_not,
     tests,
 )
+from delta_sharing_client.predicates.value_kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import Interval
 
 

@@ -30,7 +30,7 @@ from delta_sharing_client.instants import (
     days_in_month,
     days_of,
 )
-from delta_sharing_client.predicates.kinds import (
+from delta_sharing_client.predicates.value_kinds import (
     DATES,
     KINDS,
     NANOS,

@@ -37,7 +37,6 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import EPOCH_NTZ, OFFSET_ERROR, OFFSETS_WITH_SECONDS_END
-from delta_sharing_client.predicates.kinds import Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -60,6 +59,7 @@ from delta_sharing_client.predicates.tree import (
     membership,
     push_not,
 )
+from delta_sharing_client.predicates.value_kinds import Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.values import (
     Day,
     Moment,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_sharing_client.predicates.kinds import comparable, to_arrow
 from delta_sharing_client.predicates.tree import Expression, In, Joined, Literal, Not
+from delta_sharing_client.predicates.value_kinds import comparable, to_arrow
 
 
 class SortedValues:

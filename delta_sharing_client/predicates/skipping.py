@@ -19,7 +19,6 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates.functions import CASTS, ROWS, Range, apply
-from delta_sharing_client.predicates.kinds import KINDS, Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.lists import Listed, SortedValues, listed, narrowed
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
@@ -43,6 +42,7 @@ from delta_sharing_client.predicates.tree import (
     operands,
     push_not,
 )
+from delta_sharing_client.predicates.value_kinds import KINDS, Kind, comparable, kind_of, type_of_values
 from delta_sharing_client.predicates.values import Value, as_float
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.value_kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import (
     Day,
     Interval,

@@ -1,8 +1,8 @@
 """The lines of a query's response: their types, decoding by blocks, and conversion of files to actions.
 
 No I/O: blocks of bytes go in, typed lines and files come out (protocol, "API Response Actions", both formats).
-``protocol.answers`` checks their order; the bytes come from ``protocol.pages``. Unknown fields are ignored, because the
-protocol lets servers add them; ``null`` means absent.
+``protocol.line_order`` checks their order; the bytes come from ``protocol.response_stream``. Unknown fields are
+ignored, because the protocol lets servers add them; ``null`` means absent.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from delta_sharing_client.errors import (
     UsageError,
     about_table,
 )
-from delta_sharing_client.protocol.body import html_page
-from delta_sharing_client.protocol.kinds import (
+from delta_sharing_client.protocol.asset_kinds import (
     KINDS,
     MODEL,
     MODEL_VERSION,
@@ -32,6 +31,7 @@ from delta_sharing_client.protocol.kinds import (
     AssetRef,
     ItemT,
 )
+from delta_sharing_client.protocol.body import html_page
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.messages import (
     ItemsPage,

@@ -13,7 +13,7 @@ from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.answers import AnswerRules, TableHead
+from delta_sharing_client.protocol.line_order import AnswerRules, TableHead
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import (
     ASYNCHRONOUS,
@@ -23,7 +23,7 @@ from delta_sharing_client.protocol.messages import (
     file_id_hash,
 )
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.pages import Pages, ask_once
+from delta_sharing_client.protocol.response_stream import Pages, ask_once
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt

@@ -15,7 +15,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.network import Allowed
-from delta_sharing_client.protocol.kinds import (
+from delta_sharing_client.protocol.asset_kinds import (
     TABLE,
     AssetRef,
 )

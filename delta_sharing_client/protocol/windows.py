@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from delta_sharing_client.delta.actions import SharedFile, TableAction
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_table
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096

@@ -36,7 +36,7 @@ from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import InvalidText, VariantAs
 from delta_sharing_client.parquet.field_ids import FIELD_ID, NameMapping, has_ids, with_ids
-from delta_sharing_client.plan.columns import output_type
+from delta_sharing_client.plan.read_columns import output_type
 from delta_sharing_client.read.absent import absent, has_default, nulls
 from delta_sharing_client.read.text import check_text, expanded, first_invalid, replaced
 

@@ -26,9 +26,9 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.dictionaries import longest_text
-from delta_sharing_client.parquet.pages import ChunkPages, walk_pages
+from delta_sharing_client.parquet.page_index import ChunkPages, walk_pages
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.plan.columns import ROW_UPDATES, Origin, ReadColumn
+from delta_sharing_client.plan.read_columns import ROW_UPDATES, Origin, ReadColumn
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.skipping import within
@@ -162,7 +162,10 @@ class FileDecoder:
     def matching(
         self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
-        """Return which visible rows of ``groups`` match, for ``pages.stretches``; ``data`` has the filter's columns."""
+        """Return which visible rows of ``groups`` match, for ``page_choice.stretches``.
+
+        ``data`` has the filter's columns.
+        """
         found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
         for part in self._parts(data, groups, threads):
             mask = _decoding(self._matches, part)

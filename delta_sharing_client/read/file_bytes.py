@@ -14,7 +14,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import RemoteFile
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, split, subtract
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length
-from delta_sharing_client.read.pages import Read
+from delta_sharing_client.read.page_choice import Read
 
 # Longer buffers come from Arrow.
 _SMALL = 2 * 1024 * 1024

@@ -21,7 +21,7 @@ from delta_sharing_client.read.equality import DeletedValues, EqualityDeletes
 from delta_sharing_client.read.file_bytes import FileBytes, gather
 from delta_sharing_client.read.layout import Layout, Shape
 from delta_sharing_client.read.pace import Pace
-from delta_sharing_client.read.pages import Ratio
+from delta_sharing_client.read.page_choice import Ratio
 from delta_sharing_client.read.rows import FileRows, nothing
 from delta_sharing_client.read.vectors import Vectors
 

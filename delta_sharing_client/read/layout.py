@@ -17,9 +17,9 @@ from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import Footer
-from delta_sharing_client.parquet.pages import Pages
+from delta_sharing_client.parquet.page_index import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
-from delta_sharing_client.plan.columns import (
+from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
     ROW_LINEAGE,
     ROW_UPDATES,

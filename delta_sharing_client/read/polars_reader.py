@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.parquet.excerpt import excerpt, unpacked_size
-from delta_sharing_client.parquet.pages import UNREADABLE
+from delta_sharing_client.parquet.page_index import UNREADABLE
 from delta_sharing_client.read.layout import Layout
 
 # Before Polars 2, a query that waits for this reader may keep the threads that it needs.

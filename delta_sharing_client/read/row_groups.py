@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
 from delta_sharing_client.parquet.footer import Footer
-from delta_sharing_client.parquet.pages import PageMismatch
+from delta_sharing_client.parquet.page_index import PageMismatch
 from delta_sharing_client.read.decode import ParquetBytes
 from delta_sharing_client.read.file_read import Decoded, FileRead, Unit
 from delta_sharing_client.read.layout import Layout, lay_out
-from delta_sharing_client.read.pages import (
+from delta_sharing_client.read.page_choice import (
     Rows,
     check_pages,
     cut,

@@ -23,8 +23,8 @@ from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.listing import Listing
 from delta_sharing_client.run.scan import ScanRun
+from delta_sharing_client.run.task_queue import Listing
 
 Meanwhile = Callable[[], Callable[[], None]]
 """Begins something that goes on during a read, and returns what ends it."""

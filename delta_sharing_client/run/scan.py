@@ -25,11 +25,11 @@ from delta_sharing_client.read.file import is_constant, read_file
 from delta_sharing_client.read.file_read import Shared
 from delta_sharing_client.read.layout import Shape
 from delta_sharing_client.read.pace import Pace
-from delta_sharing_client.read.pages import Ratio
+from delta_sharing_client.read.page_choice import Ratio
 from delta_sharing_client.read.rows import FileRows, Item, nothing
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.listing import Listing
+from delta_sharing_client.run.task_queue import Listing
 
 _MB = 1024 * 1024
 # Bytes of one request if there are many files, and if there are few, which are split to use several connections.

@@ -19,15 +19,15 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.follow_request import CHECKPOINT
 from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offset
-from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.packed import PackedTasks, packed_if_many
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_columns import check_nothing_left_out
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.run.partitions import (
     Partition,
     limited,
@@ -37,10 +37,10 @@ from delta_sharing_client.run.partitions import (
     read_size,
     send_together,
 )
-from delta_sharing_client.spark import credentials, self_check
-from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark import self_check, session_credentials
 from delta_sharing_client.spark.pushed import Pushed
 from delta_sharing_client.spark.served_table import ServedTable, told
+from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.types import (
     Columns,
     check_unchanged,
@@ -373,7 +373,7 @@ class DeltaSharingSource(DataSource):
         # offsets of a stream are asked for.
         self._by_spark = parsed is None
         with one_sentence(self._by_spark):
-            super().__init__(credentials.found_by(options))
+            super().__init__(session_credentials.found_by(options))
         if parsed is not None:
             self._parsed = parsed
         self._described: TableHead | None = None

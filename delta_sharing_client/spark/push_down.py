@@ -26,10 +26,10 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.protocol.profile import ProfileSource
-from delta_sharing_client.spark import credentials, self_check
+from delta_sharing_client.spark import self_check, session_credentials
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias
-from delta_sharing_client.spark.options import PROFILE_SETTING
-from delta_sharing_client.spark.sessions import context_of
+from delta_sharing_client.spark.source_options import PROFILE_SETTING
+from delta_sharing_client.spark.spark_sessions import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
@@ -212,7 +212,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
     _check_catalog(session, name)
     named = profile_setting(session) if profile is None else profile
-    fields = credentials.fields_of(SharingClient(named).rest.profile)
+    fields = session_credentials.fields_of(SharingClient(named).rest.profile)
     if fields is None:
         raise UsageError(
             "These credentials cannot be passed to a Spark catalog: they are signed, have an audience, or come from "
@@ -226,7 +226,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
             "says why. Load the tables one by one with load_as_spark."
         )
     session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
-    options = credentials.given_to(session, fields)
+    options = session_credentials.given_to(session, fields)
     with classes(session) as reader:
         # Spark loads the catalog here, with the class loader of this thread, and keeps it for the session.
         reader.options(**options).option("attach", name).load().schema  # noqa: B018

@@ -21,15 +21,15 @@ from delta_sharing_client.errors import (
     SchemaChangeError,
     UsageError,
 )
-from delta_sharing_client.follow.table import FollowedTable
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.follow.versions import FollowedTable
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.planning import plan_table, stream_table
 from delta_sharing_client.predicates.tree import known_of_all
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark.options import SparkOptions, profile_of
+from delta_sharing_client.spark.source_options import SparkOptions, profile_of
 from delta_sharing_client.spark.types import Columns
 
 

@@ -24,16 +24,16 @@ from pyspark.sql.types import StructType
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.spark import credentials, push_down
+from delta_sharing_client.spark import push_down, session_credentials
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
-from delta_sharing_client.spark.options import (
+from delta_sharing_client.spark.source_options import (
     SETTINGS,
     SparkOptions,
     asked,
     limits,
     of_settings,
 )
-from delta_sharing_client.spark.sessions import context_of
+from delta_sharing_client.spark.spark_sessions import context_of
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
         **limits(read.options),
     }
     profile = read.rest.profile
-    fields = credentials.fields_of(profile)
+    fields = session_credentials.fields_of(profile)
     beyond = {name: getattr(read.options, name) for name in _BEYOND}
     unsaid = {name: value for name, value in beyond.items() if value != getattr(ReadOptions(), name)}
     given = {name: str(value) for name, value in options.items() if value is not None}
@@ -76,7 +76,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     schema = source.schema()
     if not HAS_DATA_SOURCES or fields is None or unsaid:
         return planned_frame(session, source, schema)
-    given.update(credentials.given_to(session, fields))
+    given.update(session_credentials.given_to(session, fields))
     given["loadedVersion"] = str(source.described_version)
     push_down.register(session)
     if not push_down.works(session):

@@ -31,7 +31,7 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, SchemaChangeError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.plan.columns import (
+from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -39,7 +39,7 @@ from delta_sharing_client.plan.columns import (
     output_columns,
 )
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.spark.options import EXECUTOR_OPTIONS, ChangeColumns, SparkOptions
+from delta_sharing_client.spark.source_options import EXECUTOR_OPTIONS, ChangeColumns, SparkOptions
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -30,7 +30,7 @@ from delta_sharing_client.fetch.source import Bytes, Refused, Span, Version
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.kinds import TABLE, AssetRef
+from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Deadline, Transient, Tries
 from delta_sharing_client.storage.credentials import Provider, Renewal, StorageCredentials, from_protocol

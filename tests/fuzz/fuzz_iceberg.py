@@ -29,10 +29,10 @@ import msgspec
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.source import Span, Version
 from delta_sharing_client.iceberg.catalog import LoadedTable
-from delta_sharing_client.iceberg.files import IcebergFiles
-from delta_sharing_client.iceberg.scan import Table, plan_snapshot
+from delta_sharing_client.iceberg.data_files import IcebergFiles
+from delta_sharing_client.iceberg.table_scan import Table, plan_snapshot
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.loose import MALFORMED
 from delta_sharing_client.run.batches import Batches

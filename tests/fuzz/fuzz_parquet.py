@@ -38,8 +38,8 @@ from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.source import Body, DataRequest, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.plan.request import ScanRequest, TableState
-from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.read_request import ScanRequest, TableState
+from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.run.batches import Batches
 from tests.time_limits import Stopwatch

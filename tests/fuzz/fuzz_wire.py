@@ -31,7 +31,7 @@ import requests.structures
 import urllib3
 
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.delta.log.lines import read_actions
+from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
 from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning
 from delta_sharing_client.options import ReadOptions

@@ -12,7 +12,7 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.delta import features
-from delta_sharing_client.delta.log import table as log
+from delta_sharing_client.delta.log import delta_table as log
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.protocol import windows
 from tests.effort import sample, with_last

@@ -12,7 +12,7 @@ import pytest
 
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.features import parquet_format_refusals
-from delta_sharing_client.delta.log.table import DeltaLog, VersionChecksumWarning
+from delta_sharing_client.delta.log.delta_table import DeltaLog, VersionChecksumWarning
 from delta_sharing_client.delta.log.writer import write_log
 from delta_sharing_client.delta.paths import canonical_path
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema

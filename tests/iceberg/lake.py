@@ -11,11 +11,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_sharing_client.iceberg.files import IcebergFiles
+from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import TableMetadata
-from delta_sharing_client.iceberg.scan import Table, plan_snapshot
+from delta_sharing_client.iceberg.table_scan import Table, plan_snapshot
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.storage.place import LocalPlace, StoredBody, StoredFile
 

@@ -21,11 +21,11 @@ from moto.server import ThreadedMotoServer
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_checkpoint
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.planning import plan_table
-from delta_sharing_client.protocol.kinds import TABLE, AssetRef
+from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run.batches import Batches

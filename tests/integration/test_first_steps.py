@@ -50,7 +50,7 @@ def test_a_client_answers_a_part_of_a_name_with_full_names(client: ds.SharingCli
 
 @pytest.mark.spark
 def test_spark_answers_a_part_of_a_name_with_full_names(profile: str) -> None:
-    from delta_sharing_client.spark.options import SparkOptions
+    from delta_sharing_client.spark.source_options import SparkOptions
 
     for options in ({"path": f"{profile}#orders"}, {"path": "orders", "profile": profile}):
         with pytest.raises(ds.UsageError) as caught:

@@ -117,7 +117,7 @@ def test_a_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) 
 
 
 def _loaded(server: IcebergServer) -> Any:
-    from delta_sharing_client.iceberg.table import load_table
+    from delta_sharing_client.iceberg.shared_table import load_table
 
     table = server.table()
     return load_table(table.rest, table.name, table.options).files

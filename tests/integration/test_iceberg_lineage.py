@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from tests.iceberg import lake
 from tests.iceberg.hand_made import HandMade

@@ -26,7 +26,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import replica
 from delta_sharing_client.delta.actions import AddFile, SharedFile
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.fetch.report import ScanReport

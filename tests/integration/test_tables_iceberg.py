@@ -9,9 +9,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.iceberg.scan import plan_snapshot
+from delta_sharing_client.iceberg.table_scan import plan_snapshot
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from tests.iceberg import lake
 from tests.iceberg.warehouse import rows_of

@@ -15,7 +15,7 @@ from delta_sharing_client.delta.actions import Action, AddCdcFile, FileAction, V
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.query import ChangesQuery, query_table
 from tests.interop.served_tables import ServedTables

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
 from mock_server import demo
 from tests import versions
 from tests.effort import sample
@@ -27,7 +27,9 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("incumbent"),  # all answers are asked for once, in one worker
     # Some of the conformance tables have one on purpose.
-    pytest.mark.filterwarnings("ignore:_last_checkpoint:delta_sharing_client.delta.log.listing.LastCheckpointWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:_last_checkpoint:delta_sharing_client.delta.log.log_files.LastCheckpointWarning"
+    ),
 ]
 
 READER = Path(__file__).with_name("read_frames.py")

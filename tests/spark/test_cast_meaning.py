@@ -17,8 +17,8 @@ import delta_sharing_client as ds
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.value_kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.values import Day, Moment, Zone
 
 pytestmark = pytest.mark.spark

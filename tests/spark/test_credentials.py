@@ -14,7 +14,7 @@ from pyspark import SparkFiles
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.spark import credentials
+from delta_sharing_client.spark import session_credentials
 
 TOKEN = "planted-token-31c8"
 FIELDS = {"endpoint": "https://sharing.example/api", "shareCredentialsVersion": "1", "bearerToken": TOKEN}
@@ -54,14 +54,14 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_options_of_a_classic_session_are_the_fields() -> None:
     session: Any = Classic()
-    assert credentials.given_to(session, FIELDS) == FIELDS
+    assert session_credentials.given_to(session, FIELDS) == FIELDS
     options = {"path": "a.b.c", "Endpoint": "https://sharing.example"}
-    assert credentials.found_by(options) is options
+    assert session_credentials.found_by(options) is options
 
 
 @pytest.mark.parametrize("fields", [FIELDS, {**FIELDS, "bearerToken": "é" * 5000}, {"clientSecret": TOKEN}])
 def test_neither_half_tells_the_credentials(connect: Any, fields: dict[str, str]) -> None:
-    given = credentials.given_to(connect, fields)
+    given = session_credentials.given_to(connect, fields)
 
     (sent,) = connect.sent
     assert not os.path.exists(sent)
@@ -70,17 +70,17 @@ def test_neither_half_tells_the_credentials(connect: Any, fields: dict[str, str]
         assert part.encode() not in half
         assert json.dumps(part)[1:-1].encode() not in half
         assert part not in str(given)
-    found = credentials.found_by({"Path": "a.b.c", **given})
+    found = session_credentials.found_by({"Path": "a.b.c", **given})
     assert found == {"path": "a.b.c", **{name.lower(): value for name, value in fields.items()}}
 
 
 def test_a_session_is_sent_the_same_credentials_once(connect: Any, tmp_path: Path) -> None:
-    first = credentials.given_to(connect, FIELDS)
-    assert credentials.given_to(connect, dict(FIELDS)) == first
-    assert credentials.given_to(connect, {**FIELDS, "bearerToken": "other"}) != first
+    first = session_credentials.given_to(connect, FIELDS)
+    assert session_credentials.given_to(connect, dict(FIELDS)) == first
+    assert session_credentials.given_to(connect, {**FIELDS, "bearerToken": "other"}) != first
     (tmp_path / "other").mkdir()
     other: Any = Connect(tmp_path / "other")
-    second = credentials.given_to(other, FIELDS)
+    second = session_credentials.given_to(other, FIELDS)
     assert second != first
     assert (len(connect.sent), len(other.sent)) == (2, 1)
     halves = [(one.folder / Path(one.sent[0]).name).read_bytes() for one in (connect, other)]
@@ -88,11 +88,11 @@ def test_a_session_is_sent_the_same_credentials_once(connect: Any, tmp_path: Pat
 
 
 def test_credentials_of_another_session_are_told_as_missing(connect: Any) -> None:
-    given = credentials.given_to(connect, FIELDS)
+    given = session_credentials.given_to(connect, FIELDS)
     os.remove(connect.folder / Path(connect.sent[0]).name)
 
     with pytest.raises(UsageError, match="were sent to another session") as caught:
-        credentials.found_by({**given})
+        session_credentials.found_by({**given})
     assert str(connect.folder) not in str(caught.value)
 
 
@@ -103,15 +103,15 @@ def test_other_references_are_refused(connect: Any, value: str) -> None:
     (connect.folder / f"delta-sharing-{'0' * 32}").write_bytes(b"{}")
 
     with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
-        credentials.found_by({"CREDENTIALS": value})
+        session_credentials.found_by({"CREDENTIALS": value})
 
 
 def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:
-    given = credentials.given_to(connect, FIELDS)
+    given = session_credentials.given_to(connect, FIELDS)
     (connect.folder / Path(connect.sent[0]).name).write_bytes(b"changed")
 
     with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
-        credentials.found_by({**given})
+        session_credentials.found_by({**given})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:
     ],
 )
 def test_fields_of_a_profile(profile: dict[str, object], expected: dict[str, str] | None) -> None:
-    assert credentials.fields_of(Profile.load(profile)) == expected
+    assert session_credentials.fields_of(Profile.load(profile)) == expected
 
 
 @pytest.mark.spark

@@ -16,10 +16,10 @@ from pyspark.sql import types as spark_types
 
 import mock_server
 from delta_sharing_client.delta import features
-from delta_sharing_client.delta.log import table as log
+from delta_sharing_client.delta.log import delta_table as log
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias
-from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.to_spark import planned_frame
 from delta_sharing_client.spark.types import target_schema
 from tests.effort import sample

@@ -13,8 +13,8 @@ import pytest
 
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.spark.datasource import HAS_LIMITS, StreamReader
-from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.types import relation_columns
 from tests.effort import ALL
 from tests.spark.streams import FEED, ID, Sink, follow, limited, stream

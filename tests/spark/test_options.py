@@ -11,7 +11,14 @@ import pytest
 
 from delta_sharing_client.errors import ProfileError, UsageError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.spark.options import SETTINGS, ChangeColumns, OnChange, SparkOptions, names, of_settings
+from delta_sharing_client.spark.source_options import (
+    SETTINGS,
+    ChangeColumns,
+    OnChange,
+    SparkOptions,
+    names,
+    of_settings,
+)
 
 TOKEN = "planted-token-77"
 INLINE = {"path": "a.b.c", "endpoint": "https://sharing.example/api", "bearerToken": TOKEN}

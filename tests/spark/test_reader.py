@@ -31,10 +31,10 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.follow import table as followed_table
+from delta_sharing_client.follow import versions as followed_table
 from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.follow_request import CHECKPOINT
 from delta_sharing_client.follow.follower import with_way_out
-from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.spark import datasource
 from delta_sharing_client.spark.datasource import (
@@ -44,8 +44,8 @@ from delta_sharing_client.spark.datasource import (
     StreamReader,
     default_limit,
 )
-from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.types import narrowed_columns, relation_columns, target_schema, to_spark_field
 from tests.golden import corpus
 from tests.regressions.hand_made import HandMadeTable

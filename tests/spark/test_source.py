@@ -19,7 +19,6 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.spark import datasource
-from delta_sharing_client.spark.credentials import fields_of
 from delta_sharing_client.spark.datasource import (
     HAS_LIMITS,
     LARGE_READ,
@@ -27,8 +26,9 @@ from delta_sharing_client.spark.datasource import (
     DeltaSharingSource,
     warn_of_large_read,
 )
-from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.session_credentials import fields_of
+from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.types import target_schema
 from tests.spark.streams import FEED, ID, feed_table
 from tests.tables import TableWriter, rows_of

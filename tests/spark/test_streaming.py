@@ -529,8 +529,8 @@ def test_reader_feature_enabled_in_the_stream_is_checked_before_its_files_are_re
 def test_server_that_goes_back_is_not_followed_while_the_query_runs(spark: Any, lake: Any) -> None:
     from delta_sharing_client.delta.features import Operation
     from delta_sharing_client.spark.datasource import StreamReader
-    from delta_sharing_client.spark.options import SparkOptions
     from delta_sharing_client.spark.served_table import ServedTable
+    from delta_sharing_client.spark.source_options import SparkOptions
     from delta_sharing_client.spark.types import relation_columns
 
     table = TableWriter(lake.root / "t", ID)
@@ -545,8 +545,8 @@ def test_server_that_goes_back_is_not_followed_while_the_query_runs(spark: Any, 
 
 def test_a_stream_has_one_query_id(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
     from delta_sharing_client.delta.features import Operation
-    from delta_sharing_client.spark.options import SparkOptions
     from delta_sharing_client.spark.served_table import ServedTable
+    from delta_sharing_client.spark.source_options import SparkOptions
 
     TableWriter(lake.root / "t", ID).insert(rows_of([1]))
     served = ServedTable(SparkOptions.parse({"path": lake.url("t")}), Operation.STREAMING)

@@ -50,7 +50,7 @@ def main(spark_python: str, chosen: list[str]) -> int:
 def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]], list[tuple[Any, list[Any]]]]:
     """Write all logs below ``base``; return what Spark shall read, and our rows with the types of their columns."""
     import delta_sharing_client as ds
-    from delta_sharing_client.delta.log.table import DeltaLog
+    from delta_sharing_client.delta.log.delta_table import DeltaLog
     from tests.integration import spark_rows
     from tests.interop.rebuilt import rebuild_feed, rebuild_snapshot
     from tests.interop.served_tables import change_queries, names, serving

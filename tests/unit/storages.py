@@ -29,8 +29,8 @@ from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.request import ScanRequest, TableState
-from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.read_request import ScanRequest, TableState
+from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS

@@ -52,7 +52,7 @@ def test_names_come_out_in_the_schemas_spelling_and_the_callers_order() -> None:
     ],
 )
 def test_dots_and_backticks_mean_the_same_by_every_door(text: str, path: tuple[str, ...]) -> None:
-    from delta_sharing_client.spark.options import SparkOptions
+    from delta_sharing_client.spark.source_options import SparkOptions
 
     assert resolve_columns([text], SCHEMA) == (path,)
     options = {"path": "s.t.u", "endpoint": "https://sharing.invalid", "bearerToken": "t", "columns": f"{text}"}
@@ -87,7 +87,7 @@ MISTYPED = {
 
 @pytest.mark.parametrize(("text", "sentence"), MISTYPED.items())
 def test_a_mistyped_column_has_one_sentence_by_every_door(text: str, sentence: str) -> None:
-    from delta_sharing_client.spark.options import SparkOptions
+    from delta_sharing_client.spark.source_options import SparkOptions
 
     options = {"path": "s.t.u", "endpoint": "https://sharing.invalid", "bearerToken": "t"}
     doors = [

@@ -18,7 +18,7 @@ from delta_sharing_client.fetch.cache import Block, FileCache
 from delta_sharing_client.fetch.source import Version
 from delta_sharing_client.file_lock import CannotLock, FileLock
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.outputs.files import write_file
+from delta_sharing_client.outputs.file_writers import write_file
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def _profile(text: str) -> str:
 
 def _spark(name: str) -> Callable[[str], str]:
     def read(text: str) -> str:
-        from delta_sharing_client.spark.options import SparkOptions
+        from delta_sharing_client.spark.source_options import SparkOptions
 
         given = {"path": "s.t.u", "endpoint": "https://sharing.invalid", "bearerToken": "t"}
         feed = {} if name == "timestampAsOf" else {"readChangeFeed": "true"}

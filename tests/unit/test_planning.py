@@ -24,7 +24,7 @@ from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.protocol.answers import unreadable
+from delta_sharing_client.protocol.line_order import unreadable
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import TableAnswer
 from mock_server.wire import Renderer
@@ -502,7 +502,7 @@ def test_history_by_directory_goes_on_by_url_unless_nobody(
     def fail(*_: Any, **__: Any) -> Any:
         raise ds.AuthError("no", status=status)
 
-    monkeypatch.setattr("delta_sharing_client.storage.table.read_commits", fail)
+    monkeypatch.setattr("delta_sharing_client.storage.directory_read.read_commits", fail)
     with shared(feed.root, options=ds.ReadOptions(access_mode=ds.AccessMode.DIR)) as (table, _):
         if goes_on:
             assert [one.version for one in table.history(1)] == [1, 2, 3, 4, 5]

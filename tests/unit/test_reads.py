@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from tests.quota import meets, met
 from tests.regressions.hand_made import HandMadeTable
 

@@ -28,8 +28,8 @@ from delta_sharing_client.delta.actions import (
     Sidecar,
 )
 from delta_sharing_client.delta.calendars import hybrid_calendar
-from delta_sharing_client.delta.log.lines import ACTION_NAMES, convert_action, read_actions
-from delta_sharing_client.delta.log.listing import Checkpoint, LogDirectory
+from delta_sharing_client.delta.log.log_files import Checkpoint, LogDirectory
+from delta_sharing_client.delta.log.log_lines import ACTION_NAMES, convert_action, read_actions
 from delta_sharing_client.delta.partition_values import binary_text
 from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want

@@ -20,8 +20,8 @@ from delta_sharing_client.delta.actions import (
     Transaction,
 )
 from delta_sharing_client.delta.features import has_writer_feature
-from delta_sharing_client.delta.log.lines import read_actions
-from delta_sharing_client.delta.log.listing import LogFile, LogListing
+from delta_sharing_client.delta.log.log_files import LogFile, LogListing
+from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.errors import DataError, ProtocolError
 from delta_sharing_client.lazy import lazy
 

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.actions import Action, AddCdcFile, AddFile, Metadata, Protocol, RemoveFile
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.log.commit import Commit, enablement_of
-from delta_sharing_client.delta.log.lines import ACTION_NAMES, action_fields, action_line
-from delta_sharing_client.delta.log.listing import LAST_CHECKPOINT, LOG_DIRECTORY, json_checksum
+from delta_sharing_client.delta.log.log_files import LAST_CHECKPOINT, LOG_DIRECTORY, json_checksum
+from delta_sharing_client.delta.log.log_lines import ACTION_NAMES, action_fields, action_line
 from delta_sharing_client.delta.paths import is_url
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot

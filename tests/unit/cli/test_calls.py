@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client import formats
-from delta_sharing_client.cli import asset_files, commands, listing, main, output, program
+from delta_sharing_client.cli import asset_files, commands, main, output, program, shares
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.options import TableFormat
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.protocol.kinds import KINDS
+from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
 from delta_sharing_client.storage.place import StoredFile
 
@@ -61,7 +61,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run a command on a table or client; return what it prints on stdout and stderr."""
 
     def ran(words: str, table: Any, *, code: int = 0) -> tuple[str, str]:
-        for module in (commands, listing, asset_files):
+        for module in (commands, shares, asset_files):
             for name in ("open_table", "open_client"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, lambda *_, **__: table)
@@ -470,9 +470,9 @@ def test_options_of_a_description_exclude_each_other() -> None:
     ):
         if found is None:
             with pytest.raises(UsageError):
-                listing._asked_kinds(version, timestamp, alias, kind)
+                shares._asked_kinds(version, timestamp, alias, kind)
         else:
-            assert listing._asked_kinds(version, timestamp, alias, kind) == found
+            assert shares._asked_kinds(version, timestamp, alias, kind) == found
 
 
 def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -779,9 +779,9 @@ def test_an_asset_is_described_with_its_versions(capsys: pytest.CaptureFixture[s
     name: Any = "a.b.c"
 
     def described(noun: str, version: str | None = None, alias: str | None = None) -> Any:
-        listing._describe_asset(client, noun, name, version, alias, AS_JSON)
+        shares._describe_asset(client, noun, name, version, alias, AS_JSON)
         found = json.loads(capsys.readouterr().out)
-        listing._describe_asset(client, noun, name, version, alias, PLAIN)
+        shares._describe_asset(client, noun, name, version, alias, PLAIN)
         return found, capsys.readouterr().out.splitlines()
 
     found, lines = described("model", alias="best")

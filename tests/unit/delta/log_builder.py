@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from delta_sharing_client.delta.log.listing import LogListing
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
+from delta_sharing_client.delta.log.log_files import LogListing
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]},

@@ -21,7 +21,7 @@ from delta_sharing_client.delta.actions import (
     SharedFile,
     Transaction,
 )
-from delta_sharing_client.delta.log.lines import read_actions
+from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.delta.paths import shared_file_key
 from delta_sharing_client.delta.snapshot import (
     Replay,

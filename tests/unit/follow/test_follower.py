@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 import delta_sharing_client as ds
 from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.follow_request import FollowRequest
 from delta_sharing_client.follow.follower import Follower
 from delta_sharing_client.follow.offsets import BEGINNING, Offset
-from delta_sharing_client.follow.request import FollowRequest
-from delta_sharing_client.follow.table import FollowedTable, Window
+from delta_sharing_client.follow.versions import FollowedTable, Window
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.protocol.names import AssetName
 from tests.tables import TableWriter, rows_of
 

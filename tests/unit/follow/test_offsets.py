@@ -9,8 +9,8 @@ from msgspec.structs import asdict, replace
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.follow.admission import Position
+from delta_sharing_client.follow.follow_request import CHECKPOINT
 from delta_sharing_client.follow.offsets import BEGINNING, Offset, check_order, check_restart, parse_offset
-from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.options import ResponseFormat
 
 OFFSET = Offset(

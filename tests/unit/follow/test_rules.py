@@ -16,9 +16,9 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, RequestError, TransportError
 from delta_sharing_client.follow.admission import appended_files, change_files, units
+from delta_sharing_client.follow.follow_request import OnChange
 from delta_sharing_client.follow.follower import VersionClock, may_pass
-from delta_sharing_client.follow.request import OnChange
-from delta_sharing_client.follow.table import difference, fingerprint
+from delta_sharing_client.follow.versions import difference, fingerprint
 
 VECTOR = DeletionVectorDescriptor("i", "x", 4, 1)
 

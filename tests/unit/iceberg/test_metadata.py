@@ -12,7 +12,7 @@ from delta_sharing_client.delta.data_types import DecimalType, MapType, Primitiv
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.iceberg.metadata import TableMetadata, check_metadata, choose, first_since, name_mapping
-from delta_sharing_client.iceberg.schema import schema_string
+from delta_sharing_client.iceberg.table_schema import schema_string
 from delta_sharing_client.parquet.field_ids import MappedField
 
 

@@ -33,7 +33,7 @@ from delta_sharing_client.iceberg.partitioning import (
     possible_buckets,
     sources,
 )
-from delta_sharing_client.iceberg.values import bounds_decoder, partition_text, value_decoder
+from delta_sharing_client.iceberg.single_values import bounds_decoder, partition_text, value_decoder
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.values import Clock, Day, Moment, Zone

@@ -18,7 +18,7 @@ import mock_server
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.deletion_vectors import decode_file, relative_path
 from delta_sharing_client.delta.log.commit import change_actions
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.paths import resolve
 from mock_server import demo
 

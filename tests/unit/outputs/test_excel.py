@@ -18,7 +18,7 @@ import pytest
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.outputs.files import write_file, write_stream
+from delta_sharing_client.outputs.file_writers import write_file, write_stream
 
 UTC = datetime.timezone.utc
 MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 59, 987_999)

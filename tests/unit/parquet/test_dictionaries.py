@@ -13,7 +13,7 @@ from delta_sharing_client.parquet import dictionaries
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.dictionaries import longest_text
 from delta_sharing_client.parquet.footer import parse_footer
-from delta_sharing_client.parquet.pages import DICTIONARY_PAGE, PageHeader, walk_pages
+from delta_sharing_client.parquet.page_index import DICTIONARY_PAGE, PageHeader, walk_pages
 from tests.quota import meets, met
 from tests.unit.storages import parquet_bytes
 

@@ -16,7 +16,7 @@ import pytest
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import Footer, parse_footer
-from delta_sharing_client.parquet.pages import PageMismatch, Pages, pages, read_page_header
+from delta_sharing_client.parquet.page_index import PageMismatch, Pages, pages, read_page_header
 from delta_sharing_client.parquet.partial_chunk import (
     ColumnShape,
     PartialChunk,

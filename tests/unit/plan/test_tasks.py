@@ -17,9 +17,9 @@ from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader
-from delta_sharing_client.plan.columns import Origin
-from delta_sharing_client.plan.request import ScanRequest
-from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.read_columns import Origin
+from delta_sharing_client.plan.read_request import ScanRequest
+from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import (
     Change,
     ChangeKind,

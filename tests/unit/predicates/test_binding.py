@@ -13,10 +13,10 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import binding
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind, is_exact
-from delta_sharing_client.predicates.kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
+from delta_sharing_client.predicates.value_kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.values import Day, Moment, Zone
 from tests.unit.predicates.strategies import SCHEMA, table
 

@@ -23,7 +23,6 @@ from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind, is_exact
 from delta_sharing_client.predicates.functions import FUNCTIONS, ROWS
 from delta_sharing_client.predicates.hints import weaken
-from delta_sharing_client.predicates.kinds import Kind
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -48,6 +47,7 @@ from delta_sharing_client.predicates.tree import (
     fixed,
     has_calls,
 )
+from delta_sharing_client.predicates.value_kinds import Kind
 from delta_sharing_client.predicates.values import (
     Day,
     Interval,

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.kinds import KINDS, kind_of
 from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Literal, Not, col, columns
+from delta_sharing_client.predicates.value_kinds import KINDS, kind_of
 from delta_sharing_client.predicates.values import Day, Moment, Zone, order
 from tests.effort import examples
 from tests.quota import meets, met

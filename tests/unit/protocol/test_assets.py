@@ -21,7 +21,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.kinds import KINDS, MODEL, MODEL_VERSION, SKILL, TABLE, VOLUME, AssetRef
+from delta_sharing_client.protocol.asset_kinds import KINDS, MODEL, MODEL_VERSION, SKILL, TABLE, VOLUME, AssetRef
 from delta_sharing_client.protocol.names import AssetName, Table
 
 S = "/shares/s/schemas/d"

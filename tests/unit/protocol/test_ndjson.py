@@ -18,11 +18,11 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
-from delta_sharing_client.protocol.answers import AnswerRules
 from delta_sharing_client.protocol.body import Block, split_blocks
+from delta_sharing_client.protocol.line_order import AnswerRules
 from delta_sharing_client.protocol.lines import Line
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.pages import ask_once
+from delta_sharing_client.protocol.response_stream import ask_once
 from delta_sharing_client.protocol.transport import Request
 from delta_sharing_client.retry import Transient
 from tests.quota import meets, met

@@ -35,7 +35,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.protocol import answers, body, lines, pages, query
+from delta_sharing_client.protocol import body, line_order, lines, query, response_stream
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -640,7 +640,7 @@ def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, res
 
 def test_files_without_an_id_are_known_by_their_path():
     files = [SharedFile(AddFile(path=f"https://x/{name}?{name}", size=1), "") for name in "abc"]
-    seen = pages._Files("s.d.t", 7)
+    seen = response_stream._Files("s.d.t", 7)
     assert seen.take(files[:2]) == files[:2]
     seen.begin_again()
     assert len(seen._hashes) == 2
@@ -651,7 +651,7 @@ def test_each_answer_may_sign_the_path_of_a_file_in_another_way():
     files, *others = (
         [SharedFile(AddFile(path=f"https://x/{way}/{name}", size=1), name) for name in "abc"] for way in range(3)
     )
-    seen = pages._Files("s.d.t", 7)
+    seen = response_stream._Files("s.d.t", 7)
     assert seen.take(files[:1]) == files[:1]
     for other, new in zip(others, (1, 2), strict=True):
         seen.begin_again()
@@ -661,7 +661,7 @@ def test_each_answer_may_sign_the_path_of_a_file_in_another_way():
 def test_a_file_with_an_id_is_known_by_it_beside_files_without_one():
     bare, new = (SharedFile(AddFile(path=f"https://x/{name}?1", size=1), "") for name in "bc")
     signed = [SharedFile(AddFile(path=f"https://x/{way}/a", size=1), "a") for way in range(2)]
-    seen = pages._Files("s.d.t", 7)
+    seen = response_stream._Files("s.d.t", 7)
     assert seen.take([signed[0], bare]) == [signed[0], bare]
     seen.begin_again()
     assert seen.take([signed[1], bare, new]) == [new]
@@ -673,7 +673,7 @@ def test_changes_of_one_file_and_version_differ_by_their_vectors():
         *(DeletionVectorDescriptor("p", "https://x/dv", 4, rows, offset) for rows, offset in ((1, 1), (2, 1), (1, 9))),
     ]
     changes = [SharedFile(AddFile(path="https://x/f", deletion_vector=item), "f", version=1) for item in vectors]
-    seen = pages._Changes()
+    seen = response_stream._Changes()
     assert seen.take(changes[:1]) == changes[:1]
     seen.begin_again()
     assert seen.take(changes[::-1]) == changes[:0:-1]
@@ -681,7 +681,7 @@ def test_changes_of_one_file_and_version_differ_by_their_vectors():
 
 def test_a_change_that_an_answer_lists_three_times_is_given_out_three_times():
     change = SharedFile(AddFile(path="https://x/f"), "f", version=1)
-    seen = pages._Changes()
+    seen = response_stream._Changes()
     assert len(seen.take([change] * 2)) == 2
     seen.begin_again()
     assert len(seen.take([change] * 3)) == 1
@@ -789,7 +789,7 @@ def test_the_first_url_of_all_pages_to_expire_counts(server, rest, table, wire, 
 
 def test_a_change_that_is_listed_twice_is_given_twice():
     change = SharedFile(AddFile(path="https://x/a", size=1), "a", version=1, timestamp=5)
-    seen = pages._Changes()
+    seen = response_stream._Changes()
     assert seen.take([change]) == [change]
     seen.begin_again()
     assert seen.take([change, change]) == [change]
@@ -1084,7 +1084,7 @@ def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire,
 def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with (
-        mock.patch.object(answers.Answer, "close", autospec=True) as closed,
+        mock.patch.object(line_order.Answer, "close", autospec=True) as closed,
         pytest.raises(ProtocolError, match="found more"),
     ):
         table_metadata(rest, table)
@@ -1208,7 +1208,7 @@ def test_blank_lines_without_end_are_an_error(server, rest, table, wire):
 
 
 def test_more_files_than_a_limit_are_an_error(server, rest, table, wire, monkeypatch):
-    monkeypatch.setattr(pages, "MAX_ACTIONS", 3)
+    monkeypatch.setattr(response_stream, "MAX_ACTIONS", 3)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(4))))
 
     with pytest.raises(ProtocolError, match="more than 3 files"):

@@ -19,10 +19,11 @@ import delta_sharing_client as ds
 from delta_sharing_client import retry
 from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import loose, pages, sessions
+from delta_sharing_client.protocol import fresh_urls as protocol_urls
+from delta_sharing_client.protocol import loose, response_stream, sessions
 from delta_sharing_client.protocol import profile as profiles
-from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
+from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
@@ -30,7 +31,6 @@ from delta_sharing_client.protocol.query import QueryRequest, query_table, table
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.protocol.watch import Interrupt, shut
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
@@ -322,16 +322,16 @@ def test_a_query_is_asked_for_less_and_less_often(server, rest, table, wire, sle
     server.on("POST", QUERY, running)
     server.on("POST", STATUS, *[running] * 30, wire.ndjson(*wire.delta_head()))
     assert list(query_table(rest, table, QueryRequest(asynchronous=True)).actions) == []
-    assert sleeps[0] == pages._FIRST_POLL
+    assert sleeps[0] == response_stream._FIRST_POLL
     for before, after in itertools.pairwise(sleeps):
-        assert after == min(before * 1.5, pages._LONGEST_POLL)
+        assert after == min(before * 1.5, response_stream._LONGEST_POLL)
     assert len(sleeps) == 31
-    assert sleeps[-1] == pages._LONGEST_POLL
+    assert sleeps[-1] == response_stream._LONGEST_POLL
 
 
 @pytest.mark.parametrize("most", [2, 3])
 def test_a_response_may_list_as_many_files_as_the_limit(server, rest, table, wire, monkeypatch, most):
-    monkeypatch.setattr(pages, "MAX_ACTIONS", most)
+    monkeypatch.setattr(response_stream, "MAX_ACTIONS", most)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(name) for name in "abc")))
     answer = query_table(rest, table)
     if most == 3:

@@ -18,7 +18,7 @@ from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.plan.changes import plan_changes
-from delta_sharing_client.plan.request import ChangesRequest
+from delta_sharing_client.plan.read_request import ChangesRequest
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.run.batches import Batches
 from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of, table_state

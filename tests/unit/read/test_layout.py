@@ -17,14 +17,14 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.footer import open_file
-from delta_sharing_client.parquet.pages import Pages
+from delta_sharing_client.parquet.page_index import Pages
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, PartialChunk
 from delta_sharing_client.plan.changes import plan_changes
-from delta_sharing_client.plan.request import ChangesRequest
+from delta_sharing_client.plan.read_request import ChangesRequest
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.layout import Layout, Shape, lay_out
-from delta_sharing_client.read.pages import reading
+from delta_sharing_client.read.page_choice import reading
 from tests.unit.read.opened import File
 from tests.unit.storages import Storage, Table, fast_options, metadata, table_state
 

@@ -21,7 +21,7 @@ from delta_sharing_client.parquet.byte_ranges import Block, SparseFile, merge
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
-from delta_sharing_client.read import pages as page_plan
+from delta_sharing_client.read import page_choice as page_plan
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection
 from delta_sharing_client.read.layout import Shape, lay_out
 from tests.effort import examples

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.read import pace, pages, row_groups, whole_file
+from delta_sharing_client.read import pace, page_choice, row_groups, whole_file
 from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS
 from tests.unit.read.eager import make_gentle
@@ -144,7 +144,7 @@ def test_an_index_that_lies_about_a_page_costs_no_row(make_table: MakeTable, mon
     table = make_table(content.schema)
     table.add(content, write=written)
     make_gentle(monkeypatch, 200)
-    honest = pages._read_pages
+    honest = page_choice._read_pages
 
     def lying(*values: Any) -> Any:
         found = honest(*values)
@@ -153,7 +153,7 @@ def test_an_index_that_lies_about_a_page_costs_no_row(make_table: MakeTable, mon
             for leaf, item in found.items()
         }
 
-    monkeypatch.setattr(pages, "_read_pages", lying)
+    monkeypatch.setattr(page_choice, "_read_pages", lying)
     assert table.read().equals(content)
     assert table.read(limit=150).equals(content.slice(0, 150))
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.parquet import pages as page_index
+from delta_sharing_client.parquet import page_index
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
-from delta_sharing_client.parquet.pages import PageMismatch
+from delta_sharing_client.parquet.page_index import PageMismatch
 from delta_sharing_client.parquet.partial_chunk import GroupPages
-from delta_sharing_client.plan.columns import Origin
+from delta_sharing_client.plan.read_columns import Origin
 from delta_sharing_client.predicates.tree import Expression, col
-from delta_sharing_client.read import pages as page_plan
+from delta_sharing_client.read import page_choice as page_plan
 from tests.unit.read.opened import File
 
 PAGED = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 10}

@@ -18,11 +18,10 @@ import pytest
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet import footer
-from delta_sharing_client.parquet import pages as page_index
+from delta_sharing_client.parquet import footer, page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
-from delta_sharing_client.read import pages as page_plan
+from delta_sharing_client.read import page_choice as page_plan
 from tests.effort import examples
 from tests.unit.parquet.compact import struct_of
 from tests.unit.read.eager import make_eager, make_gentle

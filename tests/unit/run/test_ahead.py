@@ -19,11 +19,11 @@ from delta_sharing_client.fetch.source import Stale, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.read.rows import Item
-from delta_sharing_client.run import listing as module
 from delta_sharing_client.run import loop, progress, scan
+from delta_sharing_client.run import task_queue as module
 from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
-from delta_sharing_client.run.listing import Listing
 from delta_sharing_client.run.scan import ScanRun
+from delta_sharing_client.run.task_queue import Listing
 from tests.time_limits import HANGS
 from tests.unit.storages import wait_for
 

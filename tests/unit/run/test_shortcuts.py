@@ -13,7 +13,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read import pages, whole_file
+from delta_sharing_client.read import page_choice, whole_file
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.unit.storages import Storage, Table, fast_options, metadata
@@ -43,9 +43,9 @@ READS: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
     # However little is saved: otherwise so small a file is read whole.
-    for module, name in ((whole_file, "_SMALL"), (pages, "_LEAST"), (pages, "_WORK")):
+    for module, name in ((whole_file, "_SMALL"), (page_choice, "_LEAST"), (page_choice, "_WORK")):
         monkeypatch.setattr(module, name, 0)
-    monkeypatch.setattr(pages, "_ROUND_TRIP", -(1 << 40))
+    monkeypatch.setattr(page_choice, "_ROUND_TRIP", -(1 << 40))
     found = Table(storage, metadata(CONTENT.schema))
     gone = encode_inline(DeletionVector.from_positions([3, FIRST + 4, 19_999]))
     write = {"write_page_index": True, "row_group_size": 10_000, "data_page_size": 512, "use_dictionary": False}

@@ -27,7 +27,7 @@ from delta_sharing_client.delta.actions import (
     VersionedProtocol,
 )
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.listing import LogEntry
+from delta_sharing_client.delta.log.log_files import LogEntry
 from delta_sharing_client.errors import (
     DataError,
     DeltaSharingError,
@@ -39,19 +39,19 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.fetch.source import DataRequest, Refused, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.plan.request import ChangesRequest
-from delta_sharing_client.protocol.kinds import TABLE, VOLUME, AssetRef
+from delta_sharing_client.plan.read_request import ChangesRequest
+from delta_sharing_client.protocol.asset_kinds import TABLE, VOLUME, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import Deadline, Transient
+from delta_sharing_client.storage import directory_read as module
 from delta_sharing_client.storage import place as places
-from delta_sharing_client.storage import table as module
+from delta_sharing_client.storage.directory_read import TableFiles
 from delta_sharing_client.storage.place import LocalPlace, Page, StoredBody, StoredFile, open_place
 from delta_sharing_client.storage.reading import Reading
-from delta_sharing_client.storage.table import TableFiles
 
 NAME = AssetName.parse("s.d.t")
 DATA = bytes(range(100))

@@ -19,7 +19,7 @@ from delta_sharing_client.fetch.source import Refused, Span
 from delta_sharing_client.network import ONLY_HTTPS
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.kinds import TABLE, AssetRef
+from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import (
     AwsCredentials,
     AzureUserDelegationSas,

@@ -14,8 +14,8 @@ from delta_sharing_client.delta.actions import AddFile, DomainMetadata, RemoveFi
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.log import checkpoint_reader as checkpoints
-from delta_sharing_client.delta.log.listing import LocalDirectory, LogListing
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
+from delta_sharing_client.delta.log.log_files import LocalDirectory, LogListing
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.delta.statistics import StatisticsReader
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError

@@ -16,8 +16,8 @@ from delta_sharing_client.delta.actions import (
     Transaction,
 )
 from delta_sharing_client.delta.log.commit import Commit, CommitTimes, Enablement, change_actions
-from delta_sharing_client.delta.log.listing import LocalDirectory, LogListing
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
+from delta_sharing_client.delta.log.log_files import LocalDirectory, LogListing
 from delta_sharing_client.errors import DataError, ProtocolError, UsageError
 from delta_sharing_client.instants import format_millis
 from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, metadata

@@ -28,9 +28,9 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.log import writer
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.lines import action_fields
-from delta_sharing_client.delta.log.listing import json_checksum
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
+from delta_sharing_client.delta.log.log_files import json_checksum
+from delta_sharing_client.delta.log.log_lines import action_fields
 from delta_sharing_client.delta.log.writer import append_commit, write_checkpoint, write_log
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError

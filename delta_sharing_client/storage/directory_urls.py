@@ -17,7 +17,7 @@ from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.source import Body, DataRequest, Refused, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.kinds import VOLUME, AssetRef
+from delta_sharing_client.protocol.asset_kinds import VOLUME, AssetRef
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import EXPIRED_STATUSES, Deadline, Transient

@@ -16,7 +16,7 @@ from delta_sharing_client.delta.actions import (
     RowIdHighWaterMark,
     Transaction,
 )
-from delta_sharing_client.delta.log.lines import convert_action, parse_commit_info, read_actions
+from delta_sharing_client.delta.log.log_lines import convert_action, parse_commit_info, read_actions
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
 from tests.quota import meets, met
 

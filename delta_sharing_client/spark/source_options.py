@@ -23,7 +23,7 @@ import msgspec
 
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.follow.request import FollowRequest, OnChange, Start
+from delta_sharing_client.follow.follow_request import FollowRequest, OnChange, Start
 from delta_sharing_client.instants import parse_instant, to_instant
 from delta_sharing_client.options import (
     AccessMode,
@@ -34,7 +34,7 @@ from delta_sharing_client.options import (
     TableFormat,
     VariantAs,
 )
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, is_reference
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, is_reference
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import AssetName, split_table_url

@@ -27,7 +27,7 @@ from delta_sharing_client.instants import to_instant
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import not_for_users
-from delta_sharing_client.spark.sessions import context_of
+from delta_sharing_client.spark.spark_sessions import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

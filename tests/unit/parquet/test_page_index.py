@@ -11,7 +11,7 @@ import pytest
 
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import parse_footer
-from delta_sharing_client.parquet.pages import (
+from delta_sharing_client.parquet.page_index import (
     PageHeader,
     Pages,
     PageValues,

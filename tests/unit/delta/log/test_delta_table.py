@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from delta_sharing_client.delta.actions import Transaction
-from delta_sharing_client.delta.log.listing import LocalDirectory
-from delta_sharing_client.delta.log.table import DeltaLog, VersionChecksumWarning
+from delta_sharing_client.delta.log.delta_table import DeltaLog, VersionChecksumWarning
+from delta_sharing_client.delta.log.log_files import LocalDirectory
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFeatureError, UsageError
 from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, earliest_version, metadata, remove, vector

@@ -15,7 +15,7 @@ from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.iceberg.manifests import File, Manifest
 from delta_sharing_client.iceberg.partitioning import BoundField, intersection, possible_buckets, sources
-from delta_sharing_client.iceberg.values import DecodePair, bounds_decoder
+from delta_sharing_client.iceberg.single_values import DecodePair, bounds_decoder
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.predicates.tree import columns as columns_of

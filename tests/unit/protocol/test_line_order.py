@@ -32,8 +32,8 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines
-from delta_sharing_client.protocol.answers import Answer, AnswerRules, unreadable
 from delta_sharing_client.protocol.body import Block
+from delta_sharing_client.protocol.line_order import Answer, AnswerRules, unreadable
 from delta_sharing_client.protocol.lines import Subject, UrlLives
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.names import AssetName

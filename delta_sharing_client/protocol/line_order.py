@@ -20,7 +20,7 @@ from delta_sharing_client.delta.actions import (
     VersionedProtocol,
 )
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.delta.listed import SharedValues
+from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat, TableFormat
 from delta_sharing_client.protocol.body import Block

@@ -151,7 +151,7 @@ def tree(
     """
     from delta_sharing_client.cli import output
     from delta_sharing_client.formats import assets_in, places
-    from delta_sharing_client.protocol.kinds import KINDS
+    from delta_sharing_client.protocol.asset_kinds import KINDS
 
     if where is not None and ("/" in where or recursive or version is not None or alias is not None):
         asset_files.list_files(
@@ -258,7 +258,7 @@ def _list_assets(noun: str, columns: list[str], settings: Settings, where: str |
 
     from delta_sharing_client.cli import output
     from delta_sharing_client.formats import places
-    from delta_sharing_client.protocol.kinds import BY_NOUN
+    from delta_sharing_client.protocol.asset_kinds import BY_NOUN
     from delta_sharing_client.protocol.names import AssetName
 
     rest = open_client(settings.profile).rest
@@ -292,7 +292,7 @@ def _asked_kinds(version: str | None, timestamp: str | None, alias: str | None, 
 
 
 def _is_shared(client: "SharingClient", noun: str, name: "AssetName") -> bool:
-    from delta_sharing_client.protocol.kinds import BY_NOUN, AssetRef
+    from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
     return client.rest.is_shared(AssetRef(BY_NOUN[noun], name))
 
@@ -356,7 +356,7 @@ def _describe_asset(
     import msgspec
 
     from delta_sharing_client.cli import output
-    from delta_sharing_client.protocol.kinds import BY_NOUN, MODEL, MODEL_VERSION
+    from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, MODEL_VERSION
 
     rest, kind, item = client.rest, BY_NOUN[noun], None
     if alias is not None:

@@ -14,15 +14,22 @@ import pyarrow as pa
 from delta_sharing_client import optional
 from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
-from delta_sharing_client.iceberg.files import IcebergFiles, address_of, is_inside
+from delta_sharing_client.iceberg.data_files import IcebergFiles, address_of, is_inside
 from delta_sharing_client.iceberg.metadata import NO_SNAPSHOT, Snapshot, check_metadata, choose, first_since
-from delta_sharing_client.iceberg.scan import Table, bound_specs, check_lineage, chosen, stream_snapshot, table_state
-from delta_sharing_client.iceberg.values import EXTRA
+from delta_sharing_client.iceberg.single_values import EXTRA
+from delta_sharing_client.iceberg.table_scan import (
+    Table,
+    bound_specs,
+    check_lineage,
+    chosen,
+    stream_snapshot,
+    table_state,
+)
 from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
-from delta_sharing_client.plan.snapshot import scan_context
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
+from delta_sharing_client.plan.snapshot_files import scan_context
 from delta_sharing_client.plan.tasks import ScanStream
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg

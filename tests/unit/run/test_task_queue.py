@@ -27,8 +27,8 @@ from benchmarks.long_listing import ROWS
 from delta_sharing_client import planning, retry
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
-from delta_sharing_client.plan.request import ScanRequest
-from delta_sharing_client.plan.snapshot import stream_snapshot
+from delta_sharing_client.plan.read_request import ScanRequest
+from delta_sharing_client.plan.snapshot_files import stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanStream
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.budget import Budget

@@ -21,7 +21,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json, is_compressed
 from delta_sharing_client.outputs.json_values import json_rows, json_values
-from delta_sharing_client.plan.columns import check_nothing_left_out
+from delta_sharing_client.plan.read_columns import check_nothing_left_out
 
 _TEMPORARY_SUFFIX = ".part"
 _LONGEST_PREFIX = 200

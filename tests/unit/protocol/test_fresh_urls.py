@@ -15,10 +15,10 @@ from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.errors import AuthError, DataError, RequestError
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol import fresh_urls as protocol_urls
 from delta_sharing_client.protocol import lines as protocol_lines
-from delta_sharing_client.protocol import urls as protocol_urls
+from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
-from delta_sharing_client.protocol.urls import RefreshingUrls
 from tests.time_limits import HANGS
 
 QUERY = "/shares/s/schemas/d/tables/t/query"

@@ -25,7 +25,7 @@ from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.plan.columns import (
+from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,
     COMMIT_VERSION,
     ICEBERG_LINEAGE_FIELDS,

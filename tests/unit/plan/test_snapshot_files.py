@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from delta_sharing_client.delta import listed
+from delta_sharing_client.delta import listed_files
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.delta.statistics import FileStatistics, StatisticsReader
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
 from delta_sharing_client.network import Allowed
-from delta_sharing_client.plan import snapshot
-from delta_sharing_client.plan.request import ScanRequest
-from delta_sharing_client.plan.snapshot import plan_snapshot, stream_snapshot, vector_ref
+from delta_sharing_client.plan import snapshot_files
+from delta_sharing_client.plan.read_request import ScanRequest
+from delta_sharing_client.plan.snapshot_files import plan_snapshot, stream_snapshot, vector_ref
 from delta_sharing_client.plan.tasks import RowLineage, ScanPlan, SkippedFiles
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import fast_options, metadata, table_state
@@ -88,7 +88,7 @@ def test_statistics_decide_with_partition_values() -> None:
 
 def test_a_partition_is_decided_once_and_as_often_as_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered in (1, 2, 100):
-        monkeypatch.setattr(snapshot, "_REMEMBERED", remembered)
+        monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
         files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
         found = plan(*files, filter=col("p").is_in(["x", "z"]))
         assert names(found) == ["x0", "z0", "x1", "z1", "x2", "z2"]
@@ -103,7 +103,7 @@ def test_only_so_many_partitions_are_remembered(monkeypatch: pytest.MonkeyPatch,
         asked.append(add.partition_values)
         return read(reader, add)
 
-    monkeypatch.setattr(snapshot, "_REMEMBERED", remembered)
+    monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
     monkeypatch.setattr(StatisticsReader, "read", noting)
     files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
     assert names(plan(*files, filter=col("p") == "none")) == []
@@ -113,7 +113,7 @@ def test_only_so_many_partitions_are_remembered(monkeypatch: pytest.MonkeyPatch,
 def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
     assert len({id(task.partition_values) for task in found}) == 2
-    monkeypatch.setattr(listed, "_REMEMBERED", 1)
+    monkeypatch.setattr(listed_files, "_REMEMBERED", 1)
     forgotten = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
     assert [task.partition_values for task in forgotten] == [{"p": "x"}, {"p": "y"}] * 3
     assert len({id(task.partition_values) for task in forgotten}) == 6

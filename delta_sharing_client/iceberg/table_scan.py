@@ -21,9 +21,10 @@ from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappi
 from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY
 from delta_sharing_client.delta.deletion_vectors import encode_inline
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.deletes import FILE_PATH_FIELD_ID, NO_DELETES, DeleteIndex, Deletes, vector_size
 from delta_sharing_client.iceberg.equality_ranges import EqualityRanges
-from delta_sharing_client.iceberg.files import IcebergFiles
+from delta_sharing_client.iceberg.file_bounds import FileFilter, Skipped
 from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
 from delta_sharing_client.iceberg.metadata import (
     NO_SNAPSHOT,
@@ -36,18 +37,17 @@ from delta_sharing_client.iceberg.metadata import (
 )
 from delta_sharing_client.iceberg.partitioning import BoundField, bind_spec, identity_columns, sources
 from delta_sharing_client.iceberg.positions import PositionDeletes, read_positions, union
-from delta_sharing_client.iceberg.schema import (
+from delta_sharing_client.iceberg.single_values import partition_text
+from delta_sharing_client.iceberg.table_schema import (
     LAST_UPDATED_FIELD,
     ROW_ID_FIELD,
     comparable_columns,
     reuses_names,
     schema_string,
 )
-from delta_sharing_client.iceberg.statistics import FileFilter, Skipped
-from delta_sharing_client.iceberg.values import partition_text
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.request import ScanRequest, TableState
-from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
+from delta_sharing_client.plan.read_request import ScanRequest, TableState
+from delta_sharing_client.plan.snapshot_files import FilePlanner, vector_ref
 from delta_sharing_client.plan.tasks import (
     EqualityDeletesRef,
     FileTask,

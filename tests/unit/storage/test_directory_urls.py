@@ -17,13 +17,13 @@ import delta_sharing_client as ds
 from delta_sharing_client.fetch.source import DataRequest, Refused, Span, Version
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.kinds import VOLUME, AssetRef
+from delta_sharing_client.protocol.asset_kinds import VOLUME, AssetRef
 from delta_sharing_client.protocol.messages import VolumeFileItem
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.retry import Transient
-from delta_sharing_client.storage import urls
+from delta_sharing_client.storage import directory_urls
+from delta_sharing_client.storage.directory_urls import UrlPlace
 from delta_sharing_client.storage.place import StoredFile
-from delta_sharing_client.storage.urls import UrlPlace
 from tests.integration.test_downloads import content
 
 FILES = {"a/report.csv": b"id\n1\n2\n", "b.txt": b"text", "empty": b"", "large.bin": bytes(range(256)) * 1000}
@@ -264,8 +264,8 @@ def test_no_more_is_read_than_is_wanted() -> None:
 
 def test_a_url_is_used_again_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(urls.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(urls, "_MOST_URLS", 3)
+    monkeypatch.setattr(directory_urls.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(directory_urls, "_MOST_URLS", 3)
     signing = Signing([])
     place = signing.place()
 

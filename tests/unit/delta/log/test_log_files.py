@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.log.listing import (
+from delta_sharing_client.delta.log.log_files import (
     LastCheckpointWarning,
     LocalDirectory,
     LogEntry,

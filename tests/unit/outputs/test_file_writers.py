@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.outputs import files
+from delta_sharing_client.outputs import file_writers
 from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, format_of, is_compressed
-from delta_sharing_client.outputs.files import _TEMPORARY_SUFFIX, _temporary_prefix, write_file, write_stream
-from delta_sharing_client.plan.columns import LEFT_OUT_KEY
+from delta_sharing_client.outputs.file_writers import _TEMPORARY_SUFFIX, _temporary_prefix, write_file, write_stream
+from delta_sharing_client.plan.read_columns import LEFT_OUT_KEY
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))])
 BATCHES = [
@@ -176,7 +176,7 @@ import signal, sys, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started with (nohup)
 from pathlib import Path
 import pyarrow as pa
-from delta_sharing_client.outputs.files import write_file
+from delta_sharing_client.outputs.file_writers import write_file
 from delta_sharing_client.outputs.file_formats import FileFormat
 
 def batches():
@@ -256,14 +256,14 @@ def test_signals_that_end_a_program_end_it_as_an_exit(name: str) -> None:
     number = getattr(signal, name)
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        with pytest.raises(SystemExit) as ended, files._ended_by_signals():
+        with pytest.raises(SystemExit) as ended, file_writers._ended_by_signals():
             signal.raise_signal(number)
         assert ended.value.code == 128 + number
         assert signal.getsignal(number) is signal.SIG_DFL
         # One that is ignored, or has a handler of the program, stays so; and so do all on another thread.
         for handler in (signal.SIG_IGN, lambda *_: None):
             signal.signal(number, handler)
-            with files._ended_by_signals():
+            with file_writers._ended_by_signals():
                 assert signal.getsignal(number) is handler
             assert signal.getsignal(number) is handler
         signal.signal(number, signal.SIG_DFL)
@@ -274,5 +274,5 @@ def test_signals_that_end_a_program_end_it_as_an_exit(name: str) -> None:
 
 
 def within_signals(number: int) -> object:
-    with files._ended_by_signals():
+    with file_writers._ended_by_signals():
         return signal.getsignal(number)

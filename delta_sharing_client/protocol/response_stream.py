@@ -1,6 +1,6 @@
 """A query's response as one stream of actions: joins pages, waits for asynchronous queries, resumes broken streams.
 
-``protocol.lines`` decodes the bytes, ``protocol.answers`` checks the lines. The end of each page, its end-of-stream
+``protocol.lines`` decodes the bytes, ``protocol.line_order`` checks the lines. The end of each page, its end-of-stream
 action, the identity of all pages and the range of versions are checked later than actions are returned; if such a check
 fails, the read fails.
 """
@@ -22,12 +22,12 @@ from delta_sharing_client.delta.actions import (
     VersionedProtocol,
 )
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.delta.listed import ListedFiles
+from delta_sharing_client.delta.listed_files import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
 from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
-from delta_sharing_client.protocol.answers import Answer, AnswerRules, TableHead, sooner
 from delta_sharing_client.protocol.body import Refusal, in_bulk, split_blocks
+from delta_sharing_client.protocol.line_order import Answer, AnswerRules, TableHead, sooner
 from delta_sharing_client.protocol.lines import (
     EndStreamAction,
     QueryStatus,

@@ -7,7 +7,7 @@ import enum
 from typing import Literal, Union
 
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.protocol.names import AssetName
 
 Start = Union[int, Literal["latest"], None]

@@ -16,8 +16,7 @@ from delta_sharing_client.delta.actions import Action, Count, Metadata, Protocol
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.log.checkpoint_reader import read_checkpoint, read_table_state
 from delta_sharing_client.delta.log.commit import Commit, CommitTimes, enablement_of
-from delta_sharing_client.delta.log.lines import read_actions
-from delta_sharing_client.delta.log.listing import (
+from delta_sharing_client.delta.log.log_files import (
     LOG_DIRECTORY,
     LocalDirectory,
     LogDirectory,
@@ -26,6 +25,7 @@ from delta_sharing_client.delta.log.listing import (
     LogSegment,
     hinted_checkpoint,
 )
+from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 from delta_sharing_client.instants import format_millis

@@ -23,7 +23,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.listed import kept
+from delta_sharing_client.delta.listed_files import kept
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
 from delta_sharing_client.errors import (
     DataError,
@@ -34,15 +34,16 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.follow.admission import VersionFiles, appended_files, change_files, file_order, units
-from delta_sharing_client.follow.request import FollowRequest
+from delta_sharing_client.follow.follow_request import FollowRequest
 from delta_sharing_client.formats import by_format
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.changes import plan_changes
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState, version_number
-from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState, version_number
+from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.planning import live_files
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -51,7 +52,6 @@ from delta_sharing_client.protocol.query import (
     table_metadata,
 )
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.urls import RefreshingUrls
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.columns import (
+from delta_sharing_client.plan.read_columns import (
     Origin,
     filter_columns,
     left_out_columns,
@@ -23,7 +23,7 @@ from delta_sharing_client.plan.columns import (
     output_columns,
     unbounded_paths,
 )
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.tasks import (
     Change,
     DeletionVectorRef,

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.schema import is_geometry, parse_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import VariantAs
-from delta_sharing_client.plan.columns import (
+from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,
     ROW_LINEAGE_FIELDS,
     Origin,

@@ -14,9 +14,9 @@ from delta_sharing_client.errors import DataError, TransportError, UnsupportedFe
 from delta_sharing_client.fetch.source import Body, DataRequest, Refused
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Transient, Tries
+from delta_sharing_client.storage.directory_read import AsyncBody
 from delta_sharing_client.storage.place import Place, StoredBody
 from delta_sharing_client.storage.stores import Location
-from delta_sharing_client.storage.table import AsyncBody
 
 _MOST_METADATA = 1 << 30
 """A metadata file of more bytes is not downloaded."""

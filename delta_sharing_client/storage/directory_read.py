@@ -31,8 +31,8 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.deletion_vectors import relative_path
 from delta_sharing_client.delta.log.commit import Commit, change_actions
-from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogEntry
-from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.delta_table import DeltaLog
+from delta_sharing_client.delta.log.log_files import LOG_DIRECTORY, LogEntry
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
@@ -41,10 +41,10 @@ from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.changes import plan_changes
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
-from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.protocol.kinds import TABLE, AssetRef
+from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient

@@ -17,9 +17,9 @@ import pyarrow as pa
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
-from delta_sharing_client.parquet.pages import Pages, PageValues, check_page, pages, values
+from delta_sharing_client.parquet.page_index import Pages, PageValues, check_page, pages, values
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
-from delta_sharing_client.plan.columns import ROW_LINEAGE
+from delta_sharing_client.plan.read_columns import ROW_LINEAGE
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.read.align import Node

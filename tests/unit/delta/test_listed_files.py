@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from delta_sharing_client.delta import listed as listed_module
+from delta_sharing_client.delta import listed_files as listed_module
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, RemoveFile, SharedFile
-from delta_sharing_client.delta.listed import ListedFiles, kept
+from delta_sharing_client.delta.listed_files import ListedFiles, kept
 from delta_sharing_client.errors import ProtocolError
 
 VECTOR = DeletionVectorDescriptor("u", "x", 34, 1, 1)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now, version_number
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, version_number
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Literal, col
 from delta_sharing_client.predicates.values import Day
