@@ -61,7 +61,7 @@ def store(server: Path, folder: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     account = ["--access", KEY, "--secret", SECRET]
-    process = subprocess.Popen([server, "--port", address, *account, "--quiet", "posix", folder])
+    process = subprocess.Popen([server, "--port", address, *account, "--keep-alive", "--quiet", "posix", folder])
     try:
         _wait_for(address)
         yield f"http://{address}"
@@ -139,7 +139,7 @@ class Turns:
                 [*command, json.dumps(job)], env=environment, cwd=_ROOT, capture_output=True, text=True, check=False
             )
             if run.returncode:
-                raise SystemExit(f"{contender} failed: {run.stderr}")
+                raise SystemExit(f"{contender} failed with code {run.returncode}: {run.stderr}")
             answer: Figures = json.loads(run.stdout)
             self._check(contender, answer, target)
         finally:

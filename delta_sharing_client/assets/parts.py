@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from delta_sharing_client.storage.place import StoredFile
 
 _READ_BYTES = 256 * 1024
+_NOTE = re.compile(rb"(\d{1,18})-(\d{1,18})")
 
 
 class LargeFile:
@@ -91,7 +93,7 @@ class LargeFile:
         """Note a complete part; return whether it was the last one."""
         with self._lock:
             with self._notes.open("ab", buffering=0) as out:
-                out.write(f"{start}\n".encode())
+                out.write(f"{start}-{self.stop(start)}\n".encode())
             self._done.add(start)
             is_last = self.is_complete
         if not is_last and self._is_hashed and self._hashing.acquire(blocking=False):
@@ -128,8 +130,19 @@ class LargeFile:
         return range(0, self.file.size, self._part_bytes)
 
     def _noted(self) -> set[int]:
+        """Return the starts of the parts that are here, by the notes of earlier runs, whose parts may have had another
+        size."""
         try:
             lines = self._notes.read_bytes().split(b"\n")[:-1]
         except OSError:
             return set()
-        return {int(line) for line in lines if line.isdigit()}.intersection(self._starts())
+        ranges = sorted((int(found[1]), int(found[2])) for found in map(_NOTE.fullmatch, lines) if found)
+        done, missing = set(), 0
+        # ``missing`` is the first byte that is not here, of those before or in the part.
+        for start in self._starts():
+            missing = max(missing, start)
+            while ranges and ranges[0][0] <= missing:
+                missing = max(missing, ranges.pop(0)[1])
+            if missing >= self.stop(start):
+                done.add(start)
+        return done

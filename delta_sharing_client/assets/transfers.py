@@ -26,8 +26,10 @@ from delta_sharing_client.storage.reading import Reading
 from delta_sharing_client.threads import start
 
 PART_BYTES = 16 * 1024 * 1024
-"""Larger files are transferred in parts of this size, several at once, and continued after an interruption."""
+"""Larger files are transferred in parts of at least this size, several at once, and continued after an interruption."""
 
+# A part costs a round trip; large ones pay where there are enough for all threads.
+_LARGEST_PARTS = 4
 _FIRST_THREADS = 8
 # More parts of large files at once are not faster, and take memory.
 _MOST_PARTS = 16
@@ -83,6 +85,8 @@ class Transfers:
         self._root = str(state.directory)
         self._deadline = Deadline(self._options.total_timeout)
         self._large = [file for file in files if file.size > PART_BYTES]
+        share = sum(file.size for file in self._large) // _MOST_PARTS
+        self._part_bytes = PART_BYTES * min(max(1, -(-share // PART_BYTES)), _LARGEST_PARTS)
         self._files, self._total = iter(files), (files.count, files.bytes)
         # Large files that others may help with, and the number of those that are about to be.
         self._begun: list[LargeFile] = []
@@ -102,7 +106,7 @@ class Transfers:
     def run(self) -> None:
         """Transfer all files. Raises the first error, which ends the other transfers."""
         self._state.drop_parts({self._part_of(file) for file in self._large})
-        parts = sum(file.size // PART_BYTES + 1 for file in self._large)
+        parts = sum(file.size // self._part_bytes + 1 for file in self._large)
         most = min(self._options.max_concurrent_requests, self._total[0] - len(self._large) + min(parts, _MOST_PARTS))
         try:
             self._start(min(most, _FIRST_THREADS))
@@ -195,7 +199,7 @@ class Transfers:
             self._transfer(file)
             return None
         is_hashed = self._expected(file) is not None
-        large = LargeFile(file, self._part_of(file), PART_BYTES, replacements, is_hashed=is_hashed)
+        large = LargeFile(file, self._part_of(file), self._part_bytes, replacements, is_hashed=is_hashed)
         self._report.add(bytes=file.size - large.missing_bytes)
         if large.is_complete:
             self._complete(large)
