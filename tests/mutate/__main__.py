@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "parquet": (),
     "plan": (),
     "protocol": (),
-    "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py", "vectors.py"),
+    "read": ("align.py", "bounds.py", "decode.py", "layout.py", "page_choice.py", "vectors.py"),
     "planning.py": (),
     "replica.py": (),
     "outputs": (),
