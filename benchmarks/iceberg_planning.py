@@ -95,7 +95,7 @@ def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
 
     from delta_sharing_client.iceberg.data_files import IcebergFiles
     from delta_sharing_client.iceberg.metadata import TableMetadata
-    from delta_sharing_client.iceberg.table_scan import Table, plan_snapshot
+    from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
     from delta_sharing_client.options import ReadOptions
     from delta_sharing_client.plan.read_request import ScanRequest
     from delta_sharing_client.predicates.parse import parse_filter
@@ -105,7 +105,7 @@ def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
     loaded = msgspec.json.decode(metadata.read_bytes(), type=TableMetadata)
     root = Path(loaded.location.removeprefix("file://"))
     files = IcebergFiles("n.t", options, [loaded.location], lambda _root, _location: LocalPlace(root))
-    table = Table("n.t", loaded, files)
+    table = OpenedTable("n.t", loaded, files)
     request = ScanRequest(filter=parse_filter(FILTER)) if case == "filter" else ScanRequest()
     began, used = time.perf_counter(), time.process_time()
     return len(plan_snapshot(table, request, options).tasks), began, used

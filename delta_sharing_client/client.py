@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.formats import assets_in, schemas_of_share, tables_of_schema, tables_of_share
-from delta_sharing_client.notebook import Listed, html_facts, html_rows
+from delta_sharing_client.notebook import ListedInNotebook, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name, listed_by
@@ -171,7 +171,7 @@ class SharingClient:
 
     def list_shares(self) -> list[Share]:
         """Return all shares. Raises ``DeltaSharingError`` from the sign-in, the server or the network."""
-        return Listed(self.rest.list_shares())
+        return ListedInNotebook(self.rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
         """Return one share, by name or value.
@@ -187,7 +187,7 @@ class SharingClient:
 
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        return Listed(schemas_of_share(self.rest, _share_name(share)))
+        return ListedInNotebook(schemas_of_share(self.rest, _share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
         """Return the tables of a schema, given by value or as ``share.schema``.
@@ -198,7 +198,7 @@ class SharingClient:
         neither a ``Schema`` nor ``share.schema``.
         """
         tables = tables_of_schema(self.rest, *_share_and_schema(schema))
-        return Listed(listed_by(table, self.rest) for table in tables)
+        return ListedInNotebook(listed_by(table, self.rest) for table in tables)
 
     def get_table(self, table: Table | AssetName | str) -> Table:
         """Return one table as the server lists it, by value or as ``share.schema.table``, with its ``formats`` if the
@@ -215,7 +215,7 @@ class SharingClient:
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         tables = (table for name in self._shares(share) for table in tables_of_share(self.rest, name))
-        return Listed(listed_by(table, self.rest) for table in tables)
+        return ListedInNotebook(listed_by(table, self.rest) for table in tables)
 
     def list_volumes(self, schema: Schema | str) -> list[Volume]:
         """Return the volumes of a schema, given by value or as ``share.schema``; none if the server has no volumes.
@@ -261,11 +261,11 @@ class SharingClient:
 
     def _listed(self, asset: type[AssetT], schema: Schema | str) -> list[AssetT]:
         items = self.rest.list_assets(asset.kind, *_share_and_schema(schema))
-        return Listed(asset.listed(item, self.rest) for item in items)
+        return ListedInNotebook(asset.listed(item, self.rest) for item in items)
 
     def _listed_in_shares(self, asset: type[AssetT], share: Share | str | None) -> list[AssetT]:
         items = (item for name in self._shares(share) for item in self.rest.list_all_assets(asset.kind, name))
-        return Listed(asset.listed(item, self.rest) for item in items)
+        return ListedInNotebook(asset.listed(item, self.rest) for item in items)
 
     def _shares(self, share: Share | str | None) -> list[str]:
         return [_share_name(share)] if share is not None else [one.name for one in self.rest.list_shares()]

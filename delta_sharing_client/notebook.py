@@ -15,7 +15,7 @@ _MOST_ROWS = 200
 _CELL = 'style="text-align: left; padding: 2px 10px"'
 
 
-class Listed(list[T]):
+class ListedInNotebook(list[T]):
     """A list of frozen values that a notebook shows as a table, with the columns that any of them has.
 
     The columns are the fields of the values, or what their method ``facts`` returns.
@@ -63,7 +63,7 @@ def html_facts(title: str, facts: Mapping[str, object]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bar:
+class BarCell:
     """A bar in a table cell: ``share`` (0 to 1) of its width; a small share is still visible."""
 
     share: float
@@ -78,7 +78,9 @@ def _title(title: str) -> str:
 
 
 def _cells(row: Sequence[object]) -> str:
-    return "".join(f"<td {_CELL}>{value.to_html() if isinstance(value, Bar) else _text(value)}</td>" for value in row)
+    return "".join(
+        f"<td {_CELL}>{value.to_html() if isinstance(value, BarCell) else _text(value)}</td>" for value in row
+    )
 
 
 def _text(value: Any) -> str:

@@ -48,7 +48,7 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
-    TableAnswer,
+    TableResponse,
     query_table,
     table_metadata,
 )
@@ -193,34 +193,34 @@ def _delta_schema(
 def _stream_by_url(
     rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions, most: int
 ) -> ScanStream:
-    answer, state, is_whole = _ask(rest, table, request, options)
+    response, state, is_whole = _ask(rest, table, request, options)
     notes: list[str] = []
-    blocks = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
-    with _closed_by_errors(answer):
+    blocks = _checked_files(response, table, most, options, notes) if is_whole else live_files(response, table, most)
+    with _closed_by_errors(response):
         stream = stream_snapshot(state, blocks, request, options)
         notes += stream.notes
     return dataclasses.replace(
         stream,
         files=_named(rest, table, stream.files),
-        table_files=answer.head.num_files,
+        table_files=response.head.num_files,
         notes=notes,
-        release=answer.close,
-        break_off=answer.break_off,
+        release=response.close,
+        break_off=response.break_off,
     )
 
 
 @contextlib.contextmanager
-def _closed_by_errors(answer: TableAnswer) -> Iterator[None]:
+def _closed_by_errors(response: TableResponse) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        answer.close()
+        response.close()
         raise
 
 
 def _ask(
     rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
-) -> tuple[TableAnswer, TableState, bool]:
+) -> tuple[TableResponse, TableState, bool]:
     """Return the response for a readable snapshot, the table's description in it, and whether all of its files were
     requested."""
     hints, hinted = (None, None) if request.filter is None else _typed_hints(rest, table, request, options)
@@ -232,18 +232,18 @@ def _ask(
         timestamp=request.timestamp,
         asynchronous=options.async_query,
     )
-    answer = query_table(rest, table, query, response_format=request.response_format)
-    if hints is not None and hinted != _columns_of(answer.head.metadata):
+    response = query_table(rest, table, query, response_format=request.response_format)
+    if hints is not None and hinted != _columns_of(response.head.metadata):
         # The table changed in between: hints for the old columns could hide rows of the new ones.
-        answer.close()
+        response.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
-        answer = query_table(rest, table, query, response_format=request.response_format)
-    with _closed_by_errors(answer):
-        check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
+        response = query_table(rest, table, query, response_format=request.response_format)
+    with _closed_by_errors(response):
+        check_readable(response.head.protocol, response.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
     # The refresh token is at the end of the response; until then its version is requested.
-    urls = RefreshingUrls(rest, table, query, answer)
+    urls = RefreshingUrls(rest, table, query, response)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
-    return answer, _state(rest, table, answer.head, urls), is_whole
+    return response, _state(rest, table, response.head, urls), is_whole
 
 
 def _named(
@@ -290,14 +290,14 @@ def query_snapshot(
 def _query_snapshot(
     rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
-    answer, state, _ = _ask(rest, table, request, options)
-    files = kept(_checked_files(answer, table, sys.maxsize, options, []))
+    response, state, _ = _ask(rest, table, request, options)
+    files = kept(_checked_files(response, table, sys.maxsize, options, []))
     # Nothing is left to reconcile: each logical file is listed once.
     snapshot = Snapshot(
-        version=answer.head.version,
+        version=response.head.version,
         timestamp_ms=None,
-        protocol=answer.head.protocol,
-        metadata=answer.head.metadata,
+        protocol=response.head.protocol,
+        metadata=response.head.metadata,
         files=[file.action for file in files if isinstance(file.action, AddFile)],
         table=str(table),
     )
@@ -313,7 +313,7 @@ class _Feed:
     request: ChangesRequest
     options: ReadOptions
     query: ChangesQuery
-    answer: TableAnswer
+    response: TableResponse
 
     @classmethod
     def ask(cls, rest: RestClient, table: AssetName, request: ChangesRequest, options: ReadOptions) -> _Feed:
@@ -324,10 +324,10 @@ class _Feed:
             ending_timestamp=request.ending_timestamp,
             of_view=request.starting_version is None and request.ending_version is None,
         )
-        answer = query_table(rest, table, query, response_format=request.response_format)
-        feed = cls(rest, table, request, options, query, answer)
-        with _closed_by_errors(answer):
-            feed.check(answer.head)
+        response = query_table(rest, table, query, response_format=request.response_format)
+        feed = cls(rest, table, request, options, query, response)
+        with _closed_by_errors(response):
+            feed.check(response.head)
         return feed
 
     def check(self, head: TableHead) -> None:
@@ -335,26 +335,26 @@ class _Feed:
 
     def planned(self) -> ScanPlan:
         """Return the plan of the whole feed."""
-        return self._whole(self.answer.actions)
+        return self._whole(self.response.actions)
 
     def streamed(self) -> ScanPlan | ScanStream:
         """Like ``planned``, but a long feed is planned while it is read, if possible."""
-        beginning = list(itertools.islice(self.answer.actions, windows.FEW))
+        beginning = list(itertools.islice(self.response.actions, windows.FEW))
         stream = self._in_windows(beginning) if len(beginning) == windows.FEW else None
         if stream is None:
-            return self._whole(itertools.chain(beginning, self.answer.actions))
-        self.answer.close()
+            return self._whole(itertools.chain(beginning, self.response.actions))
+        self.response.close()
         return stream
 
     def _whole(self, actions: Iterable[TableAction]) -> ScanPlan:
-        urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
-        state = _state(self.rest, self.table, self.answer.head, urls)
-        request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
-        with self.answer:
+        urls = RefreshingUrls(self.rest, self.table, self.query, self.response)
+        state = _state(self.rest, self.table, self.response.head, urls)
+        request = dataclasses.replace(self.request, of_view=self.response.head.is_view)
+        with self.response:
             return plan_changes(state, actions, request, self.options)
 
     def _in_windows(self, beginning: Sequence[TableAction]) -> ScanStream | None:
-        found = windows.feed_windows(self.rest, self.table, self.query, self.answer, beginning)
+        found = windows.feed_windows(self.rest, self.table, self.query, self.response, beginning)
         if found is None:
             return None
         try:
@@ -526,37 +526,37 @@ def _state(rest: RestClient, table: AssetName, head: TableHead, urls: UrlSource 
 
 
 def live_files(
-    answer: TableAnswer, table: AssetName, most: int = sys.maxsize
+    response: TableResponse, table: AssetName, most: int = sys.maxsize
 ) -> Generator[list[SharedFile], None, ListedFiles]:
     """Yield the files of a snapshot in blocks as they arrive, each logical file (path and deletion vector) once.
 
     ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the response, and ``ProtocolError`` for
     two files with one id.
     """
-    listed = ListedFiles(str(table), answer.head.version, most)
-    for actions in answer.blocks:
+    listed = ListedFiles(str(table), response.head.version, most)
+    for actions in response.blocks:
         yield listed.new(actions)
     return listed
 
 
 def _checked_files(
-    answer: TableAnswer, table: AssetName, most: int, options: ReadOptions, notes: list[str]
+    response: TableResponse, table: AssetName, most: int, options: ReadOptions, notes: list[str]
 ) -> Generator[list[SharedFile], None, None]:
     """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
-    listed = yield from live_files(answer, table, most)
-    told = answer.head.num_files, answer.head.table_size
+    listed = yield from live_files(response, table, most)
+    told = response.head.num_files, response.head.table_size
     found = listed.files, listed.bytes
     if all(one is None or other is None or one == other for one, other in zip(told, found, strict=True)):
         return
     message = (
-        f"The server says that '{table}' has {_counts(*told)} at version {answer.head.version}, but it listed "
+        f"The server says that '{table}' has {_counts(*told)} at version {response.head.version}, but it listed "
         f"{_counts(*found)}. Rows are missing, or the provider shares a part of the table: ask."
     )
     if options.require_whole_table:
         raise ProtocolError(
             f"{message} Without 'require_whole_table' it is read as listed.",
             table=str(table),
-            version=answer.head.version,
+            version=response.head.version,
         )
     notes.append(message)
     warnings.warn(message, IncompleteReadWarning, stacklevel=2)

@@ -18,7 +18,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
 from delta_sharing_client.formats import by_format
 from delta_sharing_client.instants import EPOCH, to_instant
-from delta_sharing_client.notebook import Bar, html_facts, html_rows
+from delta_sharing_client.notebook import BarCell, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, chosen
 from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
@@ -136,7 +136,7 @@ class VersionChanges:
         return f"version {self.version}, {self.timestamp:%Y-%m-%d %H:%M:%S}: {', '.join(told)}"
 
 
-class _History(list[VersionChanges]):
+class _VersionList(list[VersionChanges]):
     def _repr_html_(self) -> str:
         counts = [count for one in self for count in (one.inserts, one.updates, one.deletes) if count is not None]
         most = max(counts, default=1) or 1
@@ -144,7 +144,7 @@ class _History(list[VersionChanges]):
         rows = []
         for one in self:
             counted = (one.inserts, one.updates, one.deletes)
-            cells = (cell for count in counted for cell in (count, Bar((count or 0) / most)))
+            cells = (cell for count in counted for cell in (count, BarCell((count or 0) / most)))
             said = (one.operation,) if with_log else ()
             rows.append((one.version, one.timestamp.isoformat(" ", "seconds"), *said, *cells))
         names = ["version", "committed (UTC)", *(["operation"] if with_log else [])]
@@ -224,8 +224,8 @@ class SharedTable:
         DeltaSharingError
             From the server or the network.
         """
-        answer = self._describe(version, timestamp, response_format)
-        metadata = answer.metadata
+        response = self._describe(version, timestamp, response_format)
+        metadata = response.metadata
         with about_table(str(self.name)):
             columns = parse_schema(metadata.schema_string)
             fields = [output_field(column, self.options.variant_as) for column in columns]
@@ -234,21 +234,21 @@ class SharedTable:
             id=metadata.id,
             name=metadata.name,
             description=metadata.description,
-            version=answer.version,
-            response_format=answer.response_format,
-            protocol=answer.protocol,
+            version=response.version,
+            response_format=response.response_format,
+            protocol=response.protocol,
             schema=schema,
             schema_string=metadata.schema_string,
             partition_columns=tuple(metadata.partition_columns),
             configuration=dict(metadata.properties),
-            size=answer.table_size,
-            num_files=answer.num_files,
+            size=response.table_size,
+            num_files=response.num_files,
             created_time=metadata.created_time,
             format=metadata.format,
-            location=answer.location,
-            auxiliary_locations=answer.auxiliary_locations,
-            table_format=answer.table_format,
-            access_modes=answer.access_modes,
+            location=response.location,
+            auxiliary_locations=response.auxiliary_locations,
+            table_format=response.table_format,
+            access_modes=response.access_modes,
         )
 
     def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:
@@ -523,7 +523,7 @@ class SharedTable:
             )
         with self.rest.about(self.name):
             found = iceberg.snapshots(self.rest, self.name, self.options)
-        return _History(
+        return _VersionList(
             VersionChanges(
                 one.snapshot_id,
                 EPOCH + datetime.timedelta(milliseconds=one.timestamp_ms),
@@ -538,13 +538,13 @@ class SharedTable:
         commits = read_commits(self.rest, self.name, (starting_version, ending_version), self.options)
         if commits is None:
             counts = self._count_changes(starting_version, ending_version)
-            return _History(_entry(*commit, found, CommitInfo()) for commit, found in sorted(counts.items()))
+            return _VersionList(_entry(*commit, found, CommitInfo()) for commit, found in sorted(counts.items()))
         unrecorded = [commit.version for commit in commits if not commit.has_feed]
         first = max(unrecorded, default=commits[0].version - 1) + 1
         last = commits[-1].version
         counts = self._count_changes(first, last) if first <= last else {}
         known = {version: found for (version, _), found in counts.items()}
-        return _History(
+        return _VersionList(
             _entry(
                 commit.version,
                 EPOCH + datetime.timedelta(milliseconds=commit.timestamp_ms),

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from delta_sharing_client.assets.directory import Directory
-from delta_sharing_client.assets.file_list import Listed
+from delta_sharing_client.assets.file_list import FileList
 from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck
 from delta_sharing_client.assets.notes import Note
 from delta_sharing_client.assets.state import State
@@ -76,10 +76,10 @@ def download(
             return _done(target, files, wanted, removed)
 
 
-def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> Listed:
+def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> FileList:
     """Return the files, all of which ``target`` can hold."""
     subject = str(directory.ref)
-    files = Listed()
+    files = FileList()
     try:
         paths, existing = PathCheck(Disk.of(target), subject), ExistingCheck(target, subject)
         for file in directory.files(path, pattern):
@@ -93,7 +93,7 @@ def _listed(directory: Directory, target: Path, path: str, pattern: str | None) 
     return files
 
 
-def _done(target: Path, files: Listed, wanted: Listed, removed: list[str], *, dry_run: bool = False) -> Download:
+def _done(target: Path, files: FileList, wanted: FileList, removed: list[str], *, dry_run: bool = False) -> Download:
     return Download(
         directory=target,
         downloaded=tuple(file.path for file in wanted),
@@ -111,9 +111,9 @@ def _source(directory: Directory) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
-def _wanted(directory: Directory, files: Listed, state: State, source: str) -> Listed:
+def _wanted(directory: Directory, files: FileList, state: State, source: str) -> FileList:
     """Return the files that the local directory does not have as they are in the store."""
-    wanted = Listed()
+    wanted = FileList()
     try:
         for file in files:
             if not _is_here(directory, file, state, source):
@@ -141,7 +141,7 @@ def _is_here(directory: Directory, file: StoredFile, state: State, source: str) 
     return True
 
 
-def _removed(files: Listed, state: State, *, mirror: bool) -> list[str]:
+def _removed(files: FileList, state: State, *, mirror: bool) -> list[str]:
     if not mirror:
         return []
     present = {file.path for file in files}

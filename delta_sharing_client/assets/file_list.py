@@ -14,7 +14,7 @@ _IN_MEMORY = 20_000
 _BUFFER_BYTES = 1024 * 1024
 
 
-class Listed:
+class FileList:
     """Files in the order in which they were added; those after the first 20,000 are in a temporary file.
 
     Attributes

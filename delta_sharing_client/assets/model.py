@@ -9,7 +9,7 @@ from delta_sharing_client.assets.asset import Asset
 from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.notebook import Listed
+from delta_sharing_client.notebook import ListedInNotebook
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import MODEL, MODEL_VERSION, AssetRef
 from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem
@@ -59,7 +59,7 @@ class Model(Asset):
         Raises ``NotFoundError`` if there is no such model, and ``DeltaSharingError`` from the server or the network.
         """
         items = self.rest.list_model_versions(self.full_name)
-        return Listed(ModelVersion.of(self.full_name, item, self.rest, self.options) for item in items)
+        return ListedInNotebook(ModelVersion.of(self.full_name, item, self.rest, self.options) for item in items)
 
     def version(self, version: int) -> ModelVersion:
         """Return a version by its number. This sends no request. Raises ``UsageError`` if it is not a number."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from delta_sharing_client.assets.directory import Directory, refusal
-from delta_sharing_client.assets.file_list import Listed
+from delta_sharing_client.assets.file_list import FileList
 from delta_sharing_client.assets.notes import Note
 from delta_sharing_client.assets.parts import LargeFile
 from delta_sharing_client.assets.state import State
@@ -79,7 +79,7 @@ class Transfers:
     the parts of others. Their number grows while that makes the download faster.
     """
 
-    def __init__(self, directory: Directory, state: State, source: str, files: Listed, report: ScanReport) -> None:
+    def __init__(self, directory: Directory, state: State, source: str, files: FileList, report: ScanReport) -> None:
         self._directory, self._state, self._source, self._report = directory, state, source, report
         self._place, self._options = directory.place, directory.options
         self._root = str(state.directory)

@@ -557,7 +557,7 @@ def browse(
 @app.command("mcp")
 def mcp_server(
     settings: Settings,
-    max_rows: Annotated[int, typer.Option("--max-rows", metavar="N", min=1, help="Rows of a query's answer.")] = 200,
+    max_rows: Annotated[int, typer.Option("--max-rows", metavar="N", min=1, help="Rows of a query's result.")] = 200,
     max_megabytes: Annotated[
         int, typer.Option("--max-megabytes", metavar="N", min=1, help="What one call may download.")
     ] = 100,

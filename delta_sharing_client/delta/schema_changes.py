@@ -24,7 +24,7 @@ from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.delta.widening import holds
 
 
-class Kind(enum.Enum):
+class SchemaChangeKind(enum.Enum):
     """The kind of a change of a column or table. Without column mapping, a rename and a drop look the same."""
 
     GONE = "column '{column}' was dropped or renamed"
@@ -45,7 +45,7 @@ class Kind(enum.Enum):
 class Difference(NamedTuple):
     """One difference; ``str`` returns it as a clause of a sentence."""
 
-    kind: Kind
+    kind: SchemaChangeKind
     column: ColumnPath = ()
     before: str = ""
     after: str = ""
@@ -55,7 +55,7 @@ class Difference(NamedTuple):
 
 
 def first_difference(
-    old: Metadata, new: Metadata, kinds: Collection[Kind], *, table: str | None = None
+    old: Metadata, new: Metadata, kinds: Collection[SchemaChangeKind], *, table: str | None = None
 ) -> Difference | None:
     """Return the first difference of one of ``kinds`` between two descriptions of a table, or ``None``.
 
@@ -71,7 +71,7 @@ def _of_tables(old: Metadata, new: Metadata, table: str | None) -> Iterator[Diff
     yield from _of_structs(table_schema(old, table=table), table_schema(new, table=table), (), mapped)
     before, after = old.partition_columns, new.partition_columns
     if [name.lower() for name in before] != [name.lower() for name in after]:
-        yield Difference(Kind.REPARTITIONED, (), str(list(before)), str(list(after)))
+        yield Difference(SchemaChangeKind.REPARTITIONED, (), str(list(before)), str(list(after)))
 
 
 def _of_structs(old: StructType, new: StructType, above: ColumnPath, mapped: bool) -> Iterator[Difference]:
@@ -80,19 +80,27 @@ def _of_structs(old: StructType, new: StructType, above: ColumnPath, mapped: boo
         path = (*above, field.name)
         same = _counterpart(field, new, mapped)
         if same is None:
-            gone = Kind.GONE if not mapped else Kind.DROPPED if new.find(field.name) is None else Kind.REPLACED
+            gone = (
+                SchemaChangeKind.GONE
+                if not mapped
+                else SchemaChangeKind.DROPPED
+                if new.find(field.name) is None
+                else SchemaChangeKind.REPLACED
+            )
             yield Difference(gone, path)
             continue
         kept.add(same.name)
         if same.name != field.name:
-            kind = Kind.RENAMED if same.name.lower() != field.name.lower() else Kind.RESPELLED
+            kind = SchemaChangeKind.RENAMED if same.name.lower() != field.name.lower() else SchemaChangeKind.RESPELLED
             yield Difference(kind, path, field.name, same.name)
         if field.nullable and not same.nullable:
-            yield Difference(Kind.NOT_NULL, path)
+            yield Difference(SchemaChangeKind.NOT_NULL, path)
         yield from _of_types(field.type, same.type, path, mapped)
     for field in new.fields:
         if field.name not in kept:
-            yield Difference(Kind.ADDED if field.nullable else Kind.ADDED_NOT_NULL, (*above, field.name))
+            yield Difference(
+                SchemaChangeKind.ADDED if field.nullable else SchemaChangeKind.ADDED_NOT_NULL, (*above, field.name)
+            )
 
 
 def _counterpart(field: StructField, struct: StructType, mapped: bool) -> StructField | None:
@@ -106,15 +114,17 @@ def _of_types(old: DataType, new: DataType, path: ColumnPath, mapped: bool) -> I
         yield from _of_structs(old, new, path, mapped)
     elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
         if old.contains_null and not new.contains_null:
-            yield Difference(Kind.ELEMENTS_NOT_NULL, path)
+            yield Difference(SchemaChangeKind.ELEMENTS_NOT_NULL, path)
         yield from _of_types(old.element, new.element, (*path, "element"), mapped)
     elif isinstance(old, MapType) and isinstance(new, MapType):
         if old.value_contains_null and not new.value_contains_null:
-            yield Difference(Kind.VALUES_NOT_NULL, path)
+            yield Difference(SchemaChangeKind.VALUES_NOT_NULL, path)
         yield from _of_types(old.key, new.key, (*path, "key"), mapped)
         yield from _of_types(old.value, new.value, (*path, "value"), mapped)
     elif old != new:
-        yield Difference(Kind.WIDENED if holds(new, old) else Kind.RETYPED, path, _shown(old), _shown(new))
+        yield Difference(
+            SchemaChangeKind.WIDENED if holds(new, old) else SchemaChangeKind.RETYPED, path, _shown(old), _shown(new)
+        )
 
 
 def _shown(data_type: DataType) -> str:

@@ -34,7 +34,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.source import Version
 from delta_sharing_client.file_lock import CannotLock, FileLock
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
 _END = struct.Struct("<II8s")
@@ -82,7 +82,7 @@ class FileCache:
 
     def get(
         self, file_id: str | None, wanted: ByteRange | None, file_size: int, accept: Callable[[Version], bool]
-    ) -> Block | None:
+    ) -> ByteBlock | None:
         """Return the bytes of ``wanted``, by default the longest block at the end of the file; ``None`` if there are
         none of a version of the file that ``accept`` accepts."""
         if file_id is None:
@@ -101,9 +101,9 @@ class FileCache:
         block = next((block for block in blocks if block is not None), None)
         if block is None or wanted is None:
             return block
-        return Block(wanted.start, block.data.slice(wanted.start - block.start, wanted.length))
+        return ByteBlock(wanted.start, block.data.slice(wanted.start - block.start, wanted.length))
 
-    def put(self, file_id: str | None, block: Block, file_size: int, version: Version) -> None:
+    def put(self, file_id: str | None, block: ByteBlock, file_size: int, version: Version) -> None:
         """Store ``block``. Blocks without a file id, or larger than the whole cache, are not stored."""
         if file_id is None or not block.data.size:
             return
@@ -226,7 +226,7 @@ def _replace(folder: Path, name: str, *content: bytes | memoryview) -> None:
         raise
 
 
-def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Block | None:
+def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> ByteBlock | None:
     with contextlib.suppress(OSError):
         content = memoryview(name.read_bytes())
         version = _version(content, held.length)
@@ -234,7 +234,7 @@ def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Blo
             os.unlink(name)
         elif accept(version):
             os.utime(name)
-            return Block(held.start, pa.py_buffer(content[: held.length]))
+            return ByteBlock(held.start, pa.py_buffer(content[: held.length]))
     return None
 
 

@@ -109,13 +109,13 @@ class _RequestTimer:
 
 
 class _HttpBody:
-    def __init__(self, answer: aiohttp.ClientResponse, span: Span, http: Http, timer: _RequestTimer) -> None:
-        etag = answer.headers.get("ETag", "")
+    def __init__(self, response: aiohttp.ClientResponse, span: Span, http: Http, timer: _RequestTimer) -> None:
+        etag = response.headers.get("ETag", "")
         self.span = span
         self.version = Version(
-            etag if etag.startswith('"') else "", answer.headers.get("Last-Modified", ""), span.total
+            etag if etag.startswith('"') else "", response.headers.get("Last-Modified", ""), span.total
         )
-        self._content = answer.content
+        self._content = response.content
         self._timer = timer
         self._seconds = http.options.read_timeout
         self._throughput = Throughput(http.options, _DOING, http.table)
@@ -181,19 +181,19 @@ class Http:
         try:
             async with timer:
                 timer.restart(self.options.connect_timeout)
-                answer = await self.send(request.url, _headers(request.wanted, request.version))
+                response = await self.send(request.url, _headers(request.wanted, request.version))
                 try:
-                    location = answer.headers.get("Location")
-                    if answer.status in REDIRECTS and location is not None:
+                    location = response.headers.get("Location")
+                    if response.status in REDIRECTS and location is not None:
                         return location
                     timer.is_receiving = True
-                    if answer.status not in (200, 206):
-                        raise Refused(answer.status, answer.headers.get("Retry-After"), await _reason(answer))
-                    await take(_HttpBody(answer, _span(answer, request.wanted), self, timer))
+                    if response.status not in (200, 206):
+                        raise Refused(response.status, response.headers.get("Retry-After"), await _reason(response))
+                    await take(_HttpBody(response, _span(response, request.wanted), self, timer))
                     return None
                 finally:
                     # Read to its end, it has returned its connection; otherwise this drops the connection.
-                    answer.close()
+                    response.close()
         except TimeoutError:
             if timer.is_connecting:
                 raise aiohttp.ConnectionTimeoutError from None
@@ -254,22 +254,22 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
     return headers
 
 
-async def _reason(answer: aiohttp.ClientResponse) -> str:
+async def _reason(response: aiohttp.ClientResponse) -> str:
     """Return code and message of a storage's error, of one that sends them soon: S3, Google Cloud, Azure and those like
     them send XML, Azure also a header."""
     body = b""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(_REASON_SECONDS):
-            body = await answer.content.read(_REASON_BYTES)
+            body = await response.content.read(_REASON_BYTES)
     text = body.decode("utf-8", "replace")
     found = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
-    said = ": ".join(found) or answer.headers.get("x-ms-error-code", "")
+    said = ": ".join(found) or response.headers.get("x-ms-error-code", "")
     shown = _LONG_WORD.sub(MASK, scrub(" ".join(html.unescape(said).split())))
     return printable(shown[:_REASON_SHOWN]).rstrip(".")
 
 
-def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Span:
-    headers = answer.headers
+def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Span:
+    headers = response.headers
     if codings := content_codings(headers.get("Content-Encoding", "")):
         raise DataError(
             "Expected the bytes of a data file as they are, the storage sent them with Content-Encoding "
@@ -277,7 +277,7 @@ def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Spa
         )
     length = headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
-    if answer.status == 200:
+    if response.status == 200:
         return Span(0, known, known, is_html=headers.get("Content-Type", "").lower().startswith("text/html"))
     match = _CONTENT_RANGE.match(headers.get("Content-Range", "").strip())
     if match is None or wanted is None:

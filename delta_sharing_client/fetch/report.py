@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from delta_sharing_client.notebook import Bar, html_facts, html_rows
+from delta_sharing_client.notebook import BarCell, html_facts, html_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class ScanReport:
             if field.type == "int" and getattr(self, field.name)
         }
         longest = max(self.seconds.values(), default=0.0) or 1.0
-        stages = [(_stage(name), f"{value:.3f}", Bar(value / longest)) for name, value in self.seconds.items()]
+        stages = [(_stage(name), f"{value:.3f}", BarCell(value / longest)) for name, value in self.seconds.items()]
         notes = {"note": " ".join(self.notes)} if self.notes else {}
         return html_facts("What the read cost", {**counts, **notes}) + html_rows("Seconds", ["stage", "", ""], stages)
 

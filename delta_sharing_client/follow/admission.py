@@ -37,14 +37,14 @@ class VersionFiles:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Budget:
+class BatchLimits:
     """The limits of one micro-batch; ``None``: no limit."""
 
     files: int | None = None
     bytes: int | None = None
 
 
-def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> Position:
+def admit(start: Position, offered: Iterable[VersionFiles], budget: BatchLimits) -> Position:
     """Return the position after the files of ``offered`` that ``budget`` admits after ``start``.
 
     ``offered`` are consecutive versions from ``start.version`` on. If there are none, the result is ``start``. After

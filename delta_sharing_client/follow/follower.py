@@ -25,10 +25,10 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.follow.admission import BASE, Budget, Position, VersionFiles, admit, file_id
+from delta_sharing_client.follow.admission import BASE, BatchLimits, Position, VersionFiles, admit, file_id
 from delta_sharing_client.follow.follow_request import DEFAULT_MAX_FILES, Words
 from delta_sharing_client.follow.offsets import AnyOffset, Beginning, Offset, check_order, check_restart
-from delta_sharing_client.follow.versions import FollowedTable, Window, difference, fingerprint
+from delta_sharing_client.follow.versions import FollowedTable, VersionWindow, difference, fingerprint
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.retry import RETRIED_STATUSES
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 class Selected:
     """The files of one window that belong to a batch."""
 
-    window: Window
+    window: VersionWindow
     files: tuple[SharedFile, ...]
 
 
@@ -145,7 +145,7 @@ class Follower:
         self.clock = clock or VersionClock(
             table.current_version, self._options.version_interval, max_outage=self._options.max_outage
         )
-        self._window: Window | None = None
+        self._window: VersionWindow | None = None
         self._checked: set[tuple[str, str]] = set()
 
     def reported(self) -> Offset | None:
@@ -154,12 +154,12 @@ class Follower:
             return None
         return self._offset(self.clock.known + 1, self.clock.known, is_snapshot=False)
 
-    def budget(self) -> Budget:
+    def budget(self) -> BatchLimits:
         """Return the limits of one batch."""
         files, size = self._options.max_files, self._options.max_bytes
-        return Budget(DEFAULT_MAX_FILES if files is None and size is None else files, size)
+        return BatchLimits(DEFAULT_MAX_FILES if files is None and size is None else files, size)
 
-    def next_offset(self, start: AnyOffset, budget: Budget | None) -> AnyOffset:
+    def next_offset(self, start: AnyOffset, budget: BatchLimits | None) -> AnyOffset:
         """Return the end of the batch after ``start``; an equal offset if there is nothing to read.
 
         A ``budget`` of ``None`` is no limit. The first result of a new stream always differs from ``start``, because it
@@ -243,10 +243,10 @@ class Follower:
             schema_hash=self._schema_hash,
         )
 
-    def _advance(self, start: Offset, window: Window, budget: Budget | None) -> Offset:
+    def _advance(self, start: Offset, window: VersionWindow, budget: BatchLimits | None) -> Offset:
         waiting = [version for version in window.versions if version.version >= start.version]
         offered = itertools.takewhile(lambda version: version.problem is None, waiting)
-        reached = admit(start.position, offered, budget or Budget())
+        reached = admit(start.position, offered, budget or BatchLimits())
         if reached == start.position:
             if waiting and waiting[0].problem is not None:
                 raise waiting[0].problem
@@ -288,7 +288,7 @@ class Follower:
 
     # === Windows ===
 
-    def _snapshot_at(self, version: int, response_format: ResponseFormat) -> Window:
+    def _snapshot_at(self, version: int, response_format: ResponseFormat) -> VersionWindow:
         held = self._window
         if held is None or not held.is_snapshot or held.first != version or not _fits(held, response_format):
             held = self._table.snapshot_window(version, self._stream, response_format)
@@ -296,7 +296,7 @@ class Follower:
             self._window = held
         return held
 
-    def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> Window:
+    def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> VersionWindow:
         first = start.version
         # The order of files in a version depends on the format; between versions, any format works.
         wanted = self._options.read.response_format
@@ -319,7 +319,7 @@ class Follower:
         self._window = held
         return held
 
-    def _require_format(self, window: Window, wanted: ResponseFormat) -> None:
+    def _require_format(self, window: VersionWindow, wanted: ResponseFormat) -> None:
         if not _fits(window, wanted):
             raise DataError(
                 f"The {self._words.place} counts files in {wanted.value} format, but the server responds in "
@@ -328,7 +328,7 @@ class Follower:
                 version=window.first,
             )
 
-    def _check_place(self, window: Window, offset: Offset) -> None:
+    def _check_place(self, window: VersionWindow, offset: Offset) -> None:
         position = offset.position
         if position.place == BASE or not window.first <= position.version <= window.last:
             return
@@ -394,5 +394,5 @@ class Follower:
             raise self._table.schema_change(version, then, self._stream, unread_from=position.version)
 
 
-def _fits(window: Window, wanted: ResponseFormat) -> bool:
+def _fits(window: VersionWindow, wanted: ResponseFormat) -> bool:
     return wanted is ResponseFormat.AUTO or window.response_format is wanted

@@ -21,7 +21,7 @@ SOURCE_VERSION = 1
 _Version = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _StoredOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     source_version: int = SOURCE_VERSION
 
     def to_json(self) -> dict[str, Any]:
@@ -30,7 +30,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return content
 
 
-class Offset(_Stored, frozen=True, kw_only=True, rename="camel"):
+class Offset(_StoredOffset, frozen=True, kw_only=True, rename="camel"):
     """Everything before ``position`` has been read: the versions before ``version``, and its files up to ``place``.
 
     ``first_version`` is the version at which the stream began: that of its initial snapshot if it is
@@ -60,7 +60,7 @@ class Offset(_Stored, frozen=True, kw_only=True, rename="camel"):
         return replace(self, version=position.version, place=position.place, **changes)
 
 
-class Beginning(_Stored, frozen=True, kw_only=True, rename="camel"):
+class Beginning(_StoredOffset, frozen=True, kw_only=True, rename="camel"):
     """The position of a stream whose start is not resolved yet."""
 
     table_id: None = None

@@ -27,7 +27,7 @@ from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.follow.follow_request import FollowRequest, Words
 from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, AnyOffset, Beginning, Offset, parse_offset
-from delta_sharing_client.follow.versions import FollowedTable, Window
+from delta_sharing_client.follow.versions import FollowedTable, VersionWindow
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.read_columns import check_nothing_left_out
@@ -51,7 +51,7 @@ class _Taken:
 
     steps: _Steps
     state: State
-    window: Window
+    window: VersionWindow
     files: Sequence[SharedFile]
     metadata: Metadata
     is_repeat: bool

@@ -24,7 +24,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.listed_files import kept
-from delta_sharing_client.delta.schema_changes import Kind, first_difference
+from delta_sharing_client.delta.schema_changes import SchemaChangeKind, first_difference
 from delta_sharing_client.errors import (
     DataError,
     DeltaSharingError,
@@ -47,7 +47,7 @@ from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
-    TableAnswer,
+    TableResponse,
     query_table,
     table_metadata,
 )
@@ -55,7 +55,7 @@ from delta_sharing_client.protocol.rest import RestClient
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
+class VersionWindow:
     """The versions ``first`` to ``last`` in one response; for a snapshot, one version."""
 
     first: int
@@ -142,8 +142,8 @@ class FollowedTable:
             # Not every server has metadata by version, but every snapshot starts with it.
             query = QueryRequest(version=version, limit_hint=1)
             try:
-                with query_table(self._rest, self.request.table, query, response_format=response_format) as answer:
-                    head = answer.head
+                with query_table(self._rest, self.request.table, query, response_format=response_format) as response:
+                    head = response.head
             except DeltaSharingError:
                 raise error from None
         check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
@@ -181,22 +181,22 @@ class FollowedTable:
 
     # === Windows ===
 
-    def snapshot_window(self, version: int, stream: TableHead, response_format: ResponseFormat) -> Window:
+    def snapshot_window(self, version: int, stream: TableHead, response_format: ResponseFormat) -> VersionWindow:
         """Return the files of the snapshot at ``version``, in order of file id.
 
         Raises ``SchemaChangeError`` if the metadata at ``version`` does not fit ``stream``: it changed after the stream
         was loaded.
         """
         query = QueryRequest(version=version)
-        answer = query_table(self._rest, self.request.table, query, response_format=response_format)
-        problem = self._problem(version, answer.head.protocol, answer.head.metadata, stream)
+        response = query_table(self._rest, self.request.table, query, response_format=response_format)
+        problem = self._problem(version, response.head.protocol, response.head.metadata, stream)
         if problem is not None:
-            answer.close()
+            response.close()
             raise problem
-        files = tuple(sorted(kept(live_files(answer, self.request.table)), key=file_order))
-        return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
+        files = tuple(sorted(kept(live_files(response, self.request.table)), key=file_order))
+        return self._window(query, response, [VersionFiles(version, files, tuple(range(len(files))))])
 
-    def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
+    def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> VersionWindow:
         """Return the files of the versions ``first`` to ``last`` for a stream with the metadata ``stream``.
 
         A version that the stream cannot read has a ``problem`` instead of files. It is not raised here, because the
@@ -205,27 +205,29 @@ class FollowedTable:
         kind = ChangesQuery if self.request.read_change_feed else QueryRequest
         query = kind(starting_version=first, ending_version=last)
         try:
-            answer = query_table(self._rest, self.request.table, query, response_format=response_format)
-            actions = list(answer.actions)
+            response = query_table(self._rest, self.request.table, query, response_format=response_format)
+            actions = list(response.actions)
         except RequestError as error:
             raise self._history_gone(error, first, last) from None
-        versions = self._versions(first, last, answer, actions, stream)
-        return self._window(query, answer, versions)
+        versions = self._versions(first, last, response, actions, stream)
+        return self._window(query, response, versions)
 
-    def _window(self, query: QueryRequest | ChangesQuery, answer: TableAnswer, versions: list[VersionFiles]) -> Window:
-        return Window(
+    def _window(
+        self, query: QueryRequest | ChangesQuery, response: TableResponse, versions: list[VersionFiles]
+    ) -> VersionWindow:
+        return VersionWindow(
             first=versions[0].version,
             last=versions[-1].version,
             versions=tuple(versions),
-            response_format=answer.head.response_format,
-            protocol=answer.head.protocol,
-            urls=RefreshingUrls(self._rest, self.request.table, query, answer),
+            response_format=response.head.response_format,
+            protocol=response.head.protocol,
+            urls=RefreshingUrls(self._rest, self.request.table, query, response),
             is_snapshot=isinstance(query, QueryRequest) and query.version is not None,
         )
 
     def plan_window(
         self,
-        window: Window,
+        window: VersionWindow,
         files: Sequence[SharedFile],
         stream: Metadata,
         asked: ScanRequest | ChangesRequest,
@@ -275,7 +277,7 @@ class FollowedTable:
         words = self.request.words
         what = f"Detected incompatible schema change in version {changed_in}"
         if found is None:
-            widened = first_difference(stream.metadata, seen, {Kind.WIDENED})
+            widened = first_difference(stream.metadata, seen, {SchemaChangeKind.WIDENED})
             added = "columns were added" if widened is None else str(widened)
             message = f"{what}: {added}; {words.again}, and it goes on with the new schema."
         else:
@@ -312,7 +314,7 @@ class FollowedTable:
         return high
 
     def _versions(
-        self, first: int, last: int, answer: TableAnswer, actions: Sequence[TableAction], stream: TableHead
+        self, first: int, last: int, response: TableResponse, actions: Sequence[TableAction], stream: TableHead
     ) -> list[VersionFiles]:
         by_version: dict[int, list[SharedFile]] = {}
         problems: dict[int, DeltaSharingError] = {}
@@ -323,7 +325,7 @@ class FollowedTable:
             if problem is not None:
                 problems.setdefault(at, problem)
 
-        check(answer.head.metadata_version, answer.head.protocol, answer.head.metadata)
+        check(response.head.metadata_version, response.head.protocol, response.head.metadata)
         for action in actions:
             if isinstance(action, VersionedMetadata):
                 check(action.version, None, action.metadata)
@@ -407,8 +409,15 @@ def _as_insert(file: SharedFile, version: int) -> SharedFile:
 # Additional columns of the stream are null in older files. Nullability does not matter, because all columns of a stream
 # are nullable (the JVM connector refuses a column that became NOT NULL).
 _BREAKS_A_STREAM = frozenset(
-    set(Kind)
-    - {Kind.ADDED, Kind.ADDED_NOT_NULL, Kind.NOT_NULL, Kind.ELEMENTS_NOT_NULL, Kind.VALUES_NOT_NULL, Kind.WIDENED}
+    set(SchemaChangeKind)
+    - {
+        SchemaChangeKind.ADDED,
+        SchemaChangeKind.ADDED_NOT_NULL,
+        SchemaChangeKind.NOT_NULL,
+        SchemaChangeKind.ELEMENTS_NOT_NULL,
+        SchemaChangeKind.VALUES_NOT_NULL,
+        SchemaChangeKind.WIDENED,
+    }
 )
 
 

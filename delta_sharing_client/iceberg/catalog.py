@@ -107,7 +107,7 @@ class Catalog:
             headers=_DELEGATION,
             to_catalog=True,
         )
-        return self._answer(request, LoadedTable)
+        return self._response(request, LoadedTable)
 
     def _path(self, share: str) -> tuple[str, ...]:
         """Return the path of a share's endpoints. The prefix in it is asked for once."""
@@ -120,7 +120,7 @@ class Catalog:
                 params={"warehouse": check_name(share, "share")},
                 to_catalog=True,
             )
-            config = self._answer(request, _Config)
+            config = self._response(request, _Config)
             prefix = (config.overrides or {}).get(_PREFIX) or (config.defaults or {}).get(_PREFIX) or ""
             self._rest.known["prefix", share] = prefix
         segments = tuple(segment for segment in prefix.split("/") if segment)
@@ -140,14 +140,14 @@ class Catalog:
         # Without a token a catalog returns everything at once, or pages if it cannot.
         params: Mapping[str, str] = {}
         while True:
-            page = self._answer(Request(method="GET", path=path, doing=doing, params=params, to_catalog=True), kind)
+            page = self._response(Request(method="GET", path=path, doing=doing, params=params, to_catalog=True), kind)
             items += (found := items_of(page))
             token = tokens.next(page.next_page_token, is_empty=not found)
             if token is None:
                 return items
             params = {"pageToken": token}
 
-    def _answer(self, request: Request, kind: type[T]) -> T:
+    def _response(self, request: Request, kind: type[T]) -> T:
         _, body = self._rest.fetch(request)
         try:
             return msgspec.json.decode(body, type=kind)

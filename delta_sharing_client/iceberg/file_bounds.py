@@ -31,7 +31,7 @@ class Skipped(enum.Enum):
 _MISSING = object()
 
 
-class _Known:
+class _ColumnFacts:
     """What is known about the columns of a file, or of all files of a manifest."""
 
     def __init__(self, of_partition: Mapping[ColumnPath, ColumnBounds], bounds: Callable[[ColumnPath], Any]) -> None:
@@ -89,7 +89,7 @@ class FileFilter:
             if buckets is not None and between is not None and not _any_between(buckets, *between):
                 return False
             _add(found, field.source.path, field.summary_bounds(summary))
-        return not found or self._may_match(_Known(found, _unknown))
+        return not found or self._may_match(_ColumnFacts(found, _unknown))
 
     def reason_to_skip(self, file: File) -> Skipped | None:
         """Return why no row of ``file`` can match, ``None`` to read it."""
@@ -102,9 +102,9 @@ class FileFilter:
             if buckets is not None and raw not in buckets:
                 return Skipped.BY_PARTITION
             _add(found, field.source.path, field.bounds(raw, file.records))
-        if found and not self._may_match(_Known(found, _unknown)):
+        if found and not self._may_match(_ColumnFacts(found, _unknown)):
             return Skipped.BY_PARTITION
-        known = _Known(found, lambda path: self._statistics(file, path))
+        known = _ColumnFacts(found, lambda path: self._statistics(file, path))
         return None if self._may_match(known) else Skipped.BY_STATISTICS
 
     def _statistics(self, file: File, path: ColumnPath) -> ColumnBounds | None:

@@ -25,7 +25,7 @@ NO_SNAPSHOT = -1
 """The version of a table to which nothing was committed, as in its metadata."""
 
 
-class Snapshot(msgspec.Struct, rename="kebab", frozen=True):
+class IcebergSnapshot(msgspec.Struct, rename="kebab", frozen=True):
     """The table at one time; ``first_row_id`` is ``None`` if its rows have no lineage."""
 
     snapshot_id: Long
@@ -52,7 +52,7 @@ class Reference(msgspec.Struct, rename="kebab", frozen=True):
     type: str
 
 
-class LogEntry(msgspec.Struct, rename="kebab", frozen=True):
+class SnapshotLogEntry(msgspec.Struct, rename="kebab", frozen=True):
     """The time at which a snapshot became the current one."""
 
     snapshot_id: Long
@@ -91,8 +91,8 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
     default_spec_id: int = 0
     properties: Union[dict[str, str], None] = None
     current_snapshot_id: Union[Long, None] = None
-    snapshots: Union[list[Snapshot], None] = None
-    snapshot_log: Union[list[LogEntry], None] = None
+    snapshots: Union[list[IcebergSnapshot], None] = None
+    snapshot_log: Union[list[SnapshotLogEntry], None] = None
     refs: Union[dict[str, Reference], None] = None
 
     def schema_by_id(self, schema_id: int | None) -> dict[str, Any] | None:
@@ -124,16 +124,16 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
         return self.properties or {}
 
     @property
-    def all_snapshots(self) -> Sequence[Snapshot]:
+    def all_snapshots(self) -> Sequence[IcebergSnapshot]:
         """The valid snapshots, in the order of their commits."""
         return sorted(self.snapshots or (), key=lambda one: (one.sequence_number, one.timestamp_ms))
 
-    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+    def snapshot_by_id(self, snapshot_id: int) -> IcebergSnapshot | None:
         """Return the snapshot with this id, or ``None``."""
         return next((one for one in self.snapshots or () if one.snapshot_id == snapshot_id), None)
 
     @property
-    def current_snapshot(self) -> Snapshot | None:
+    def current_snapshot(self) -> IcebergSnapshot | None:
         """The current snapshot, ``None`` if nothing was committed; ``ProtocolError`` if it is not listed."""
         main = (self.refs or {}).get(MAIN)
         wanted = self.current_snapshot_id if main is None else main.snapshot_id
@@ -161,7 +161,7 @@ def check_metadata(metadata: TableMetadata) -> None:
 class Choice(NamedTuple):
     """The snapshot that a read asks for, ``None`` of a table without commits, and the schema to read it in."""
 
-    snapshot: Snapshot | None
+    snapshot: IcebergSnapshot | None
     schema: dict[str, Any]
 
 
@@ -195,7 +195,7 @@ def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | 
     return _of_its_time(metadata, found)
 
 
-def _of_its_time(metadata: TableMetadata, snapshot: Snapshot) -> Choice:
+def _of_its_time(metadata: TableMetadata, snapshot: IcebergSnapshot) -> Choice:
     schema = None if snapshot.schema_id is None else metadata.schema_by_id(snapshot.schema_id)
     if schema is None and snapshot.schema_id is not None:
         raise ProtocolError(
@@ -205,11 +205,13 @@ def _of_its_time(metadata: TableMetadata, snapshot: Snapshot) -> Choice:
     return Choice(snapshot, schema or metadata.current_schema)
 
 
-def _at(metadata: TableMetadata, timestamp: str) -> Snapshot:
+def _at(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot:
     """Return the snapshot that was the current one at a time."""
     moment = (parse_instant(timestamp) - EPOCH) // datetime.timedelta(milliseconds=1)
     # The log also has snapshots that were rolled back; without one, the snapshots themselves are all there is.
-    log = metadata.snapshot_log or [LogEntry(one.snapshot_id, one.timestamp_ms) for one in metadata.all_snapshots]
+    log = metadata.snapshot_log or [
+        SnapshotLogEntry(one.snapshot_id, one.timestamp_ms) for one in metadata.all_snapshots
+    ]
     earlier = [entry for entry in log if entry.timestamp_ms <= moment]
     if not earlier:
         first = min((entry.timestamp_ms for entry in log), default=None)
@@ -222,7 +224,7 @@ def _at(metadata: TableMetadata, timestamp: str) -> Snapshot:
     return found
 
 
-def first_since(metadata: TableMetadata, timestamp: str) -> Snapshot | None:
+def first_since(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot | None:
     """Return the earliest snapshot that was committed at ``timestamp`` or later, ``None`` if there is none."""
     moment = (parse_instant(timestamp) - EPOCH) // datetime.timedelta(milliseconds=1)
     return next((one for one in metadata.all_snapshots if one.timestamp_ms >= moment), None)

@@ -15,10 +15,10 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
 from delta_sharing_client.iceberg.data_files import IcebergFiles, address_of, is_inside
-from delta_sharing_client.iceberg.metadata import NO_SNAPSHOT, Snapshot, check_metadata, choose, first_since
+from delta_sharing_client.iceberg.metadata import NO_SNAPSHOT, IcebergSnapshot, check_metadata, choose, first_since
 from delta_sharing_client.iceberg.single_values import EXTRA
 from delta_sharing_client.iceberg.table_scan import (
-    Table,
+    OpenedTable,
     bound_specs,
     check_lineage,
     chosen,
@@ -44,7 +44,7 @@ _SECRET_PROPERTIES = (
 )
 
 
-def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> Table:
+def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> OpenedTable:
     """Load a table from the catalog. Raises ``NotFoundError`` if there is none, ``UnsupportedFeatureError`` for what
     this client does not read, and the errors of the server."""
     optional.load("pyiceberg", EXTRA)
@@ -58,7 +58,7 @@ def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> Table
             table=str(name),
         )
     places = _Places(rest, name, options, loaded)
-    return Table(str(name), loaded.metadata, IcebergFiles(str(name), options, places.locations, places))
+    return OpenedTable(str(name), loaded.metadata, IcebergFiles(str(name), options, places.locations, places))
 
 
 def stream_table(
@@ -132,7 +132,7 @@ def version_of(rest: RestClient, name: AssetName, options: ReadOptions, starting
     return found.snapshot_id
 
 
-def snapshots(rest: RestClient, name: AssetName, options: ReadOptions) -> list[Snapshot]:
+def snapshots(rest: RestClient, name: AssetName, options: ReadOptions) -> list[IcebergSnapshot]:
     """Return the table's snapshots, in the order of their commits."""
     return list(load_table(rest, name, options).metadata.all_snapshots)
 

@@ -65,7 +65,7 @@ _PATIENCE = 0.1
 T = TypeVar("T")
 
 
-class Table(NamedTuple):
+class OpenedTable(NamedTuple):
     """A loaded table: its name for messages, its metadata, and its files."""
 
     name: str
@@ -73,7 +73,7 @@ class Table(NamedTuple):
     files: IcebergFiles
 
 
-def table_state(table: Table, choice: Choice, specs: Iterable[Sequence[BoundField]] = ()) -> TableState:
+def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[BoundField]] = ()) -> TableState:
     """Return the description of a snapshot as that of a Delta table.
 
     Raises ``ProtocolError`` if the schema is malformed, ``UnsupportedFeatureError`` if it cannot be read.
@@ -93,13 +93,13 @@ def table_state(table: Table, choice: Choice, specs: Iterable[Sequence[BoundFiel
     )
 
 
-def bound_specs(table: Table, state: TableState) -> dict[int, list[BoundField]]:
+def bound_specs(table: OpenedTable, state: TableState) -> dict[int, list[BoundField]]:
     """Return the fields of all partition specs whose columns are read."""
     columns = sources(state.schema)
     return {spec_id: bind_spec(spec, columns) for spec_id, spec in table.metadata.specs.items()}
 
 
-def chosen(table: Table, request: ScanRequest) -> Choice:
+def chosen(table: OpenedTable, request: ScanRequest) -> Choice:
     """Return the snapshot and the schema for ``request``.
 
     Raises ``UsageError`` if there is no such snapshot, ``UnsupportedFeatureError`` for a newer version of the format,
@@ -111,7 +111,7 @@ def chosen(table: Table, request: ScanRequest) -> Choice:
     return choose(table.metadata, request.version, request.timestamp)
 
 
-def check_lineage(table: Table) -> None:
+def check_lineage(table: OpenedTable) -> None:
     """Raise ``UnsupportedFeatureError`` for a version of the format without row lineage."""
     version = table.metadata.format_version
     if version < ROW_LINEAGE_VERSION:
@@ -124,12 +124,12 @@ def check_lineage(table: Table) -> None:
         )
 
 
-def plan_snapshot(table: Table, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+def plan_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanPlan:
     """Return the files of a snapshot that may have rows of ``request``; like ``stream_snapshot``, complete."""
     return stream_snapshot(table, request, options).whole()
 
 
-def stream_snapshot(table: Table, request: ScanRequest, options: ReadOptions) -> ScanStream:
+def stream_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanStream:
     """Yield the files of a snapshot that may have rows of ``request``, as manifests are read.
 
     Raises ``UsageError`` if there is no such snapshot, or a column or the filter does not fit its schema,
@@ -170,7 +170,7 @@ class _Snapshot:
 
     def __init__(
         self,
-        table: Table,
+        table: OpenedTable,
         choice: Choice,
         state: TableState,
         specs: dict[int, list[BoundField]],

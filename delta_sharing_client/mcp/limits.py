@@ -24,13 +24,13 @@ class Limits:
     Parameters
     ----------
     rows:
-        Rows of a query's answer.
+        Rows of a query's result.
     megabytes:
         What a call may download, by the estimate of its plan, before it reads.
     seconds:
         How long a call may take.
     characters:
-        Characters of an answer; those of one value are at most a thousand.
+        Characters of a result; those of one value are at most a thousand.
     """
 
     rows: int = 200
@@ -66,13 +66,13 @@ class Allowance:
             )
 
 
-def marked(answer: object, most: int) -> str:
-    """Return ``answer`` as JSON between marks, which its texts cannot close; ``UsageError`` above ``most``
+def marked(result: object, most: int) -> str:
+    """Return ``result`` as JSON between marks, which its texts cannot close; ``UsageError`` above ``most``
     characters."""
-    text = compact_json(answer).replace("<", "\\u003c")
+    text = compact_json(result).replace("<", "\\u003c")
     if len(text) > most:
         raise UsageError(
-            f"The answer has {len(text):,} characters, more than {most:,}. Ask for fewer rows, columns or names."
+            f"The result has {len(text):,} characters, more than {most:,}. Ask for fewer rows, columns or names."
         )
     return f"{_NOTE}\n<provider-data>\n{text}\n</provider-data>"
 
@@ -98,10 +98,10 @@ def rows_answer(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int)
         if len(rows) > most:
             is_cut = True
             break
-    answer: dict[str, object] = {
+    result: dict[str, object] = {
         "columns": [f"{field.name}: {field.type}" for field in schema],
         "rows": rows[:most],
     }
     if is_cut:
-        answer["cut"] = f"These are the first {most} rows; there are more."
-    return answer
+        result["cut"] = f"These are the first {most} rows; there are more."
+    return result

@@ -73,10 +73,10 @@ def _on_thread(call: Callable[..., object], limits: Limits) -> Callable[..., Any
     async def run(*args: Any, **kwargs: Any) -> str:
         try:
             with anyio.fail_after(limits.seconds):
-                answer = await anyio.to_thread.run_sync(
+                result = await anyio.to_thread.run_sync(
                     functools.partial(call, *args, **kwargs), abandon_on_cancel=True
                 )
-            return marked(answer, limits.characters)
+            return marked(result, limits.characters)
         except TimeoutError:
             reason = f"The call took more than {limits.seconds} seconds and was ended. Ask for less."
         except DeltaSharingError as error:

@@ -95,10 +95,10 @@ class Tools:
         opened = getattr(self._client, entry.kind.noun)(asset)
         # Where its files lie is not for the assistant.
         facts = {key: value for key, value in opened.facts().items() if "location" not in key.lower()}
-        answer: dict[str, object] = {"kind": entry.kind.noun, **{key: shortened(each) for key, each in facts.items()}}
+        result: dict[str, object] = {"kind": entry.kind.noun, **{key: shortened(each) for key, each in facts.items()}}
         if entry.kind.noun == "model":
-            answer["versions"] = [{"version": one.version, "status": one.status} for one in opened.versions()]
-        return answer
+            result["versions"] = [{"version": one.version, "status": one.status} for one in opened.versions()]
+        return result
 
     def _described_table(self, name: AssetName) -> dict[str, object]:
         facts, columns = describe_table(self._client.table(name))

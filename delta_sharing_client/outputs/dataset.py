@@ -218,7 +218,7 @@ class SharedScanner:
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader; it reads only as far as rows are taken."""
         begin = functools.partial(self._read.to_batches, eager=False)
-        return stream_reader(self.projected_schema, begin, self._answer, small_first=True)
+        return stream_reader(self.projected_schema, begin, self._queried, small_first=True)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Return the rows as an iterator of record batches."""
@@ -244,7 +244,7 @@ class SharedScanner:
         return sum(batch.num_rows for batch in self._whole())
 
     def _whole(self) -> pa.RecordBatchReader:
-        return stream_reader(self.projected_schema, self._read.to_batches, self._answer)
+        return stream_reader(self.projected_schema, self._read.to_batches, self._queried)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -263,7 +263,7 @@ class SharedScanner:
             read = read.where(weaker_predicate(self._condition, self.dataset_schema))
         return read
 
-    def _answer(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def _queried(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if self._counting is not None and self._counting in self._asked:
             batch = with_counting(batch, self._counting)
         if self._condition is None and self._plain == list(self._asked) == batch.schema.names:

@@ -103,7 +103,7 @@ def subtract(ranges: Iterable[ByteRange], held: Sequence[ByteRange]) -> list[Byt
     return rest
 
 
-class Block(NamedTuple):
+class ByteBlock(NamedTuple):
     """Bytes of a file from position ``start`` on."""
 
     start: int
@@ -123,7 +123,7 @@ class SparseFile(io.RawIOBase):
     """
 
     def __init__(
-        self, size: int, blocks: Iterable[Block], replaced: Mapping[tuple[int, int], pa.Buffer] | None = None
+        self, size: int, blocks: Iterable[ByteBlock], replaced: Mapping[tuple[int, int], pa.Buffer] | None = None
     ) -> None:
         super().__init__()
         self._size = size

@@ -38,7 +38,7 @@ _DAMAGED = (IndexError, ValueError, TypeError, AttributeError, KeyError)
 Plain = Union[bool, int, float, bytes]
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """One column of one row group: its position, its length, its decompressed length, its statistics.
 
     ``bounds`` are the smallest and largest value in the physical type, if the file states its column orders; then it is
@@ -108,9 +108,9 @@ class Chunks:
         self._footer = footer
         self._wanted = frozenset(leaves)
         self._end = end
-        self._found: dict[tuple[int, int], Chunk] = {}
+        self._found: dict[tuple[int, int], ColumnChunk] = {}
 
-    def get(self, group: int, leaf: int) -> Chunk:
+    def get(self, group: int, leaf: int) -> ColumnChunk:
         """Return the chunk of a leaf in a row group.
 
         Raises ``DataError`` if the footer or the chunk in it does not decode, there is no such chunk, or it is outside
@@ -151,7 +151,7 @@ class Chunks:
             at = skip_struct(data, at)
         return found, at
 
-    def _decoded(self, group: int, leaf: int) -> Chunk:
+    def _decoded(self, group: int, leaf: int) -> ColumnChunk:
         parsed = self._parsed
         try:
             at = parsed.positions[group][leaf]
@@ -162,7 +162,7 @@ class Chunks:
         except _DAMAGED as error:
             raise _undecodable(error) from None
 
-    def _chunk(self, raw: dict[int, Any], ordered: bool) -> Chunk:
+    def _chunk(self, raw: dict[int, Any], ordered: bool) -> ColumnChunk:
         if _CRYPTO in raw:
             raise DataError("The Parquet file has an encrypted column, which is not supported.")
         meta = raw[_META_DATA]
@@ -178,7 +178,7 @@ class Chunks:
         bounds = None
         if ordered and _MIN_VALUE in statistics and _MAX_VALUE in statistics:
             bounds = plain_bounds(statistics[_MIN_VALUE], statistics[_MAX_VALUE], meta[_TYPE])
-        return Chunk(
+        return ColumnChunk(
             start=start,
             length=length,
             uncompressed=max(0, meta[_UNCOMPRESSED]),

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.chunks import ColumnChunk
 from delta_sharing_client.parquet.page_index import DATA_PAGE, DATA_PAGE_V2, UNREADABLE, read_page_header
 from delta_sharing_client.parquet.thrift import encode_varint, list_header, number, skip, varint
 
@@ -27,7 +27,7 @@ _Change = Callable[[bytes, int], bytes]
 """Returns what replaces the value at a position."""
 
 
-def excerpt(footer: bytes, group: int, rows: int, chunks: Mapping[int, tuple[Chunk, Any]]) -> bytes:
+def excerpt(footer: bytes, group: int, rows: int, chunks: Mapping[int, tuple[ColumnChunk, Any]]) -> bytes:
     """Return a file with the row group ``group`` of ``rows`` rows, which has the chunks of some leaves, each with its
     bytes.
 
@@ -104,7 +104,7 @@ def _number(value: int) -> bytes:
     return encode_varint(value << 1)
 
 
-def unpacked_size(chunk: Chunk, data: Any) -> int | None:
+def unpacked_size(chunk: ColumnChunk, data: Any) -> int | None:
     """Return the bytes that all pages of a chunk unpack to; ``None`` if one has no checksum or a wrong one, a header
     does not decode, or there are other numbers of values or bytes than the footer says."""
     at = size = values = 0

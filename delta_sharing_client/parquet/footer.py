@@ -192,7 +192,7 @@ def _is_plain(schema: pa.Schema) -> bool:
     return True
 
 
-class _Known(NamedTuple):
+class _KnownFooter(NamedTuple):
     """A plain schema, the bytes of a footer up to the end of its schema, and the footer's keys and values."""
 
     schema: pa.Schema
@@ -202,7 +202,7 @@ class _Known(NamedTuple):
 
 # Files of a table usually have one schema. With a thread for each processor, to ask pyarrow for the schema of every
 # small file would make a read a tenth longer.
-_last: list[_Known] = [_Known(pa.schema([]), b"", None)]
+_last: list[_KnownFooter] = [_KnownFooter(pa.schema([]), b"", None)]
 
 
 def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None:
@@ -216,7 +216,7 @@ def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None
     schema = file.schema_arrow
     if not _is_plain(schema):
         return None
-    _last[0] = _Known(schema, _beginning(footer.to_pybytes()), texts)
+    _last[0] = _KnownFooter(schema, _beginning(footer.to_pybytes()), texts)
     return schema
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from delta_sharing_client.parquet.chunks import Chunk, Plain, plain_bounds
+from delta_sharing_client.parquet.chunks import ColumnChunk, Plain, plain_bounds
 from delta_sharing_client.parquet.thrift import binary, boolean, encode_varint, list_of, number, read_struct
 
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
@@ -48,7 +48,7 @@ class PageMismatch(Exception):
     """The pages contradict the page index."""
 
 
-class Pages(NamedTuple):
+class DataPages(NamedTuple):
     """The data pages of one column chunk.
 
     Page ``i`` has the bytes ``starts[i]`` to ``starts[i + 1]`` of the file, including its header, and the rows
@@ -73,7 +73,7 @@ class PageValues(NamedTuple):
     null_count: int | None
 
 
-def pages(offset_index: bytes, chunk: Chunk, rows: int) -> Pages | None:
+def pages(offset_index: bytes, chunk: ColumnChunk, rows: int) -> DataPages | None:
     """Return the pages of a chunk without repeated values in a row group of ``rows`` rows.
 
     ``None`` if the index is damaged or unusual: the pages must be contiguous up to the chunk's end, and each must have
@@ -95,10 +95,10 @@ def pages(offset_index: bytes, chunk: Chunk, rows: int) -> Pages | None:
     ascending = all(left < right for sequence in (starts, firsts) for left, right in itertools.pairwise(sequence))
     if not (adjacent and ascending) or starts[0] < chunk.start or firsts[0]:
         return None
-    return Pages(starts, firsts)
+    return DataPages(starts, firsts)
 
 
-def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] | None:
+def values(column_index: bytes, chunk: ColumnChunk, found: DataPages) -> list[PageValues] | None:
     """Return the bounds of each of the pages ``found``.
 
     ``None`` if the index is damaged, has a wrong number of entries, contradicts itself or the footer in its null

@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
-from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.page_index import DATA_PAGE_V2, Pages, check_page, page_header
+from delta_sharing_client.parquet.chunks import ColumnChunk
+from delta_sharing_client.parquet.page_index import DATA_PAGE_V2, DataPages, check_page, page_header
 from delta_sharing_client.parquet.thrift import encode_varint
 from delta_sharing_client.shortcuts import SHORTCUTS
 
@@ -49,8 +49,8 @@ class PartialChunk:
     ``dictionary`` are the bytes of the dictionary before the pages, if they are needed too.
     """
 
-    chunk: Chunk
-    pages: Pages
+    chunk: ColumnChunk
+    pages: DataPages
     shape: ColumnShape
     kept: tuple[int, ...]
     stubs: dict[int, bytes]
@@ -98,7 +98,7 @@ class GroupPages:
 
 
 def partial_chunk(
-    chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape
+    chunk: ColumnChunk, pages: DataPages, rows: Sequence[tuple[int, int]], shape: ColumnShape
 ) -> PartialChunk | None:
     """Return what to download of a chunk for ``rows``, ascending ranges of the row group.
 
@@ -125,7 +125,7 @@ def partial_chunk(
     return found if found.size + sum(map(len, stubs.values())) <= chunk.length else None
 
 
-def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+def _overlapping(pages: DataPages, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     kept = []
     at = 0
     for page in range(pages.number):
@@ -139,7 +139,7 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
 # === Stubs ===
 
 
-def _stub(rows: int, chunk: Chunk, shape: ColumnShape, *, as_indices: bool) -> bytes | None:
+def _stub(rows: int, chunk: ColumnChunk, shape: ColumnShape, *, as_indices: bool) -> bytes | None:
     """Return an uncompressed page of version 2 with ``rows`` nulls, or ``rows`` times one value.
 
     ``as_indices``: in a chunk whose dictionary is read, in place of pages that refer to it.
@@ -164,7 +164,7 @@ def _stub(rows: int, chunk: Chunk, shape: ColumnShape, *, as_indices: bool) -> b
     return None
 
 
-def _refers(chunk: Chunk, shape: ColumnShape) -> bool:
+def _refers(chunk: ColumnChunk, shape: ColumnShape) -> bool:
     """Whether a stub takes its value from the dictionary, because no encoding is short enough."""
     return not shape.max_definition_level and chunk.physical not in (_BOOLEAN, _INT32, _INT64, _BYTE_ARRAY)
 

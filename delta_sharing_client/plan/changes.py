@@ -32,7 +32,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.paths import without_query
-from delta_sharing_client.delta.schema_changes import Difference, Kind, first_difference
+from delta_sharing_client.delta.schema_changes import Difference, SchemaChangeKind, first_difference
 from delta_sharing_client.errors import ProtocolError, SchemaChangeError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_columns import CHANGE_FIELDS
@@ -76,7 +76,7 @@ def plan_changes(
     ProtocolError
         A file action has no version or timestamp.
     """
-    history = _History(table.metadata)
+    history = _Descriptions(table.metadata)
     files = _by_moment(actions, history, request, table.name)
     if not _is_about_changes_alone(request):
         history.check(table.name)
@@ -101,11 +101,11 @@ def stream_changes(
 def _tasks_of_parts(
     planner: FilePlanner, parts: Iterable[FeedPart], request: ChangesRequest, table: TableState
 ) -> Generator[FileTask, None, None]:
-    history: _History | None = None
+    history: _Descriptions | None = None
     is_checked = not _is_about_changes_alone(request)
     for part in parts:
         if history is None:
-            history = _History(part.metadata)
+            history = _Descriptions(part.metadata)
         else:
             history.add(VersionedMetadata(part.first, part.metadata))
         files = _by_moment(part.actions, history, request, table.name)
@@ -120,7 +120,7 @@ def _tasks_of_parts(
 
 
 def _by_moment(
-    actions: Iterable[TableAction], history: _History, request: ChangesRequest, table: str
+    actions: Iterable[TableAction], history: _Descriptions, request: ChangesRequest, table: str
 ) -> dict[int, list[SharedFile]]:
     """Return the files of ``actions`` by version or time, and add the metadata to ``history``."""
     files: dict[int, list[SharedFile]] = {}
@@ -153,7 +153,9 @@ def _tasks(
 # === Whether one schema fits all rows ===
 
 # Columns may be added (older rows have nulls), made nullable, spelled differently, and widened in type.
-_BREAKS_A_FEED = frozenset(set(Kind) - {Kind.ADDED, Kind.RESPELLED, Kind.WIDENED})
+_BREAKS_A_FEED = frozenset(
+    set(SchemaChangeKind) - {SchemaChangeKind.ADDED, SchemaChangeKind.RESPELLED, SchemaChangeKind.WIDENED}
+)
 
 
 def _is_about_changes_alone(request: ChangesRequest) -> bool:
@@ -164,7 +166,7 @@ def _is_about_changes_alone(request: ChangesRequest) -> bool:
     return names <= {field.name for field in CHANGE_FIELDS}
 
 
-class _History:
+class _Descriptions:
     """The table's descriptions over the range; rows are read with the last one."""
 
     def __init__(self, first: Metadata) -> None:

@@ -36,10 +36,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[FileTask]).decode
 
 
-class Chunk(NamedTuple):
+class TaskChunk(NamedTuple):
     """Some consecutive tasks: compressed, with their numbers of files, bytes and rows (if known)."""
 
-    packed: _Stored | bytes
+    packed: _Spooled | bytes
     length: int
     files: int
     bytes: int
@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
 class PackedTasks:
     """The tasks of ``chunks`` in order. Pickles in compressed form."""
 
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[TaskChunk, ...]
 
     def __len__(self) -> int:
         return sum(chunk.files for chunk in self.chunks)
@@ -80,7 +80,7 @@ class _Spool:
         self._lock = threading.Lock()
         self._end = 0
 
-    def store(self, data: bytes) -> _Stored:
+    def store(self, data: bytes) -> _Spooled:
         try:
             with self._lock:
                 if self._file is None:
@@ -96,7 +96,7 @@ class _Spool:
                 f"The plan of a large table needs about 100 bytes per file for temporary files in '{gettempdir()}', "
                 f"and writing there failed: {error.strerror}. Make space, or set TMPDIR."
             ) from None
-        return _Stored(self, start, len(data))
+        return _Spooled(self, start, len(data))
 
     def read(self, start: int, length: int) -> bytes:
         assert self._file is not None
@@ -105,7 +105,7 @@ class _Spool:
             return self._file.read(length)
 
 
-class _Stored(NamedTuple):
+class _Spooled(NamedTuple):
     """Bytes in a file; pickles as bytes."""
 
     spool: _Spool
@@ -124,7 +124,7 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
 
     Raises ``UsageError`` if temporary files cannot be written.
     """
-    chunks: list[Chunk] = []
+    chunks: list[TaskChunk] = []
     waiting: list[FileTask] = []
     rest, spool, total = iter(tasks), _Spool(), 0
     while True:
@@ -155,11 +155,11 @@ def packed_if_many(
     return first if len(first) <= MANY_FILES else pack_tasks(itertools.chain(first, rest), cost, most)
 
 
-def _chunk(tasks: list[FileTask], cost: int, spool: _Spool) -> Chunk:
+def _chunk(tasks: list[FileTask], cost: int, spool: _Spool) -> TaskChunk:
     plain = _encode(tasks)
     has_deletes = any(map(_without_of, tasks)) or any(map(_only_of, tasks)) or any(map(_equality_of, tasks))
     rows = [task.live_records for task in tasks] if has_deletes else list(map(_records_of, tasks))
-    return Chunk(
+    return TaskChunk(
         packed=spool.store(pa.compress(plain, _CODEC)),
         length=len(plain),
         files=len(tasks),

@@ -18,7 +18,7 @@ from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.lists import Listed, listed
+from delta_sharing_client.predicates.lists import InSortedList, listed
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -117,8 +117,8 @@ def _fold(
             continue
         found = _full(found, batch.num_rows)
         undecided = (pc.invert(found) if decisive else found).fill_null(True)
-        answer = combine(found.filter(undecided), _evaluate_where(undecided, child, batch))
-        found = pc.replace_with_mask(found, undecided, answer)
+        decided = combine(found.filter(undecided), _evaluate_where(undecided, child, batch))
+        found = pc.replace_with_mask(found, undecided, decided)
     return found
 
 
@@ -214,7 +214,7 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
     return pc.or_(found, nan) if op in (Op.GT, Op.GE) else found
 
 
-def _in(array: _Array, wanted: Listed) -> _Truth:
+def _in(array: _Array, wanted: InSortedList) -> _Truth:
     if kind_of(array.type) is Kind.FLOATING:
         # Hashing distinguishes -0.0 from 0.0; adding zero makes both 0.0.
         found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), wanted.array(array.type))

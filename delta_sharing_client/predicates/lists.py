@@ -42,7 +42,7 @@ class SortedValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(In):
+class InSortedList(In):
     """An ``IN`` that is prepared; of its sorted values only those at ``places`` are looked for."""
 
     known: SortedValues = field(compare=False, repr=False)
@@ -56,12 +56,12 @@ class Listed(In):
         return self.known.array(data_type).slice(self.places.start, len(self.places))
 
 
-def listed(expression: In) -> Listed:
+def listed(expression: In) -> InSortedList:
     """Return a bound ``IN`` with its values prepared."""
-    if isinstance(expression, Listed):
+    if isinstance(expression, InSortedList):
         return expression
     known = SortedValues(expression.values)
-    return Listed(expression.child, expression.values, known, range(len(known.keys)))
+    return InSortedList(expression.child, expression.values, known, range(len(known.keys)))
 
 
 def prepared(expression: Expression) -> Expression:
@@ -69,13 +69,13 @@ def prepared(expression: Expression) -> Expression:
     return _mapped(expression, listed)
 
 
-def narrowed(expression: Expression, places: Callable[[Listed], range]) -> Expression:
+def narrowed(expression: Expression, places: Callable[[InSortedList], range]) -> Expression:
     """Return a prepared ``expression`` whose lists have only the values at ``places``, a part of those before."""
 
     def narrow(found: In) -> In:
-        assert isinstance(found, Listed)
+        assert isinstance(found, InSortedList)
         kept = places(found)
-        return found if kept == found.places else Listed(found.child, found.values, found.known, kept)
+        return found if kept == found.places else InSortedList(found.child, found.values, found.known, kept)
 
     return _mapped(expression, narrow)
 

@@ -43,8 +43,8 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
             a, b = _value(left, row), _value(right, row)
             return a is b if a is None or b is None else order(a, b) == 0
         case In(child=child, values=values):
-            answers = [order(_value(child, row), item.value) for item in values]
-            return True if 0 in answers else None if None in answers else False
+            orders = [order(_value(child, row), item.value) for item in values]
+            return True if 0 in orders else None if None in orders else False
         case IsNull(child=child):
             return (_lookup(child, row) if isinstance(child, Column) else _value(child, row)) is None
         case Like(child=child):
@@ -54,8 +54,8 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
             text = _text(child, row)
             return None if text is None else text.startswith(prefix)
         case Not(child=inner):
-            answer = evaluate(inner, row)
-            return None if answer is None else not answer
+            inverse = evaluate(inner, row)
+            return None if inverse is None else not inverse
         case Joined(children=children):
             results, decisive = {evaluate(inner, row) for inner in children}, isinstance(expression, Or)
             return decisive if decisive in results else None if None in results else not decisive

@@ -19,7 +19,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates.functions import CASTS, ROWS, Range, apply
-from delta_sharing_client.predicates.lists import Listed, SortedValues, listed, narrowed
+from delta_sharing_client.predicates.lists import InSortedList, SortedValues, listed, narrowed
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -104,7 +104,7 @@ def within(expression: Expression, statistics: Statistics) -> Expression:
     """Return what is the same as the prepared ``expression`` for the rows that ``statistics`` describe, and looks for
     fewer of the values of long lists."""
 
-    def places(found: Listed) -> range:
+    def places(found: InSortedList) -> range:
         column = found.child
         if not isinstance(column, Column) or len(found.known.keys) < _LONG_LIST:
             return found.places
@@ -212,10 +212,10 @@ def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
                 struct = struct.setdefault(name, {})
             struct[path[-1]] = None if _is_null(bounds) else KINDS[kind_of(column.type)].value(bounds.lower)
         try:
-            answer = evaluate(expression, row)
+            truth = evaluate(expression, row)
         except (DataError, UsageError):
             return True  # reading the rows raises the error, unless something else excludes them
-        return answer is not negated and answer is not None
+        return truth is not negated and truth is not None
 
     return test
 
@@ -361,7 +361,7 @@ def _floating(op: Op, column: Column, value: Value) -> _Leaf:
     return (lambda b: not lower(b) >= limit) if op is Op.LT else (lambda b: not lower(b) > limit)
 
 
-def _in(column: Column, wanted: Listed) -> _Leaf:
+def _in(column: Column, wanted: InSortedList) -> _Leaf:
     if wanted.known.has_nan:
         return _possible
     if kind_of(column.type) is not Kind.FLOATING:
@@ -375,7 +375,7 @@ def _among(wanted: SortedValues) -> _Leaf:
     return lambda b: bool(wanted.span(b.lower, b.upper))
 
 
-def _not_in(column: Column, unwanted: Listed) -> _Leaf:
+def _not_in(column: Column, unwanted: InSortedList) -> _Leaf:
     known = unwanted.known
     if known.has_null:
         return lambda bounds: False  # false for a hit, unknown for a miss

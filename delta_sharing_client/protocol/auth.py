@@ -295,9 +295,9 @@ class TokenAuth(SharingAuth):
         limits = RequestLimits(self._options, deadline, "Fetching an OAuth token", None, reach=reach)
         headers = {"Accept": "application/json", **header}
         response, body = exchange("POST", url, limits, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
-        answer = _decode_token(body)
+        token = _decode_token(body)
         status = response.status_code
-        if not 200 <= status < 300 or answer is None or not answer.access_token:
+        if not 200 <= status < 300 or token is None or not token.access_token:
             # Assertions are valid credentials for a while, too.
             secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]
             known = status >= 300 or error_of(body) != (None, None) or html_page(body) is not None
@@ -307,10 +307,10 @@ class TokenAuth(SharingAuth):
                 raise Transient(error, retry_after(response.headers.get("Retry-After")))
             raise error
         try:
-            check_sendable(answer.access_token, "The token that the token endpoint of the profile gave")
+            check_sendable(token.access_token, "The token that the token endpoint of the profile gave")
         except ProfileError as unusable:
             raise AuthError(unusable.message, status=status) from None
-        return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
+        return _Token.living(token.access_token, asked_at, _seconds(token.expires_in))
 
 
 def _reach(url: str, endpoint: str) -> Reach:
@@ -323,7 +323,7 @@ def _reach(url: str, endpoint: str) -> Reach:
     return allowed.reach(url)
 
 
-class _TokenAnswer(msgspec.Struct):
+class _TokenResponse(msgspec.Struct):
     access_token: str | None = None
     expires_in: Any = None
 
@@ -404,9 +404,9 @@ def _basic(user: str, password: Secret) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password.reveal()}".encode()).decode("ascii")
 
 
-def _decode_token(body: bytes) -> _TokenAnswer | None:
+def _decode_token(body: bytes) -> _TokenResponse | None:
     try:
-        return msgspec.json.decode(body, type=_TokenAnswer)
+        return msgspec.json.decode(body, type=_TokenResponse)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -201,7 +201,7 @@ def in_bulk(chunks: Iterable[bytes]) -> Iterator[bytes]:
 # === Lines ===
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Consecutive lines, without the last ``\\n``; blank lines are included, so that lines can be numbered.
 
     ``complete`` is false for a last line that does not end with ``\\n``.
@@ -215,7 +215,7 @@ class Block(NamedTuple):
         return self.text.split(b"\n")
 
 
-def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
+def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[LineBlock]:
     """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
 
     Raises ``ProtocolError`` if a line is longer than ``max_line_bytes``.
@@ -230,7 +230,7 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
             _check_length(pending_bytes, max_line_bytes)
             continue
         pending.append(chunk[:end])
-        block = Block(b"".join(pending), complete=True)
+        block = LineBlock(b"".join(pending), complete=True)
         if pending_bytes + len(chunk) > max_line_bytes:
             _check_length(max(map(len, block.lines)), max_line_bytes)
         yield block
@@ -239,7 +239,7 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
         pending_bytes = len(rest)
         _check_length(pending_bytes, max_line_bytes)
     if pending_bytes:
-        yield Block(b"".join(pending), complete=False)
+        yield LineBlock(b"".join(pending), complete=False)
 
 
 def _check_length(found: int, limit: int) -> None:
@@ -272,7 +272,7 @@ class Refusal:
             page = html_page(body, secrets)
             message = body.decode("utf-8", "replace") if page is None else f"{page} {_INSTEAD}"
         if challenge and not message:
-            message = f"the server answers with the challenge {' '.join(challenge.split())}"
+            message = f"the server responds with the challenge {' '.join(challenge.split())}"
         code = None if code is None else scrub(code, secrets)[:_MAX_CODE]
         return cls(status=status, code=code, message=scrub((message or "").strip(), secrets))
 

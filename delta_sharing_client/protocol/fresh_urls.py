@@ -16,7 +16,7 @@ from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError,
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.query import QueryRequest, TableAnswer, TableQuery, query_table
+from delta_sharing_client.protocol.query import QueryRequest, TableQuery, TableResponse, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
 # Files whose URLs are compressed together, and how many such blocks are kept as objects: files are read in order.
@@ -28,17 +28,17 @@ class RefreshingUrls:
 
     It requests the same snapshot with the refresh token of the last response, otherwise with its version, otherwise the
     latest one, which must still have this version. Change feeds and ranges of versions are repeated unchanged. One
-    thread renews while the others wait for its result. Pickles without the URLs. The refresh token of ``answer`` is
+    thread renews while the others wait for its result. Pickles without the URLs. The refresh token of ``response`` is
     used as soon as it is known, at the end of the listing.
     """
 
-    def __init__(self, rest: RestClient, table: AssetName, query: TableQuery, answer: TableAnswer) -> None:
+    def __init__(self, rest: RestClient, table: AssetName, query: TableQuery, response: TableResponse) -> None:
         self._rest = rest
         self._table = table
         self._query = query
-        self._format = answer.head.response_format  # file ids differ between the formats
-        self._version = answer.head.version
-        self._answer: TableAnswer | None = answer
+        self._format = response.head.response_format  # file ids differ between the formats
+        self._version = response.head.version
+        self._response: TableResponse | None = response
         self._known_token: str | None = None
         self._lock = threading.Lock()
         self._urls = _KnownUrls()
@@ -49,7 +49,7 @@ class RefreshingUrls:
 
     def __getstate__(self) -> dict[str, object]:
         names = ("_rest", "_table", "_query", "_format", "_version")
-        return {**{name: getattr(self, name) for name in names}, "_known_token": self._token, "_answer": None}
+        return {**{name: getattr(self, name) for name in names}, "_known_token": self._token, "_response": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.Lock(), _urls=_KnownUrls(), _failure=None)
@@ -79,29 +79,29 @@ class RefreshingUrls:
 
     @property
     def _token(self) -> str | None:
-        return self._known_token if self._answer is None else self._answer.refresh_token
+        return self._known_token if self._response is None else self._response.refresh_token
 
     @_token.setter
     def _token(self, token: str | None) -> None:
-        self._known_token, self._answer = token, None
+        self._known_token, self._response = token, None
 
     def _fetch(self) -> _KnownUrls:
-        answer = self._ask()
-        if answer.head.response_format is not self._format:
-            answer.close()
-            raise self._changed("the server answers in another format, with other file ids")
-        if self._is_snapshot and answer.head.version != self._version:
-            answer.close()
-            raise self._changed(f"it is at version {answer.head.version} now")
+        response = self._ask()
+        if response.head.response_format is not self._format:
+            response.close()
+            raise self._changed("the server responds in another format, with other file ids")
+        if self._is_snapshot and response.head.version != self._version:
+            response.close()
+            raise self._changed(f"it is at version {response.head.version} now")
         urls = _KnownUrls()
-        for name, url in self._named_urls(answer):
+        for name, url in self._named_urls(response):
             urls.put(name, url)
-        urls.first_renewal = answer.first_renewal  # known at the end of the answer
-        if answer.refresh_token is not None:
-            self._token = answer.refresh_token
+        urls.first_renewal = response.first_renewal  # known at the end of the response
+        if response.refresh_token is not None:
+            self._token = response.refresh_token
         return urls
 
-    def _ask(self) -> TableAnswer:
+    def _ask(self) -> TableResponse:
         query = self._query
         if not isinstance(query, QueryRequest) or not self._is_snapshot:
             return self._repeat(query)
@@ -122,11 +122,11 @@ class RefreshingUrls:
         # Without shared history a version cannot be requested, only compared.
         return self._repeat(dataclasses.replace(query, refresh_token=None))
 
-    def _repeat(self, query: TableQuery) -> TableAnswer:
+    def _repeat(self, query: TableQuery) -> TableResponse:
         return query_table(self._rest, self._table, query, response_format=self._format)
 
-    def _named_urls(self, answer: TableAnswer) -> Iterator[tuple[str, _Url]]:
-        for file in answer.actions:
+    def _named_urls(self, response: TableResponse) -> Iterator[tuple[str, _Url]]:
+        for file in response.actions:
             if not isinstance(file, SharedFile):
                 continue
             name, action = self._name(url_key(file)), file.action

@@ -23,7 +23,7 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat, TableFormat
-from delta_sharing_client.protocol.body import Block
+from delta_sharing_client.protocol.body import LineBlock
 from delta_sharing_client.protocol.lines import (
     NOTHING,
     EndStreamAction,
@@ -103,7 +103,7 @@ class TableHead:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRules:
+class ResponseRules:
     """The requirements for a response.
 
     ``formats`` and ``version`` are those of the request; files before ``starting_version`` are an error, files after
@@ -122,7 +122,7 @@ class AnswerRules:
     may_be_view: bool = False
 
 
-class Answer:
+class CheckedResponse:
     """Checks the lines of one response, and makes actions of them: ``begin`` once, then ``actions``.
 
     ``blocks`` are those of its body, and ``close`` closes its connection. ``begin`` sets the ``head``, or a ``status``
@@ -135,10 +135,10 @@ class Answer:
     def __init__(
         self,
         subject: Subject,
-        rules: AnswerRules,
+        rules: ResponseRules,
         headers: Mapping[str, str],
         loosened: Loosened,
-        blocks: Iterator[Block],
+        blocks: Iterator[LineBlock],
         close: Callable[[], None],
     ) -> None:
         self.status: QueryStatus | None = None

@@ -30,7 +30,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.body import Block, Refusal, html_page
+from delta_sharing_client.protocol.body import LineBlock, Refusal, html_page
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, problem_of
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient, http_date
@@ -235,7 +235,7 @@ class Lines:
         self._blank = 0
         self._is_answer = False
 
-    def of(self, block: Block, before: int) -> Iterator[Line]:
+    def of(self, block: LineBlock, before: int) -> Iterator[Line]:
         """Return the lines of the next block, ``NOTHING`` for each without known content; ``before`` lines came so far.
 
         Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated one,
@@ -248,7 +248,7 @@ class Lines:
         self._is_answer = self._is_answer or any(line != NOTHING for line in decoded)
         return iter(decoded)
 
-    def added(self, block: Block) -> list[SharedFile]:
+    def added(self, block: LineBlock) -> list[SharedFile]:
         """Return the files of a block whose lines all add one to a snapshot in delta format, as they are read from its
         lines; none of another block, whose lines are those of ``of``."""
         decoded = _decoded_at_once(block.text, _AddedLine) if SHORTCUTS.lines_at_once else None
@@ -270,7 +270,7 @@ class Lines:
             return []  # the size may stand beside the action
         return files
 
-    def _one_by_one(self, block: Block, before: int) -> Iterator[Line]:
+    def _one_by_one(self, block: LineBlock, before: int) -> Iterator[Line]:
         for number, raw in enumerate(block.lines, before + 1):
             try:
                 line = _decode(raw)
@@ -282,7 +282,7 @@ class Lines:
                 self._is_answer = True
             yield line
 
-    def _second_look(self, raw: bytes, number: int, block: Block, problem: Exception) -> Line:
+    def _second_look(self, raw: bytes, number: int, block: LineBlock, problem: Exception) -> Line:
         text = raw.strip()
         if not text:
             self._blank += 1
@@ -314,7 +314,7 @@ class Lines:
             found = f"{kind} that begins with {text!r}"
         return ProtocolError(
             f"{subject.doing}: expected lines of JSON, found {found}; check the endpoint of "
-            "the profile, and whether a proxy or a login page answers in its place.",
+            "the profile, and whether a proxy or a login page responds in its place.",
             table=subject.table,
         )
 

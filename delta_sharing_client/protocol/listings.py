@@ -37,8 +37,8 @@ from delta_sharing_client.protocol.messages import (
     ItemsPage,
     ModelVersionItem,
     SchemaItem,
-    ShareAnswer,
     ShareItem,
+    ShareResponse,
     TableItem,
     VolumeFilesPage,
 )
@@ -171,7 +171,7 @@ class Listings(Transport):
         doing = f"Looking up share {share}"
         request = Request(method="GET", path=("shares", check_name(share, "share")), doing=doing)
         with self._advised(lambda: self._near_schema(share)):
-            return _share(self.json(request, ShareAnswer).share)
+            return _share(self.json(request, ShareResponse).share)
 
     def list_schemas(self, share: str) -> list[Schema]:
         """List Schemas in a Share: all pages."""
@@ -355,12 +355,12 @@ class Listings(Transport):
 
     # --- responses ---
 
-    def json(self, request: Request, answer: type[T]) -> T:
+    def json(self, request: Request, response: type[T]) -> T:
         """Return the response of ``request``, which is one JSON value; ``ProtocolError`` if it is not."""
         _, body = self.fetch(request)
         loosened = Loosened(request.doing)
         try:
-            return decode(body, answer, loosened)
+            return decode(body, response, loosened)
         except MALFORMED as error:
             page = html_page(body, self.secrets())
             found = f"({problem_of(error)})" if body.strip() else "(an empty body)"
@@ -368,7 +368,7 @@ class Listings(Transport):
             if page is not None:
                 problem = (
                     f"expected JSON, found {page}; check the endpoint of the profile, and "
-                    "whether a proxy or a login page answers in its place"
+                    "whether a proxy or a login page responds in its place"
                 )
             raise ProtocolError(f"{request.doing}: {problem}.", table=request.table) from None
         finally:

@@ -94,7 +94,7 @@ class _Masked(msgspec.Struct, frozen=True):
 # === Objects ===
 
 
-class VersionAnswer(msgspec.Struct):
+class VersionResponse(msgspec.Struct):
     """The response of "Query Table Version" of servers that state the version in its body and not in its header."""
 
     delta_table_version: Union[Count, None] = msgspec.field(default=None, name="deltaTableVersion")
@@ -229,7 +229,7 @@ class VolumeFileUrl(_Masked, frozen=True):
     download_url: str
 
 
-class ShareAnswer(msgspec.Struct):
+class ShareResponse(msgspec.Struct):
     """The response of "Get Share"."""
 
     share: ShareItem
@@ -331,7 +331,7 @@ class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
         return tuple(one.encode_name for one in fields if isinstance(getattr(self, one.name), _Masked))
 
 
-class TemporaryCredentialsAnswer(TemporaryCredentials, frozen=True):
+class TemporaryCredentialsResponse(TemporaryCredentials, frozen=True):
     """The response with credentials: of tables they are inside ``credentials``, of other assets at the top level."""
 
     credentials: Union[TemporaryCredentials, None] = None

@@ -370,7 +370,7 @@ def _what_else(content: object) -> str | None:
 
 
 def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
-    read = _Fields(fields, where)
+    read = _ProfileFields(fields, where)
     version = fields.get("shareCredentialsVersion")
     if version is None:
         raise ProfileError(f"The profile {where} has no 'shareCredentialsVersion'; expected 1 or 2.")
@@ -394,7 +394,7 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     return Profile(endpoint, maker(read), version, iceberg)
 
 
-def _bearer(read: _Fields) -> BearerToken:
+def _bearer(read: _ProfileFields) -> BearerToken:
     expires = read.optional_text("expirationTime")
     try:
         end = None if expires is None else parse_instant(expires)
@@ -404,11 +404,11 @@ def _bearer(read: _Fields) -> BearerToken:
     return BearerToken(read.secret("bearerToken"), end)
 
 
-def _basic(read: _Fields) -> BasicLogin:
+def _basic(read: _ProfileFields) -> BasicLogin:
     return BasicLogin(read.text("username"), Secret(read.text("password")))
 
 
-def _client_credentials(read: _Fields) -> ClientCredentials:
+def _client_credentials(read: _ProfileFields) -> ClientCredentials:
     method = read.optional_text("tokenEndpointAuthMethod")
     if method not in (None, "client_secret_basic", "client_secret_post"):
         expected = "'client_secret_basic' or 'client_secret_post'"
@@ -426,7 +426,7 @@ def _client_credentials(read: _Fields) -> ClientCredentials:
     )
 
 
-def _private_key_jwt(outer: _Fields) -> PrivateKeyJwt:
+def _private_key_jwt(outer: _ProfileFields) -> PrivateKeyJwt:
     read = outer.inner("auth")
     key = read.inner("privateKey")
     algorithm = key.optional_text("algorithm") or "RS256"
@@ -445,7 +445,7 @@ def _private_key_jwt(outer: _Fields) -> PrivateKeyJwt:
     )
 
 
-_KINDS: dict[str, Callable[[_Fields], Credentials]] = {
+_KINDS: dict[str, Callable[[_ProfileFields], Credentials]] = {
     "bearer_token": _bearer,
     "basic": _basic,
     "oauth_client_credentials": _client_credentials,
@@ -453,18 +453,18 @@ _KINDS: dict[str, Callable[[_Fields], Credentials]] = {
 }
 
 
-def _token_endpoint(read: _Fields, endpoint: str | None = None) -> str:
+def _token_endpoint(read: _ProfileFields, endpoint: str | None = None) -> str:
     url = _http_url(read, "tokenEndpoint", query=True)
     return _encrypted(url, "tokenEndpoint", read, endpoint or _http_url(read, "endpoint"))
 
 
-def _iceberg_endpoint(read: _Fields) -> str | None:
+def _iceberg_endpoint(read: _ProfileFields) -> str | None:
     if read.optional_text("icebergEndpoint") is None:
         return None
     return _encrypted(_http_url(read, "icebergEndpoint"), "icebergEndpoint", read, _http_url(read, "endpoint"))
 
 
-def _encrypted(url: str, name: str, read: _Fields, endpoint: str) -> str:
+def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str) -> str:
     """Return ``url``; ``ProfileError`` if it is http, or on this machine, and the server's ``endpoint`` is not."""
     allowed = beside(endpoint)
     if unfetchable(url, allowed) is None:
@@ -486,7 +486,7 @@ def beside(endpoint: str) -> Allowed:
     return Allowed(http=served.scheme == "http", loopback=is_loopback(served.hostname or ""))
 
 
-def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
+def _http_url(read: _ProfileFields, name: str, *, query: bool = False) -> str:
     url = read.text(name)
     expected = f"'{name}' of the profile {read.where} must be an http(s) URL"
     try:
@@ -513,7 +513,7 @@ def _shown(path: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fields:
+class _ProfileFields:
     fields: Mapping[str, Any]
     where: str
 
@@ -538,7 +538,7 @@ class _Fields:
         if not isinstance(value, (list, tuple)):
             one = self.optional_text(name)
             return () if one is None else (one,)
-        return tuple(_Fields({name: item}, self.where).text(name) for item in value)
+        return tuple(_ProfileFields({name: item}, self.where).text(name) for item in value)
 
     def secret(self, name: str) -> SecretSource:
         """Return the secret ``name``: text, a function, or a file if ``name`` + ``File`` has its path."""
@@ -549,8 +549,8 @@ class _Fields:
             return SecretFile(path)
         return SecretCall(value) if callable(value) else Secret(self.text(name))
 
-    def inner(self, name: str) -> _Fields:
+    def inner(self, name: str) -> _ProfileFields:
         value = self.fields.get(name)
         if not isinstance(value, Mapping):
             raise self.wrong(name, "missing or not a JSON object", "one")
-        return _Fields(value, f"{self.where} (in '{name}')")
+        return _ProfileFields(value, f"{self.where} (in '{name}')")

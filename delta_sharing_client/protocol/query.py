@@ -13,7 +13,7 @@ from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.line_order import AnswerRules, TableHead
+from delta_sharing_client.protocol.line_order import ResponseRules, TableHead
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import (
     ASYNCHRONOUS,
@@ -23,7 +23,7 @@ from delta_sharing_client.protocol.messages import (
     file_id_hash,
 )
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.response_stream import Pages, ask_once
+from delta_sharing_client.protocol.response_stream import ResponseStream, ask_once
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt
@@ -130,7 +130,7 @@ class ChangesQuery(_Query):
 TableQuery = Union[QueryRequest, ChangesQuery]
 
 
-class TableAnswer:
+class TableResponse:
     """A response whose head was read and whose ``actions`` are streamed, in ``blocks`` as they arrive or one by one.
 
     They are the files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions, and can
@@ -138,7 +138,7 @@ class TableAnswer:
     iterator is a complete response.
     """
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: ResponseStream) -> None:
         self.head = pages.head
         self._pages = pages
         self.blocks = pages.actions()
@@ -163,7 +163,7 @@ class TableAnswer:
         """From another thread: make ``actions`` raise ``CancelledError`` or a connection error, and close."""
         self._pages.break_off()
 
-    def __enter__(self) -> TableAnswer:
+    def __enter__(self) -> TableResponse:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -191,7 +191,7 @@ def table_metadata(
 
     def ask(formats: _Formats) -> TableHead:
         request = rest.metadata_request(table, capabilities(formats, features), version, timestamp)
-        rules = AnswerRules(
+        rules = ResponseRules(
             table=table, operation=Operation.SNAPSHOT, formats=formats, version=version, lists_files=False
         )
         within = rest.operation()
@@ -202,17 +202,17 @@ def table_metadata(
     return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET))
 
 
-def _head(transport: Transport, request: Request, rules: AnswerRules) -> TableHead:
+def _head(transport: Transport, request: Request, rules: ResponseRules) -> TableHead:
     loosened = Loosened(request.doing)
-    answer = ask_once(transport, request, rules, loosened)
+    response = ask_once(transport, request, rules, loosened)
     try:
-        if answer.status is not None or next(answer.actions(), None) is not None:
+        if response.status is not None or next(response.actions(), None) is not None:
             raise ProtocolError(
                 f"{request.doing}: expected a protocol and a metaData line, found more.", table=request.table
             )
-        return answer.head
+        return response.head
     finally:
-        answer.close()
+        response.close()
         loosened.tell()
 
 
@@ -223,7 +223,7 @@ def query_table(
     *,
     response_format: ResponseFormat = ResponseFormat.AUTO,
     interrupt: Interrupt | None = None,
-) -> TableAnswer:
+) -> TableResponse:
     """Query a snapshot (by default the latest), the data changes of a range of versions, or the change data feed.
 
     ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
@@ -243,7 +243,7 @@ def _asked(
     formats: _Formats,
     key: dict[str, str],
     interrupt: Interrupt | None,
-) -> TableAnswer:
+) -> TableResponse:
     """Send ``query``; if the server refuses a newer field, send it again without, or with the field's older name."""
     try:
         return _query(rest, table, query, formats, key, interrupt)
@@ -267,11 +267,11 @@ def _query(
     formats: _Formats,
     key: dict[str, str],
     interrupt: Interrupt | None,
-) -> TableAnswer:
+) -> TableResponse:
     flags = {ASYNCHRONOUS: query.asynchronous, END_STREAM_ACTION: True, CHANGES_OF_VIEWS: query.of_view}
     headers = capabilities(formats, reader_features(query.operation), flags)
     ids = file_id_hash(rest.options.file_id_hash)
-    rules = AnswerRules(
+    rules = ResponseRules(
         table=table,
         operation=query.operation,
         formats=formats,
@@ -288,7 +288,7 @@ def _query(
             return rest.changes_request(table, headers | ids, query.params(token, formats))
         return rest.query_request(table, headers | ids, query.body(token, formats) | key)
 
-    return TableAnswer(Pages(rest, rules, make_request, interrupt))
+    return TableResponse(ResponseStream(rest, rules, make_request, interrupt))
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:

@@ -27,7 +27,7 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
 from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
 from delta_sharing_client.protocol.body import Refusal, in_bulk, split_blocks
-from delta_sharing_client.protocol.line_order import Answer, AnswerRules, TableHead, sooner
+from delta_sharing_client.protocol.line_order import CheckedResponse, ResponseRules, TableHead, sooner
 from delta_sharing_client.protocol.lines import (
     EndStreamAction,
     QueryStatus,
@@ -56,7 +56,7 @@ _RUNNING = re.compile(
 _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|timed?.?out|rejected")
 
 
-class Pages:
+class ResponseStream:
     """All pages of a response. ``head`` is the same for every page; the rest is known once ``actions`` is exhausted.
 
     ``make_request`` makes the request for a page from its token (``None`` is the first page), and from the id of an
@@ -66,7 +66,7 @@ class Pages:
     def __init__(
         self,
         transport: Transport,
-        rules: AnswerRules,
+        rules: ResponseRules,
         make_request: Callable[[str | None, str | None], Request],
         interrupt: Interrupt | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Pages:
     def actions(self) -> Generator[list[TableAction], None, None]:
         """Yield the actions of all pages, in batches as they arrive.
 
-        Raises as ``Answer.actions``, and ``TransportError`` for an interrupted stream that cannot be resumed.
+        Raises as ``CheckedResponse.actions``, and ``TransportError`` for an interrupted stream that cannot be resumed.
         """
         token: str | None = None
         number = 1
@@ -160,7 +160,7 @@ class Pages:
                     table=str(self._rules.table),
                 ) from None
 
-    def _open(self, token: str | None) -> Answer:
+    def _open(self, token: str | None) -> CheckedResponse:
         page = self._asked(token)
         wait = _FIRST_POLL
         while (status := page.status) is not None:
@@ -171,7 +171,7 @@ class Pages:
             page = self._asked(token)
         return page
 
-    def _asked(self, token: str | None) -> Answer:
+    def _asked(self, token: str | None) -> CheckedResponse:
         request = self._make_request(token, self._query_id)
         return self._transport.repeat(lambda: ask_once(self._transport, request, self._rules, self._loosened))
 
@@ -201,9 +201,9 @@ class Pages:
                 )
 
 
-def ask_once(transport: Transport, request: Request, rules: AnswerRules, loosened: Loosened) -> Answer:
+def ask_once(transport: Transport, request: Request, rules: ResponseRules, loosened: Loosened) -> CheckedResponse:
     """Send ``request`` once, and return the response, of which the head is read; errors as in ``Transport.attempt`` and
-    ``Answer``."""
+    ``CheckedResponse``."""
     response = transport.attempt(request)
     subject = Subject(
         doing=request.doing,
@@ -213,15 +213,15 @@ def ask_once(transport: Transport, request: Request, rules: AnswerRules, loosene
         content_type=response.headers.get("Content-Type", "no content type"),
     )
     blocks = split_blocks(in_bulk(transport.chunks(response, request)))
-    answer = Answer(subject, rules, response.headers, loosened, blocks, response.close)
+    checked = CheckedResponse(subject, rules, response.headers, loosened, blocks, response.close)
     try:
-        answer.begin()
-        if answer.status is None:
+        checked.begin()
+        if checked.status is None:
             check_file_id_hash(request.headers, response.headers, request.doing, subject.table)
     except BaseException:
-        answer.close()
+        checked.close()
         raise
-    return answer
+    return checked
 
 
 class _Files:

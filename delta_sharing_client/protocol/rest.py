@@ -24,8 +24,8 @@ from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
     TemporaryCredentials,
-    TemporaryCredentialsAnswer,
-    VersionAnswer,
+    TemporaryCredentialsResponse,
+    VersionResponse,
     VolumeFileItem,
     VolumeFilesPage,
     VolumeFileUrl,
@@ -115,9 +115,9 @@ class RestClient(Listings):
         doing = f"Asking for storage credentials of {asset}"
         table = str(asset.name) if asset.kind is TABLE else None
         body = {"location": location} if asset.kind is TABLE and location is not None else None
-        answer = self._credentials_answer(asset, doing, body)
-        credentials = answer if answer.credentials is None else answer.credentials
-        found = (*(() if answer.credentials is None else answer.kinds), *credentials.kinds)
+        vended = self._credentials_response(asset, doing, body)
+        credentials = vended if vended.credentials is None else vended.credentials
+        found = (*(() if vended.credentials is None else vended.kinds), *credentials.kinds)
         where = credentials.location or location or ""
         if not where and asset.kind is TABLE:
             raise ProtocolError(f"{doing}: the response has no 'location'.", table=table)
@@ -139,9 +139,9 @@ class RestClient(Listings):
         fields = {name: getattr(credentials, name) for name in TemporaryCredentials.__struct_fields__}
         return TemporaryCredentials(**{**fields, "location": where})
 
-    def _credentials_answer(
+    def _credentials_response(
         self, asset: AssetRef, doing: str, body: Mapping[str, object] | None
-    ) -> TemporaryCredentialsAnswer:
+    ) -> TemporaryCredentialsResponse:
         first: RequestError | None = None
         for segment in asset.kind.credentials:
             request = Request(
@@ -152,7 +152,7 @@ class RestClient(Listings):
                 body=None if body is None else msgspec.json.encode(body),
             )
             try:
-                return self.json(request, TemporaryCredentialsAnswer)
+                return self.json(request, TemporaryCredentialsResponse)
             except RequestError as error:
                 first = first or error
                 if error.status not in UNKNOWN_ENDPOINT:
@@ -214,7 +214,7 @@ def _version_in(body: bytes, doing: str) -> int | None:
     """Return the version in a JSON body, as some servers state it, or ``None``."""
     loosened = Loosened(doing)
     try:
-        version = decode(body, VersionAnswer, loosened).version
+        version = decode(body, VersionResponse, loosened).version
     except MALFORMED:
         return None
     if version is not None:

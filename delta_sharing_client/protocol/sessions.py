@@ -200,7 +200,7 @@ class _Lines(io.BufferedReader):
         while not lines or lines[-1].strip(b"\r\n"):
             line = self.readline()
             if not line and not lines:
-                raise http.client.RemoteDisconnected("no answer")
+                raise http.client.RemoteDisconnected("no response")
             if not line.endswith(b"\n"):
                 raise http.client.IncompleteRead(b"")
             lines.append(line)
@@ -209,7 +209,7 @@ class _Lines(io.BufferedReader):
         return b"".join(lines)
 
 
-class _Answer(http.client.HTTPResponse):
+class _HttpResponse(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self._limits = under_way.limits
@@ -230,7 +230,7 @@ class _Answer(http.client.HTTPResponse):
 
 
 class _Connection(urllib3.connection.HTTPConnection):
-    response_class = _Answer
+    response_class = _HttpResponse
 
     def __init__(self, host: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(host, *args, **kwargs)
@@ -417,7 +417,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
                 target = redirected(target, location)
                 continue
             if response.status_code in RETRIED_STATUSES:
-                problem = f"{doing} failed: the server answers with HTTP status {response.status_code}."
+                problem = f"{doing} failed: the server responds with HTTP status {response.status_code}."
                 raise Transient(TransportError(problem), retry_after(response.headers.get("Retry-After")))
             return response.status_code, body
         raise TransportError(f"{doing} failed: the server redirects more than {MAX_REDIRECTS} times.")
@@ -426,7 +426,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
     if status == 404:
         raise FileNotFoundError
     if status != 200:
-        raise TransportError(f"{doing} failed: the server answers with HTTP status {status}.")
+        raise TransportError(f"{doing} failed: the server responds with HTTP status {status}.")
     return body
 
 

@@ -20,7 +20,7 @@ from delta_sharing_client.errors import ProtocolError, RequestError, Unsupported
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_table
+from delta_sharing_client.protocol.query import ChangesQuery, TableResponse, query_table
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt
 
@@ -32,7 +32,7 @@ _WANTED, _MOST = 4, 8
 _FRESH = 3
 
 
-class Window(NamedTuple):
+class FeedWindow(NamedTuple):
     """The actions of the versions ``first`` (``None``: the start of the feed) to ``last``."""
 
     first: int | None
@@ -58,8 +58,8 @@ class FeedWindows:
         """From another thread: make ``windows`` raise ``CancelledError`` or a connection error."""
         self._interrupt.set()
 
-    def windows(self) -> Generator[Window, None, None]:
-        """Yield the windows; each is listed on demand. Errors as in ``TableAnswer.actions``."""
+    def windows(self) -> Generator[FeedWindow, None, None]:
+        """Yield the windows; each is listed on demand. Errors as in ``TableResponse.actions``."""
         # Versions with files are in the range, wherever it starts. The last one seen may be incomplete.
         ends = self._seen[:-1] or self._seen
         first, width = None, 1
@@ -77,30 +77,30 @@ class FeedWindows:
             else:
                 width = (end + 1 - first) // 2
 
-    def _list(self, first: int | None, end: int, most: int | None) -> Window | None:
+    def _list(self, first: int | None, end: int, most: int | None) -> FeedWindow | None:
         """Return a window, ``None`` if it has more than ``most`` actions."""
         query = dataclasses.replace(self._query, ending_version=end)
         if first is not None:
             query = dataclasses.replace(query, starting_version=first, starting_timestamp=None)
         wanted = self.end.response_format
-        with query_table(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as answer:
-            if answer.head.response_format is not wanted:
+        with query_table(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as response:
+            if response.head.response_format is not wanted:
                 raise ProtocolError(
                     f"The changes up to version {end} must have the {wanted.value} response format, as those before "
-                    f"have, but they have the {answer.head.response_format.value} one.",
+                    f"have, but they have the {response.head.response_format.value} one.",
                     table=str(self._table),
                 )
-            actions = list(itertools.islice(answer.actions, None if most is None else most + 1))
+            actions = list(itertools.islice(response.actions, None if most is None else most + 1))
             if most is not None and len(actions) > most:
                 return None
-            self.urls.add(end, RefreshingUrls(self._rest, self._table, query, answer))
-            return Window(first, answer.head, actions)
+            self.urls.add(end, RefreshingUrls(self._rest, self._table, query, response))
+            return FeedWindow(first, response.head, actions)
 
 
 def feed_windows(
-    rest: RestClient, table: AssetName, query: ChangesQuery, answer: TableAnswer, beginning: Sequence[TableAction]
+    rest: RestClient, table: AssetName, query: ChangesQuery, response: TableResponse, beginning: Sequence[TableAction]
 ) -> FeedWindows | None:
-    """Return the windows of a feed whose ``answer`` starts with ``beginning``; ``None`` if one query must list it.
+    """Return the windows of a feed whose ``response`` starts with ``beginning``; ``None`` if one query must list it.
 
     One query is needed for a view, whose changes have no versions; for an end timestamp, whose version the server does
     not state; for a single version; and if the server does not list the last version by itself.
@@ -111,21 +111,23 @@ def feed_windows(
     seen = sorted(version for version in versions if version is not None)
     if not seen:
         return None
-    wanted = answer.head.response_format
+    wanted = response.head.response_format
     try:
         last = max(rest.table_version(table), seen[-1])
         if query.ending_version is not None:
             last = min(last, query.ending_version)
         if last == seen[0]:
             return None
-        # From the feed and not from the metadata endpoint, which older servers answer for the current version.
+        # From the feed and not from the metadata endpoint, which older servers give for the current version.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
         with query_table(rest, table, at_end, response_format=wanted) as described:
             end = described.head
     except (RequestError, ProtocolError, UnsupportedFeatureError):
         return None
     return (
-        FeedWindows(rest, table, query, end, last, seen) if end.response_format is answer.head.response_format else None
+        FeedWindows(rest, table, query, end, last, seen)
+        if end.response_format is response.head.response_format
+        else None
     )
 
 

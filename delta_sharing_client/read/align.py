@@ -150,7 +150,7 @@ class Node(NamedTuple):
         return _is_list(self.type) or pa.types.is_map(self.type) or any(node.has_lists for node in self.below)
 
 
-class _Fields:
+class _FieldsByKey:
     """The fields of a schema or of a struct in it, by the key for finding them; and the first Parquet column of
     each."""
 
@@ -193,8 +193,8 @@ class Aligner:
                 raise DataError("The table maps columns by field id, but the file has no field ids.")
             schema = with_ids(schema, names)
         self._required_ids = required_ids
-        self._top = _Fields(schema, [Node.of(field.type) for field in schema])
-        self._structs: dict[int, _Fields] = {}
+        self._top = _FieldsByKey(schema, [Node.of(field.type) for field in schema])
+        self._structs: dict[int, _FieldsByKey] = {}
         self._mode = mode
         self._variant_as = variant_as
         self._is_text_replaced = invalid_text is InvalidText.REPLACE
@@ -241,7 +241,7 @@ class Aligner:
 
     # === Finding ===
 
-    def _find(self, item: StructField, fields: _Fields, path: ColumnPath) -> int | None:
+    def _find(self, item: StructField, fields: _FieldsByKey, path: ColumnPath) -> int | None:
         if self._mode is ColumnMappingMode.ID and item.field_id is not None:
             hits = fields.by_id.get(str(item.field_id).encode(), [])
         else:
@@ -264,10 +264,10 @@ class Aligner:
             for inner in item.type.fields:
                 self._refuse_required(inner, (*path, inner.name))
 
-    def _below(self, struct: Node) -> _Fields:
+    def _below(self, struct: Node) -> _FieldsByKey:
         """Return the fields of a struct, cached; this object keeps all its nodes."""
         if id(struct) not in self._structs:
-            self._structs[id(struct)] = _Fields(struct.type, struct.below)
+            self._structs[id(struct)] = _FieldsByKey(struct.type, struct.below)
         return self._structs[id(struct)]
 
     # === Converting ===

@@ -16,7 +16,7 @@ class Grant:
 
     __slots__ = ("_budget", "_downloads", "_held", "order")
 
-    def __init__(self, budget: Budget, order: Order) -> None:
+    def __init__(self, budget: MemoryBudget, order: Order) -> None:
         self._budget = budget
         self._held = 0
         self._downloads = 0
@@ -55,7 +55,7 @@ class _Share(NamedTuple):
     nbytes: int
 
 
-class Budget:
+class MemoryBudget:
     """Grants ``capacity`` bytes, lowest order first. For one event loop.
 
     Downloads get a share of it; for decoding, grants grow, before others begin. So many requests are in flight, and

@@ -23,8 +23,8 @@ from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
-from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, SparseFile
+from delta_sharing_client.parquet.chunks import ColumnChunk
 from delta_sharing_client.parquet.dictionaries import longest_text
 from delta_sharing_client.parquet.page_index import ChunkPages, walk_pages
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
@@ -81,7 +81,7 @@ class ParquetBytes:
     """The downloaded bytes of a Parquet file; ``replaced`` as in ``SparseFile``. ``opened`` can be used once."""
 
     size: int
-    blocks: list[Block]
+    blocks: list[ByteBlock]
     metadata: pq.FileMetaData
     replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
     opened: list[pq.ParquetReader] = dataclasses.field(default_factory=list)
@@ -98,7 +98,7 @@ class ParquetBytes:
             source = pa.PythonFile(SparseFile(self.size, self.blocks, self.replaced))
         return open_reader(source, self.metadata, read_dictionary)
 
-    def chunk(self, chunk: Chunk) -> memoryview:
+    def chunk(self, chunk: ColumnChunk) -> memoryview:
         found = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
         return memoryview(found).cast("B")
 
@@ -488,7 +488,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     return max(safe, next(fitting, safe))
 
 
-def _checked_pages(data: ParquetBytes, chunk: Chunk, column: pq.ColumnSchema, most: int) -> ChunkPages:
+def _checked_pages(data: ParquetBytes, chunk: ColumnChunk, column: pq.ColumnSchema, most: int) -> ChunkPages:
     pages = walk_pages(data.chunk(chunk), chunk.values)
     if pages.largest > most:
         raise DataError(
@@ -507,7 +507,7 @@ _DELTAS = frozenset((6, 7))
 _DELTA_BYTE_ARRAY = 7
 
 
-def _longest_text(data: ParquetBytes, chunk: Chunk, pages: ChunkPages) -> int:
+def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> int:
     """Return an upper bound for the length of the texts in a chunk, which every row may repeat."""
     if pages.dictionary is None or _DELTA_BYTE_ARRAY in pages.encodings:
         return chunk.uncompressed

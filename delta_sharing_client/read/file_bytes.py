@@ -12,7 +12,7 @@ import pyarrow as pa
 from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import RemoteFile
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, split, subtract
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, SparseFile, split, subtract
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length
 from delta_sharing_client.read.page_choice import Read
 
@@ -31,7 +31,7 @@ class FileBytes:
         self, file: RemoteFile, cache: FileCache | None, guess: FooterGuess, report: ScanReport, part: int
     ) -> None:
         self.file = file
-        self.held = Block(0, pa.py_buffer(b""))
+        self.held = ByteBlock(0, pa.py_buffer(b""))
         self.from_cache = False
         self._cache = cache
         self._guess = guess
@@ -60,14 +60,14 @@ class FileBytes:
             rest = await self.fetch([ByteRange(file.size - needed, file.size - int(tail.size))])
             tail = pa.py_buffer(rest[0].data.to_pybytes() + tail.to_pybytes())
         self._guess.learn(needed)
-        self.held = Block(file.size - int(tail.size), tail)
+        self.held = ByteBlock(file.size - int(tail.size), tail)
         return tail
 
-    async def fetch(self, ranges: Sequence[ByteRange]) -> list[Block]:
+    async def fetch(self, ranges: Sequence[ByteRange]) -> list[ByteBlock]:
         """Return one block per range, from the cache or the network."""
         return await gather([self._block(item) for item in ranges])
 
-    async def fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[Block] = ()) -> list[Block]:
+    async def fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[ByteBlock] = ()) -> list[ByteBlock]:
         """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
         downloaded in one piece."""
         held = ByteRange(self.held.start, self.held.stop)
@@ -76,11 +76,11 @@ class FileBytes:
             missing = subtract(missing, [ByteRange(block.start, block.stop) for block in fetched])
         return await self.fetch(missing)
 
-    def reading(self, fetched: Sequence[Block]) -> Read:
+    def reading(self, fetched: Sequence[ByteBlock]) -> Read:
         """Return what reads the held bytes and the ``fetched`` blocks."""
         return SparseFile(self.file.size, [self.held, *fetched]).slice
 
-    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> Block | None:
+    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> ByteBlock | None:
         """Return what the cache has of ``wanted``, or of the end of the file."""
         file = self.file
         block = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
@@ -89,7 +89,7 @@ class FileBytes:
             self._report.add(cache_hits=1)
         return block
 
-    async def _block(self, item: ByteRange) -> Block:
+    async def _block(self, item: ByteRange) -> ByteBlock:
         file, cache = self.file, self._cache
         if cache is not None and (block := await self._cached(cache, item)) is not None:
             return block
@@ -98,7 +98,7 @@ class FileBytes:
         with self._report.stage("fetch"):
             parts = split(item, self._part)
             await gather([file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts])
-        block = Block(item.start, buffer)
+        block = ByteBlock(item.start, buffer)
         if cache is not None:
             await asyncio.to_thread(cache.put, file.file_id, block, file.size, file.version)
         return block

@@ -15,7 +15,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask
-from delta_sharing_client.read.budget import Budget, Grant
+from delta_sharing_client.read.budget import Grant, MemoryBudget
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection
 from delta_sharing_client.read.equality import DeletedValues, EqualityDeletes
 from delta_sharing_client.read.file_bytes import FileBytes, gather
@@ -52,7 +52,7 @@ class Shared:
     limit: int | None
     reader: Reader
     decode: Callable[[Callable[[], Any]], Awaitable[Any]]
-    budget: Budget
+    budget: MemoryBudget
     cache: FileCache | None
     guess: FooterGuess
     ratio: Ratio

@@ -15,9 +15,9 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.chunks import Chunk, Chunks
+from delta_sharing_client.parquet.chunks import Chunks, ColumnChunk
 from delta_sharing_client.parquet.footer import Footer
-from delta_sharing_client.parquet.page_index import Pages
+from delta_sharing_client.parquet.page_index import DataPages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
@@ -240,7 +240,7 @@ class Layout:
     groups_skipped: int
     row_starts: tuple[int, ...]
     pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
-    index: Mapping[int, Callable[[], Mapping[int, Pages]]] = dataclasses.field(default_factory=dict)
+    index: Mapping[int, Callable[[], Mapping[int, DataPages]]] = dataclasses.field(default_factory=dict)
     cuts: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -319,7 +319,7 @@ class Layout:
         return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // chunk.length
 
 
-def _is_short_dictionary(chunk: Chunk) -> bool:
+def _is_short_dictionary(chunk: ColumnChunk) -> bool:
     return chunk.is_dictionary_encoded and chunk.dictionary_length <= _LONGEST_DICTIONARY
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
-from delta_sharing_client.parquet.page_index import Pages, PageValues, check_page, pages, values
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
+from delta_sharing_client.parquet.page_index import DataPages, PageValues, check_page, pages, values
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
 from delta_sharing_client.plan.read_columns import ROW_LINEAGE
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -74,7 +74,7 @@ class SkippedPages(NamedTuple):
 # === By the page index ===
 
 
-def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[ByteRange]]:
+def index_ranges(layout: Layout, held: ByteBlock, gains: Ratio) -> dict[int, list[ByteRange]]:
     """Return the parts of the page index to read for each row group; nothing if that costs more than it saves.
 
     ``held`` are the bytes that are downloaded already.
@@ -108,7 +108,7 @@ def with_pages(
     of ``groups``.
     """
     planned: dict[int, GroupPages] = {}
-    index: dict[int, Callable[[], Mapping[int, Pages]]] = {}
+    index: dict[int, Callable[[], Mapping[int, DataPages]]] = {}
     assert layout.bounds is not None, "without a filter there is nothing to skip"
     filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()}
     dropped: set[int] = set()
@@ -203,7 +203,7 @@ def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
     return dataclasses.replace(layout, pages=pages, index={})
 
 
-def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages]) -> GroupPages:
+def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, DataPages]) -> GroupPages:
     """Return what to read of a row group for ``rows``; ``found`` are the pages of columns, where they are known."""
     chunks = {}
     # Chunks that share bytes could be read in place of each other.
@@ -217,8 +217,8 @@ def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Page
 
 
 def rebuild(
-    layout: Layout, groups: tuple[int, ...], blocks: list[Block], read: Read
-) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
+    layout: Layout, groups: tuple[int, ...], blocks: list[ByteBlock], read: Read
+) -> tuple[list[ByteBlock], dict[tuple[int, int], pa.Buffer]]:
     """Return the rebuilt chunks of ``groups``, by start and length, and the ``blocks`` that are still needed.
 
     Raises ``PageMismatch`` if the pages contradict their index.
@@ -239,7 +239,7 @@ def rebuild(
     return needed, replaced
 
 
-def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, Pages]:
+def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, DataPages]:
     offsets = offset_indexes(layout, group)
     found = {
         leaf: pages(_bytes(read, offsets[leaf]), layout.chunks.get(group, leaf), layout.rows(group))
@@ -259,7 +259,7 @@ def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
     return {leaf: index for leaf, index in found.items() if index is not None}
 
 
-def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expression, read: Read) -> Rows | None:
+def _wanted(layout: Layout, group: int, found: dict[int, DataPages], predicate: Expression, read: Read) -> Rows | None:
     """Return the rows that may match, ``None`` for possibly all."""
     assert layout.bounds is not None
     columns = {}
@@ -373,7 +373,7 @@ def narrow(
     return dataclasses.replace(layout, pages=planned), kept, skipped
 
 
-def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
+def _pages(layout: Layout, group: int, found: Mapping[int, DataPages]) -> int:
     """Return how many pages of a row group are read, in the chunks whose pages are ``found``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
     return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())
@@ -385,7 +385,7 @@ def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
 class IndexedColumn(NamedTuple):
     """The page index of one Parquet column in one row group."""
 
-    pages: Pages
+    pages: DataPages
     values: list[PageValues]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, coalesce
 from delta_sharing_client.parquet.footer import Footer
 from delta_sharing_client.parquet.page_index import PageMismatch
 from delta_sharing_client.read.decode import ParquetBytes
@@ -57,7 +57,7 @@ class _Parts:
 
     in_order: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     is_right: bool = True
-    fetched: list[Block] = dataclasses.field(default_factory=list)
+    fetched: list[ByteBlock] = dataclasses.field(default_factory=list)
 
 
 class _Piece(NamedTuple):
@@ -221,7 +221,7 @@ class _PieceRead:
                     return needed
         return await self._without_index()
 
-    async def _by_index(self, fetched: list[Block]) -> _Needed:
+    async def _by_index(self, fetched: list[ByteBlock]) -> _Needed:
         """Fetch the needed pages, into ``fetched``. Raises ``PageMismatch`` if they contradict the index."""
         read = self._read
         layout, groups, ranges = await self._narrowed(fetched)
@@ -236,7 +236,7 @@ class _PieceRead:
         blocks = [*(await self._bytes.fetch_missing(coalesce(layout.ranges(groups)))), self._bytes.held]
         return _Needed(layout, groups, ParquetBytes(self._bytes.size, blocks, layout.footer.metadata))
 
-    async def _narrowed(self, fetched: list[Block]) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
+    async def _narrowed(self, fetched: list[ByteBlock]) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
         """Return layout, row groups and the ranges still to be downloaded.
 
         If it pays, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the others
@@ -265,6 +265,6 @@ class _PieceRead:
         return layout, left, reading(layout, first, others=True).ranges(left)
 
     def _rebuilt(
-        self, layout: Layout, groups: tuple[int, ...], fetched: list[Block]
-    ) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
+        self, layout: Layout, groups: tuple[int, ...], fetched: list[ByteBlock]
+    ) -> tuple[list[ByteBlock], dict[tuple[int, int], pa.Buffer]]:
         return rebuild(layout, groups, [self._bytes.held, *fetched], self._bytes.reading(fetched))

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, about_file
 from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.source import Reader, RemoteFile
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, coalesce
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 
 # Vectors are small compared with the latency of a request, so the gaps between them are downloaded too, up to this many
@@ -121,7 +121,7 @@ class Vectors:
                     return held.data
             data = await file.read(wanted)
             if cache is not None:
-                await asyncio.to_thread(cache.put, place, Block(wanted.start, data), 0, file.version)
+                await asyncio.to_thread(cache.put, place, ByteBlock(wanted.start, data), 0, file.version)
             return data
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.read.decode import ParquetBytes
 from delta_sharing_client.read.file_bytes import gather
@@ -58,7 +58,7 @@ def _open_and_decode(read: FileRead, data: pa.Buffer) -> Decoded:
     read.count_groups(layout)
     read.selection.check(footer.metadata.num_rows)
     opened = [] if reader is None else [reader]
-    bytes_ = ParquetBytes(int(data.size), [Block(0, data)], footer.metadata, opened=opened)
+    bytes_ = ParquetBytes(int(data.size), [ByteBlock(0, data)], footer.metadata, opened=opened)
     decoded = read.decode(layout, read.within_limit(layout), bytes_)
     read.shared.ratio.learn(int(data.size), decoded.nbytes)
     return decoded

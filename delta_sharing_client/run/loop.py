@@ -183,7 +183,7 @@ def current() -> Loop:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Create the loop while the block asks the server, if there is none: its imports do not wait for the answer.
+    """Create the loop while the block asks the server, if there is none: its imports do not wait for the response.
 
     The loop is there after the block. A fork or the end of the interpreter must not happen during an import.
     """

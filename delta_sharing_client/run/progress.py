@@ -47,9 +47,9 @@ def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanw
     error is a terminal or the program is a notebook; a function is called with a ``Progress`` instead.
     """
     if callable(wanted):
-        return [lambda: Bar(title, report, draw=functools.partial(_on_callback, wanted), delay=0.0).close]
+        return [lambda: ProgressBar(title, report, draw=functools.partial(_on_callback, wanted), delay=0.0).close]
     if wanted or (wanted is None and _is_watched()):
-        return [lambda: Bar(title, report, delay=0.0 if wanted else _DELAY).close]
+        return [lambda: ProgressBar(title, report, delay=0.0 if wanted else _DELAY).close]
     return []
 
 
@@ -64,7 +64,7 @@ def progress_bar(title: str, wanted: Wanted, report: ScanReport) -> Iterator[Non
             end()
 
 
-class Bar:
+class ProgressBar:
     """Draws ``report.progress`` on its own thread, after ``delay`` seconds and until it is closed.
 
     Closing it removes the bar. Reasons for retries are shown as well (``ScanReport.on_wait``).

@@ -19,7 +19,7 @@ from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
-from delta_sharing_client.read.budget import Budget
+from delta_sharing_client.read.budget import MemoryBudget
 from delta_sharing_client.read.equality import EqualityDeletes
 from delta_sharing_client.read.file import is_constant, read_file
 from delta_sharing_client.read.file_read import Shared
@@ -40,7 +40,7 @@ _FEW_FILES = 4
 _LISTING_SECONDS = 0.05
 # The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
 _MOST_AHEAD = 8
-# Items that the consumer has not taken. Few have many bytes (``Budget``), but rows of constant files are in no budget.
+# Items that the consumer has not taken. Few have many bytes (``MemoryBudget``), but rows of constant files are in none.
 _MOST_UNTAKEN = 64
 # Files whose rows are known without a request, read together: a task of the loop takes longer than one of them.
 _MOST_CONSTANT = 1000
@@ -71,7 +71,7 @@ class ScanRun:
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
         self._files_ahead = 1 if plan.limit is not None else 2 * self._most
         self._pace = Pace(whole=eager and plan.limit is None)
-        self._budget = Budget(self._most_bytes())
+        self._budget = MemoryBudget(self._most_bytes())
         self._slots: deque[FileRows] = deque()
         self._working = 0
         self._room = asyncio.Event()

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.admission import BatchLimits
 from delta_sharing_client.follow.follow_request import CHECKPOINT
 from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offset
@@ -318,7 +318,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with one_sentence():
                 raise error from None
 
-    def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
+    def _budget(self, limit: Limit, *, told: bool) -> BatchLimits | None:
         if told:
             return None if HAS_LIMITS and isinstance(limit, ReadAllAvailable) else self._follower.budget()
         # PySpark 4.0 and 4.1 do not pass the trigger: only limits of the user apply, so that a query with the trigger
@@ -351,7 +351,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._error
 
 
-def default_limit(budget: Budget) -> Limit:
+def default_limit(budget: BatchLimits) -> Limit:
     """Return the limit that Spark passes back with each request; it is a placeholder for all limits."""
     if not HAS_LIMITS:
         return None

@@ -131,7 +131,7 @@ def user_agent(operation: Operation, caller: str | None) -> str:
 
 
 def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
-    """Return the answer for the catalog of ``PushDown.java`` as a schema: for the option ``tell``, the names below the
+    """Return what the catalog of ``PushDown.java`` asks for as a schema: for the option ``tell``, the names below the
     option ``namespace``, or the columns of ``table``, with the version in an additional last field.
 
     A schema that Spark infers costs a Python worker, and no job. Errors are returned in the schema too, because Spark

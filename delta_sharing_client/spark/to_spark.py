@@ -134,10 +134,10 @@ def _what_lacks(program: str) -> str | None:
             print(error)
     """
     try:
-        answer = subprocess.run([program, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
+        completed = subprocess.run([program, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return f"cannot be run ({type(error).__name__})"
-    version, *problem = answer.stdout.splitlines()
+    version, *problem = completed.stdout.splitlines()
     if version != _OWN_VERSION:
         return f"is Python {version}"
     return f"says: {problem[0]}" if problem else None

@@ -333,8 +333,8 @@ class ObjectPlace:
         asked = [path for path in empty if path not in known]
         options = self._settings.options
         with Threads(_CHECKS_AT_ONCE, "delta-list") as pool:
-            answers = list(pool.map(lambda path: Tries(options).call(lambda: is_marker(path)), asked))
-        return frozenset(known.union(path for path, answer in zip(asked, answers, strict=True) if answer))
+            are_markers = list(pool.map(lambda path: Tries(options).call(lambda: is_marker(path)), asked))
+        return frozenset(known.union(path for path, is_one in zip(asked, are_markers, strict=True) if is_one))
 
     def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         import obstore
@@ -346,21 +346,21 @@ class ObjectPlace:
             options["range"] = {"suffix": wanted}
         if version is not None and version.etag:
             options["if_match"] = version.etag
-        answer = self._trying(lambda store: obstore.get(store, self._key(path), options=options))
-        meta, (start, stop) = answer.meta, answer.range
+        response = self._trying(lambda store: obstore.get(store, self._key(path), options=options))
+        meta, (start, stop) = response.meta, response.range
         etag = meta.get("e_tag") or ""
         # Compared only where there is no ETag.
         found = Version(etag, "" if etag else meta["last_modified"].isoformat(), meta["size"])
-        return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(answer))
+        return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(response))
 
-    def _chunks(self, answer: Any) -> Iterator[memoryview]:
-        start, stop = answer.range
+    def _chunks(self, response: Any) -> Iterator[memoryview]:
+        start, stop = response.range
         is_small = stop - start <= _WHOLE_BYTES
-        stream = None if is_small else answer.stream(min_chunk_size=_CHUNK)
+        stream = None if is_small else response.stream(min_chunk_size=_CHUNK)
         while True:
             try:
                 # One call instead of three.
-                data = answer.bytes() if stream is None else next(stream, None)
+                data = response.bytes() if stream is None else next(stream, None)
             except Exception as error:
                 # All of obstore's exceptions here only mean that the transfer was interrupted.
                 raise self._interrupted(error) from None

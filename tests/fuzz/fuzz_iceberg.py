@@ -30,7 +30,7 @@ from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.source import Span, Version
 from delta_sharing_client.iceberg.catalog import LoadedTable
 from delta_sharing_client.iceberg.data_files import IcebergFiles
-from delta_sharing_client.iceberg.table_scan import Table, plan_snapshot
+from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
@@ -79,7 +79,7 @@ def read(name: str, metadata: bytes, place: Lake) -> int:
     """Read a table with the condition of ``TABLES`` and without, and return the rows without it."""
     loaded = msgspec.json.decode(b'{"metadata": ' + metadata + b"}", type=LoadedTable).metadata
     files = IcebergFiles(name, OPTIONS, [expected(name)["location"]], lambda root, location: place)
-    table = Table(name, loaded, files)
+    table = OpenedTable(name, loaded, files)
     lineage = name == "lineage"
     found = 0
     for request in (ScanRequest(filter=parse_filter(TABLES[name])), ScanRequest(row_lineage=lineage)):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import TableMetadata
-from delta_sharing_client.iceberg.table_scan import Table, plan_snapshot
+from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.run.batches import Batches
@@ -43,10 +43,10 @@ def metadata_of(name: str) -> bytes:
     return (FOLDER / _inside(location)).read_bytes()
 
 
-def load(name: str, options: ReadOptions | None = None) -> Table:
+def load(name: str, options: ReadOptions | None = None) -> OpenedTable:
     metadata = msgspec.json.decode(metadata_of(name), type=TableMetadata)
     files = IcebergFiles(name, options or ReadOptions(), [metadata.location], lambda root, location: Lake(FOLDER))
-    return Table(name, metadata, files)
+    return OpenedTable(name, metadata, files)
 
 
 def read(name: str, request: ScanRequest | None = None, options: ReadOptions | None = None) -> pa.Table:

@@ -32,7 +32,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.follow import versions as followed_table
-from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.admission import BatchLimits
 from delta_sharing_client.follow.follow_request import CHECKPOINT
 from delta_sharing_client.follow.follower import with_way_out
 from delta_sharing_client.protocol.rest import RestClient
@@ -180,17 +180,19 @@ def test_schema_given_and_option_columns_must_agree(lake: Any) -> None:
 
 def test_default_limit_is_a_thousand_files_or_the_bytes_given(lake: Any) -> None:
     TableWriter(lake.root / "t", ID)
-    assert stream_reader(lake)._follower.budget() == Budget(1000, None)
-    assert stream_reader(lake, maxBytesPerTrigger="2k")._follower.budget() == Budget(None, 2048)
-    assert stream_reader(lake, maxBytesPerTrigger="2k", maxFilesPerTrigger="3")._follower.budget() == Budget(3, 2048)
+    assert stream_reader(lake)._follower.budget() == BatchLimits(1000, None)
+    assert stream_reader(lake, maxBytesPerTrigger="2k")._follower.budget() == BatchLimits(None, 2048)
+    assert stream_reader(lake, maxBytesPerTrigger="2k", maxFilesPerTrigger="3")._follower.budget() == BatchLimits(
+        3, 2048
+    )
 
 
 @limited
 def test_default_limit_is_carried_by_one_of_sparks_own() -> None:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
 
-    assert default_limit(Budget(1000, None)) == ReadMaxFiles(1000)
-    assert default_limit(Budget(None, 2048)) == ReadMaxBytes(2048)
+    assert default_limit(BatchLimits(1000, None)) == ReadMaxFiles(1000)
+    assert default_limit(BatchLimits(None, 2048)) == ReadMaxBytes(2048)
 
 
 @pytest.mark.parametrize("options", [{"startingVersion": "0", "skipChangeCommits": "true"}, {}])

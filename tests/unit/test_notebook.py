@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.notebook import Bar, Listed, html_facts, html_rows
+from delta_sharing_client.notebook import BarCell, ListedInNotebook, html_facts, html_rows
 from delta_sharing_client.protocol.names import Share, Table
-from delta_sharing_client.table import VersionChanges, _History
+from delta_sharing_client.table import VersionChanges, _VersionList
 
 
 class Checked(html.parser.HTMLParser):
@@ -46,16 +46,16 @@ def shown(value: Any) -> Checked:
 
 def test_what_a_server_says_is_text_and_nothing_else() -> None:
     hostile = "<script>alert(1)</script>\u202e\x1b[2J"
-    found = shown(Listed([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
+    found = shown(ListedInNotebook([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
     assert found.tags == {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
     assert "<script>alert(1)</script>\\u202e\\x1b[2J" in found.words
 
 
 def test_a_listing_shows_the_columns_that_have_something() -> None:
-    found = shown(Listed([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
+    found = shown(ListedInNotebook([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
     assert found.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
-    assert Listed([Share("a")]) == [Share("a")]
-    assert shown(Listed[Share]()).words == ["The list is empty."]
+    assert ListedInNotebook([Share("a")]) == [Share("a")]
+    assert shown(ListedInNotebook[Share]()).words == ["The list is empty."]
 
 
 def test_long_listings_are_cut_and_say_so() -> None:
@@ -70,12 +70,12 @@ def test_facts_leave_out_what_nobody_knows() -> None:
 
 @pytest.mark.parametrize(("share", "width"), [(0.0, 0), (1e-9, 1), (0.5, 60), (1.0, 120), (7.0, 120)])
 def test_a_bar_is_as_long_as_its_share(share: float, width: int) -> None:
-    assert f"width: {width}px" in Bar(share).to_html()
+    assert f"width: {width}px" in BarCell(share).to_html()
 
 
 def test_versions_show_when_they_were_and_how_much_they_changed() -> None:
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
-    found = shown(_History([VersionChanges(3, moment, 10, 0, 5)]))
+    found = shown(_VersionList([VersionChanges(3, moment, 10, 0, 5)]))
     assert "2026-01-02 03:04:05+00:00" in found.words
     assert [bar.partition("width: ")[2] for bar in found.bars] == ["120px", "0px", "60px"]
 

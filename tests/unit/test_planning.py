@@ -26,7 +26,7 @@ from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.line_order import unreadable
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.query import TableAnswer
+from delta_sharing_client.protocol.query import TableResponse
 from mock_server.wire import Renderer
 from tests.regressions.hand_made import HandMadeTable
 
@@ -103,7 +103,7 @@ class Asked(NamedTuple):
 
     request: Any
     response_format: ds.ResponseFormat
-    answer: TableAnswer
+    response: TableResponse
 
 
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
@@ -111,24 +111,24 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     sent: list[Asked] = []
     query_table = planning.query_table
 
-    def query(rest: Any, table: Any, request: Any, *, response_format: Any = ds.ResponseFormat.AUTO) -> TableAnswer:
+    def query(rest: Any, table: Any, request: Any, *, response_format: Any = ds.ResponseFormat.AUTO) -> TableResponse:
         sent.append(Asked(request, response_format, query_table(rest, table, request, response_format=response_format)))
-        return sent[-1].answer
+        return sent[-1].response
 
     monkeypatch.setattr(planning, "query_table", query)
     return sent
 
 
-def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableAnswer]:
+def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableResponse]:
     """Return a list of the answers that are closed from now on."""
-    found: list[TableAnswer] = []
-    close = TableAnswer.close
+    found: list[TableResponse] = []
+    close = TableResponse.close
 
-    def closing(answer: TableAnswer) -> None:
+    def closing(answer: TableResponse) -> None:
         found.append(answer)
         close(answer)
 
-    monkeypatch.setattr(TableAnswer, "close", closing)
+    monkeypatch.setattr(TableResponse, "close", closing)
     return found
 
 
@@ -159,7 +159,7 @@ def test_hints_for_other_columns_are_not_sent_again(
     assert [one.request.json_predicate_hints for one in again] == ([] if change == "neither" else [None])
     assert {one.response_format for one in sent} == {ds.ResponseFormat.PARQUET}
     if change != "neither":
-        assert closed[0] is first.answer
+        assert closed[0] is first.response
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
     taken: list[str] = []
     listed, closed = planning.live_files, []
 
-    def endless(answer: TableAnswer, table: AssetName, most: int) -> Iterator[list[SharedFile]]:
+    def endless(answer: TableResponse, table: AssetName, most: int) -> Iterator[list[SharedFile]]:
         first = [file for files in listed(answer, table, most) for file in files]
         yield first
         for number in itertools.count():
@@ -238,11 +238,11 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
             action = replace(first[0].action, path=first[0].action.path + str(number))
             yield [SharedFile(action, taken[-1])]
 
-    def close(answer: TableAnswer) -> None:
+    def close(answer: TableResponse) -> None:
         closed.append(answer)
 
     monkeypatch.setattr(planning, "live_files", endless)
-    monkeypatch.setattr(TableAnswer, "close", close)
+    monkeypatch.setattr(TableResponse, "close", close)
     with shared(partitioned.root) as (table, _):
         scan = table.scan(limit=2)
         plan = scan.plan()
@@ -343,8 +343,8 @@ def test_a_stream_ends_its_response(partitioned: HandMadeTable, monkeypatch: pyt
         scan = table.scan()
         stream = planning.stream_table(scan.rest, scan.table, scan.request, ds.ReadOptions())
         assert isinstance(stream, ScanStream)
-        assert stream.break_off == sent[0].answer.break_off
-        assert stream.release == sent[0].answer.close
+        assert stream.break_off == sent[0].response.break_off
+        assert stream.release == sent[0].response.close
         stream.close()
 
 
@@ -387,7 +387,7 @@ def test_the_schema_of_the_past_is_that_of_the_query(
         assert table.scan(**asked_for).schema.names == ["a", "p"]
         # Of a long listing no more than a file is wanted.
         assert [one.request.limit_hint for one in sent] == [1]
-    assert [one.answer for one in sent] == [answer for answer in closed if answer is sent[0].answer][:1]
+    assert [one.response for one in sent] == [answer for answer in closed if answer is sent[0].response][:1]
 
 
 def test_the_schema_of_row_lineage_is_refused_where_rows_are_not_tracked(partitioned: HandMadeTable) -> None:
@@ -471,7 +471,7 @@ def test_only_a_refusal_for_now_says_nothing_of_access_modes(
 def test_a_failure_of_no_mode_does_not_ask_for_the_modes(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, error: ds.DeltaSharingError
 ) -> None:
-    def fail(*_: Any, **__: Any) -> TableAnswer:
+    def fail(*_: Any, **__: Any) -> TableResponse:
         raise error
 
     with shared(partitioned.root) as (table, server):
@@ -485,7 +485,7 @@ def test_a_failure_of_no_mode_does_not_ask_for_the_modes(
 def test_a_directory_that_fails_says_what_is_shared_instead(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any, **__: Any) -> TableAnswer:
+    def fail(*_: Any, **__: Any) -> TableResponse:
         raise unreadable("Reading s.s.t", "s.s.t", {"volume"})
 
     by_directory = ds.ReadOptions(access_mode=ds.AccessMode.DIR)
@@ -569,7 +569,7 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
         changes = table.changes(1)
         stream = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
         assert isinstance(stream, ScanStream)
-        assert sent[0].answer in closed
+        assert sent[0].response in closed
         assert stream.context.version == 5
         stream.break_off()
         with pytest.raises(CancelledError):
@@ -584,7 +584,7 @@ def test_a_feed_that_cannot_be_planned_closes_its_response(
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     with shared(feed.root) as (table, _), pytest.raises(ds.UsageError, match="'nope' is not in the table"):
         table.changes(1, columns=["nope"]).plan()
-    assert sent[0].answer in closed
+    assert sent[0].response in closed
 
 
 # === Access modes ===

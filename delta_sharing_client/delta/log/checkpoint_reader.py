@@ -137,12 +137,12 @@ def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[
     for column, wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
         if not wanted or column not in parquet.schema_arrow.names:
             continue
-        rows = FileRows(parquet, column, want, source)
+        rows = FileActions(parquet, column, want, source)
         for group in range(parquet.metadata.num_row_groups):
             yield from _group_actions(parquet, rows, column, group)
 
 
-def _group_actions(parquet: pq.ParquetFile, rows: FileRows, column: str, group: int) -> Iterator[Action]:
+def _group_actions(parquet: pq.ParquetFile, rows: FileActions, column: str, group: int) -> Iterator[Action]:
     batches = _batches(parquet, group, rows.leaves(structs=False))
     for number, batch in enumerate(batches):
         if rows.lacks_statistics(batch.column(column)):
@@ -175,7 +175,7 @@ def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
 # === Rows of a file ===
 
 
-class FileRows:
+class FileActions:
     """Converts the ``add`` or the ``remove`` column of one checkpoint file, called ``source`` in errors, to actions."""
 
     def __init__(self, parquet: pq.ParquetFile, column: str, want: Want, source: str) -> None:

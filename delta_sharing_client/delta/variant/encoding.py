@@ -91,7 +91,7 @@ class VariantMetadata:
         return found
 
 
-class Layout(NamedTuple):
+class Children(NamedTuple):
     """The positions of the children of an object or array."""
 
     field_ids: Sequence[int] | None
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
     stop: int
 
 
-def layout(value: bytes, at: int, limit: int) -> Layout:
+def layout(value: bytes, at: int, limit: int) -> Children:
     """Return the layout of the object or array at ``at``, which ends at ``limit`` at most."""
     header = value[at] >> 2
     is_object = value[at] & 3 == _OBJECT
@@ -121,7 +121,7 @@ def layout(value: bytes, at: int, limit: int) -> Layout:
         raise DataError(f"A variant's object or array must end within its {limit - at} bytes, found {stop - at}.")
     if count and max(offsets[:-1]) >= offsets[-1]:
         raise DataError("A variant's elements must start before the end of their object or array.")
-    return Layout(read_unsigned(value, ids_at, count, id_width) if is_object else None, offsets, start, stop)
+    return Children(read_unsigned(value, ids_at, count, id_width) if is_object else None, offsets, start, stop)
 
 
 def size_of(value: bytes, at: int, limit: int) -> int:
@@ -202,7 +202,7 @@ class VariantReader:
             return Primitive.STRING, read_text(self._value, at + 1, at + size)
         return self._value[at] >> 2, read_primitive(self._value, at, size)
 
-    def _enter(self, at: int, limit: int, depth: int) -> Layout:
+    def _enter(self, at: int, limit: int, depth: int) -> Children:
         if depth >= MAX_DEPTH:
             raise DataError(f"A variant must not be nested deeper than {MAX_DEPTH}.")
         found = layout(self._value, at, limit)

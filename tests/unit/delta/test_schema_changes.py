@@ -9,7 +9,7 @@ import pytest
 
 from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.delta.schema_changes import Kind, first_difference
+from delta_sharing_client.delta.schema_changes import SchemaChangeKind, first_difference
 from delta_sharing_client.delta.widening import holds
 
 
@@ -41,47 +41,67 @@ def table(*columns: dict[str, Any], partitions: tuple[str, ...] = (), mapped: bo
 
 A = column("a")
 DIFFERENCES = [
-    (Kind.GONE, table(A, column("b")), table(A), "column 'b' was dropped or renamed"),
-    (Kind.RESPELLED, table(A), table(column("A")), "column 'a' is spelled 'A'"),
-    (Kind.ADDED, table(A), table(A, column("b")), "column 'b' was added"),
-    (Kind.ADDED_NOT_NULL, table(A), table(A, column("b", nullable=False)), "column 'b' was added as NOT NULL"),
-    (Kind.NOT_NULL, table(A), table(column("a", nullable=False)), "column 'a' became NOT NULL"),
-    (Kind.WIDENED, table(column("a", "integer")), table(A), "column 'a' was widened from integer to long"),
-    (Kind.RETYPED, table(A), table(column("a", "integer")), "column 'a' changed its type from long to integer"),
-    (Kind.RETYPED, table(A), table(column("a", struct(A))), "column 'a' changed its type from long to struct"),
-    (Kind.REPARTITIONED, table(A), table(A, partitions=("a",)), "the partition columns changed from [] to ['a']"),
+    (SchemaChangeKind.GONE, table(A, column("b")), table(A), "column 'b' was dropped or renamed"),
+    (SchemaChangeKind.RESPELLED, table(A), table(column("A")), "column 'a' is spelled 'A'"),
+    (SchemaChangeKind.ADDED, table(A), table(A, column("b")), "column 'b' was added"),
     (
-        Kind.ELEMENTS_NOT_NULL,
+        SchemaChangeKind.ADDED_NOT_NULL,
+        table(A),
+        table(A, column("b", nullable=False)),
+        "column 'b' was added as NOT NULL",
+    ),
+    (SchemaChangeKind.NOT_NULL, table(A), table(column("a", nullable=False)), "column 'a' became NOT NULL"),
+    (SchemaChangeKind.WIDENED, table(column("a", "integer")), table(A), "column 'a' was widened from integer to long"),
+    (
+        SchemaChangeKind.RETYPED,
+        table(A),
+        table(column("a", "integer")),
+        "column 'a' changed its type from long to integer",
+    ),
+    (
+        SchemaChangeKind.RETYPED,
+        table(A),
+        table(column("a", struct(A))),
+        "column 'a' changed its type from long to struct",
+    ),
+    (
+        SchemaChangeKind.REPARTITIONED,
+        table(A),
+        table(A, partitions=("a",)),
+        "the partition columns changed from [] to ['a']",
+    ),
+    (
+        SchemaChangeKind.ELEMENTS_NOT_NULL,
         table(column("a", array("long"))),
         table(column("a", array("long", False))),
         "the elements of column 'a' became NOT NULL",
     ),
     (
-        Kind.VALUES_NOT_NULL,
+        SchemaChangeKind.VALUES_NOT_NULL,
         table(column("a", mapping("long"))),
         table(column("a", mapping("long", False))),
         "the values of column 'a' became NOT NULL",
     ),
     (
-        Kind.DROPPED,
+        SchemaChangeKind.DROPPED,
         table(column("a", physical="p"), mapped=True),
         table(column("b", physical="q"), mapped=True),
         "column 'a' was dropped",
     ),
     (
-        Kind.REPLACED,
+        SchemaChangeKind.REPLACED,
         table(column("a", physical="p"), mapped=True),
         table(column("a", physical="q"), mapped=True),
         "column 'a' was dropped, and another one with that name was added",
     ),
     (
-        Kind.RENAMED,
+        SchemaChangeKind.RENAMED,
         table(column("a", physical="p"), mapped=True),
         table(column("b", physical="p"), mapped=True),
         "column 'a' was renamed to 'b'",
     ),
     (
-        Kind.GONE,
+        SchemaChangeKind.GONE,
         table(column("s", array(mapping(struct(A, column("x")))))),
         table(column("s", array(mapping(struct(A))))),
         "column 's.element.value.x' was dropped or renamed",
@@ -91,35 +111,38 @@ DIFFERENCES = [
 
 @pytest.mark.parametrize(("kind", "old", "new", "told"), DIFFERENCES, ids=lambda value: getattr(value, "name", None))
 def test_a_difference_is_told_once_and_only_where_it_is_asked_for(
-    kind: Kind, old: Metadata, new: Metadata, told: str
+    kind: SchemaChangeKind, old: Metadata, new: Metadata, told: str
 ) -> None:
     assert str(first_difference(old, new, {kind})) == told
-    others = set(Kind) - {kind, Kind.ADDED}
+    others = set(SchemaChangeKind) - {kind, SchemaChangeKind.ADDED}
     assert first_difference(old, new, others) is None
-    assert first_difference(old, old, set(Kind)) is None
-    assert first_difference(new, new, set(Kind)) is None
+    assert first_difference(old, old, set(SchemaChangeKind)) is None
+    assert first_difference(new, new, set(SchemaChangeKind)) is None
 
 
 def test_every_kind_has_its_case() -> None:
-    assert {kind for kind, *_ in DIFFERENCES} == set(Kind)
+    assert {kind for kind, *_ in DIFFERENCES} == set(SchemaChangeKind)
 
 
 @pytest.mark.parametrize("modes", [(True, False), (False, True)])
 def test_columns_are_compared_by_name_where_one_side_has_no_other(modes: tuple[bool, bool]) -> None:
     old, new = table(column("a", physical="p"), mapped=modes[0]), table(column("a", physical="q"), mapped=modes[1])
-    assert first_difference(old, new, set(Kind)) is None
+    assert first_difference(old, new, set(SchemaChangeKind)) is None
 
 
 def test_partition_columns_may_be_spelled_otherwise() -> None:
     old, new = table(A, partitions=("a",)), table(column("A"), partitions=("A",))
-    assert first_difference(old, new, {Kind.REPARTITIONED}) is None
-    assert first_difference(new, old, {Kind.REPARTITIONED}) is None
+    assert first_difference(old, new, {SchemaChangeKind.REPARTITIONED}) is None
+    assert first_difference(new, old, {SchemaChangeKind.REPARTITIONED}) is None
 
 
 def test_a_rename_does_not_hide_what_else_became_of_the_column() -> None:
     old = table(column("a", "long", physical="p"), mapped=True)
     new = table(column("b", "integer", physical="p"), mapped=True)
-    assert str(first_difference(old, new, {Kind.RETYPED})) == "column 'a' changed its type from long to integer"
+    assert (
+        str(first_difference(old, new, {SchemaChangeKind.RETYPED}))
+        == "column 'a' changed its type from long to integer"
+    )
 
 
 RELAXED = [
@@ -133,7 +156,7 @@ RELAXED = [
 
 @pytest.mark.parametrize(("old", "new"), RELAXED)
 def test_what_was_not_null_may_stay_so_or_become_nullable(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert first_difference(table(old), table(new), set(Kind)) is None
+    assert first_difference(table(old), table(new), set(SchemaChangeKind)) is None
 
 
 FORMS: dict[str, Any] = {
@@ -157,7 +180,7 @@ def test_a_type_of_another_form_is_another_type(before: str, after: str) -> None
         (lambda inner: {**mapping("long"), "keyType": inner}, "a.key"),
     ]:
         old, new = (table(column("a", parent(FORMS[name]))) for name in (before, after))
-        found = first_difference(old, new, set(Kind))
+        found = first_difference(old, new, set(SchemaChangeKind))
         if before == after:
             assert found is None
         else:
@@ -209,8 +232,11 @@ def test_every_type_holds_void_and_void_holds_no_other(new: Any) -> None:
     assert holds(void, void)
     old, changed = table(column("a", "void")), table(column("a", new))
     shown = new if isinstance(new, str) else new["type"]
-    assert str(first_difference(old, changed, set(Kind))) == f"column 'a' was widened from void to {shown}"
-    assert str(first_difference(changed, old, set(Kind))) == f"column 'a' changed its type from {shown} to void"
+    assert str(first_difference(old, changed, set(SchemaChangeKind))) == f"column 'a' was widened from void to {shown}"
+    assert (
+        str(first_difference(changed, old, set(SchemaChangeKind)))
+        == f"column 'a' changed its type from {shown} to void"
+    )
 
 
 @pytest.mark.parametrize(

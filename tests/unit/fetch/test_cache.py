@@ -24,7 +24,7 @@ from delta_sharing_client.fetch.cache import _END, FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Version
 from delta_sharing_client.file_lock import FileLock
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import Table, fast_options, rows_of
 
@@ -35,8 +35,8 @@ DATA = bytes(range(200))
 V1, V2 = Version('"1"', "", 200), Version('"2"', "", 200)
 
 
-def block(start: int, stop: int) -> Block:
-    return Block(start, pa.py_buffer(DATA[start:stop]))
+def block(start: int, stop: int) -> ByteBlock:
+    return ByteBlock(start, pa.py_buffer(DATA[start:stop]))
 
 
 @pytest.fixture
@@ -130,9 +130,9 @@ def test_the_limit_holds_over_processes(tmp_path: Path) -> None:
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
         "from delta_sharing_client.fetch.source import Version\n"
-        "from delta_sharing_client.parquet.byte_ranges import Block\n"
+        "from delta_sharing_client.parquet.byte_ranges import ByteBlock\n"
         "cache = FileCache(sys.argv[1], 1_000_000, 'table')\n"
-        "block = Block(0, pa.py_buffer(bytes(30_000)))\n"
+        "block = ByteBlock(0, pa.py_buffer(bytes(30_000)))\n"
         "for n in range(60): cache.put(f'{sys.argv[2]}-{n}', block, 30_000, Version())\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n)]) for n in range(4)]
@@ -241,9 +241,9 @@ def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> 
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
         "from delta_sharing_client.fetch.source import Version\n"
-        "from delta_sharing_client.parquet.byte_ranges import Block\n"
+        "from delta_sharing_client.parquet.byte_ranges import ByteBlock\n"
         "cache = FileCache(sys.argv[1], 100_000_000, 'table')\n"
-        "for _ in range(30): cache.put('f', Block(0, pa.py_buffer(bytes(100_000))), 100_000, Version())\n"
+        "for _ in range(30): cache.put('f', ByteBlock(0, pa.py_buffer(bytes(100_000))), 100_000, Version())\n"
     )
     other = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     cache = FileCache(tmp_path, 100_000_000, "table")
@@ -251,7 +251,7 @@ def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> 
 
     def work() -> None:
         for _ in range(30):
-            cache.put("f", Block(0, pa.py_buffer(bytes(100_000))), 100_000, V1)
+            cache.put("f", ByteBlock(0, pa.py_buffer(bytes(100_000))), 100_000, V1)
             held = cache.get("f", ByteRange(0, 100_000), 100_000, V1.agrees)
             found.append(-1 if held is None else held.data.size)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.actions import AddFile, SharedFile
-from delta_sharing_client.follow.admission import Budget, Position, VersionFiles, admit
+from delta_sharing_client.follow.admission import BatchLimits, Position, VersionFiles, admit
 from tests.quota import meets, met
 
 
@@ -38,7 +38,7 @@ APPEND_ROWS = {1: (1, 1, 1), 3: (1,)}
 
 
 def batches(
-    versions: tuple[VersionFiles, ...], rows: dict[int, tuple[int, ...]], budget: Budget, window: int = 100
+    versions: tuple[VersionFiles, ...], rows: dict[int, tuple[int, ...]], budget: BatchLimits, window: int = 100
 ) -> list[int]:
     """Rows of the non-empty batches of a stream that starts at version 0."""
     found, position, last = [], Position(0), versions[-1].version
@@ -61,7 +61,7 @@ def batches(
     [(1, [2, 3, 8, 2, 2]), (2, [5, 8, 4]), (3, [13, 4]), (6, [13, 4]), (7, [15, 2]), (8, [17]), (9, [17])],
 )
 def test_max_files_of_a_change_feed(files: int, expected: list[int]) -> None:
-    assert batches(CHANGES, CHANGE_ROWS, Budget(files=files)) == expected
+    assert batches(CHANGES, CHANGE_ROWS, BatchLimits(files=files)) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,49 +77,49 @@ def test_max_files_of_a_change_feed(files: int, expected: list[int]) -> None:
     ],
 )
 def test_max_bytes_of_a_change_feed(size: int, expected: list[int]) -> None:
-    assert batches(CHANGES, CHANGE_ROWS, Budget(bytes=size)) == expected
+    assert batches(CHANGES, CHANGE_ROWS, BatchLimits(bytes=size)) == expected
 
 
 @pytest.mark.parametrize(("files", "expected"), [(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])])
 def test_max_files_of_appends(files: int, expected: list[int]) -> None:
-    assert batches(APPENDS, APPEND_ROWS, Budget(files=files)) == expected
+    assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=files)) == expected
 
 
 @pytest.mark.parametrize(
     ("size", "expected"), [(1, [1, 1, 1, 1]), (1000, [1, 1, 1, 1]), (2000, [2, 2]), (3000, [3, 1]), (5000, [4])]
 )
 def test_max_bytes_of_appends(size: int, expected: list[int]) -> None:
-    assert batches(APPENDS, APPEND_ROWS, Budget(bytes=size)) == expected
+    assert batches(APPENDS, APPEND_ROWS, BatchLimits(bytes=size)) == expected
 
 
 @pytest.mark.parametrize(
     ("window", "expected"), [(1, [2, 3, 8, 4]), (2, [2, 11, 4]), (3, [5, 12]), (4, [13, 4]), (5, [17])]
 )
 def test_windows_bound_batches(window: int, expected: list[int]) -> None:
-    assert batches(CHANGES, CHANGE_ROWS, Budget(files=1000), window) == expected
+    assert batches(CHANGES, CHANGE_ROWS, BatchLimits(files=1000), window) == expected
 
 
 def test_both_limits_hold_together() -> None:
-    assert batches(APPENDS, APPEND_ROWS, Budget(files=1, bytes=10_000)) == [1, 1, 1, 1]
-    assert batches(APPENDS, APPEND_ROWS, Budget(files=100, bytes=1)) == [1, 1, 1, 1]
+    assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=1, bytes=10_000)) == [1, 1, 1, 1]
+    assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=100, bytes=1)) == [1, 1, 1, 1]
 
 
 def test_no_limit_takes_all_and_stands_at_the_base_of_the_next_version() -> None:
-    assert admit(Position(0), CHANGES, Budget()) == Position(5)
+    assert admit(Position(0), CHANGES, BatchLimits()) == Position(5)
 
 
 def test_versions_without_files_are_passed_for_free() -> None:
-    assert admit(Position(3), (offered(3), offered(4), offered(5)), Budget(files=1, bytes=1)) == Position(6)
+    assert admit(Position(3), (offered(3), offered(4), offered(5)), BatchLimits(files=1, bytes=1)) == Position(6)
 
 
 def test_nothing_offered_moves_nothing() -> None:
-    assert admit(Position(3, 1), (), Budget(files=1)) == Position(3, 1)
+    assert admit(Position(3, 1), (), BatchLimits(files=1)) == Position(3, 1)
 
 
 def test_start_in_the_middle_of_a_version() -> None:
     version = (offered(1, (10, 10, 10), (0, 1, 2)),)
-    assert admit(Position(1, 0), version, Budget(files=1)) == Position(1, 1)
-    assert admit(Position(1, 1), version, Budget(files=9)) == Position(2)
+    assert admit(Position(1, 0), version, BatchLimits(files=1)) == Position(1, 1)
+    assert admit(Position(1, 1), version, BatchLimits(files=9)) == Position(2)
 
 
 SIZES = st.lists(st.integers(0, 50), max_size=5)
@@ -141,7 +141,7 @@ def test_batches_cover_each_file_once_and_never_split_a_unit(
     ]
     position, seen = Position(0), []
     while position.version < len(waiting):
-        reached = admit(position, waiting[position.version :], Budget(files, size))
+        reached = admit(position, waiting[position.version :], BatchLimits(files, size))
         assert reached > position
         met("batches", position > Position(0))
         batch = [(v.version, i) for v in waiting for i in range(len(v.files)) if position < (v.version, i) <= reached]

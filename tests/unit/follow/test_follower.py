@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 import delta_sharing_client as ds
-from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.admission import BatchLimits
 from delta_sharing_client.follow.follow_request import FollowRequest
 from delta_sharing_client.follow.follower import Follower
 from delta_sharing_client.follow.offsets import BEGINNING, Offset
-from delta_sharing_client.follow.versions import FollowedTable, Window
+from delta_sharing_client.follow.versions import FollowedTable, VersionWindow
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.protocol.names import AssetName
@@ -22,7 +22,7 @@ from tests.tables import TableWriter, rows_of
 
 ID = pa.schema([("id", pa.int64())])
 NAME = AssetName("share", "schema", "t")
-ONE = Budget(1)
+ONE = BatchLimits(1)
 FORMATS = (ResponseFormat.DELTA, ResponseFormat.PARQUET)
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_answers_in_another_format_is_refused(
     for name in ("snapshot_window", "tail_window"):
         window = getattr(FollowedTable, name)
 
-        def in_parquet(*arguments: Any, window: Any = window) -> Window:
+        def in_parquet(*arguments: Any, window: Any = window) -> VersionWindow:
             return dataclasses.replace(window(*arguments), response_format=ResponseFormat.PARQUET)
 
         monkeypatch.setattr(FollowedTable, name, in_parquet)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, merge, split, subtract
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, SparseFile, coalesce, merge, split, subtract
 from tests.quota import meets, met
 
 RANGES = st.lists(st.builds(lambda a, n: ByteRange(a, a + n), st.integers(0, 2000), st.integers(0, 300)), max_size=12)
@@ -133,8 +133,8 @@ def test_tiny_ranges_are_one_part(length: int) -> None:
 WHOLE = bytes(range(100))
 
 
-def block(start: int, stop: int) -> Block:
-    return Block(start, pa.py_buffer(WHOLE[start:stop]))
+def block(start: int, stop: int) -> ByteBlock:
+    return ByteBlock(start, pa.py_buffer(WHOLE[start:stop]))
 
 
 BLOCKS = st.lists(
@@ -144,7 +144,9 @@ BLOCKS = st.lists(
 
 @meets(one=10, several=4, missing=10)
 @given(BLOCKS, st.integers(0, 99), st.integers(1, 60))
-def test_a_sparse_file_has_the_bytes_of_its_blocks_and_no_others(blocks: list[Block], start: int, length: int) -> None:
+def test_a_sparse_file_has_the_bytes_of_its_blocks_and_no_others(
+    blocks: list[ByteBlock], start: int, length: int
+) -> None:
     stop = min(100, start + length)
     known = {byte for item in blocks for byte in range(item.start, item.stop)}
     file = SparseFile(100, blocks)

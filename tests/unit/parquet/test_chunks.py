@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.chunks import Chunk, Chunks
+from delta_sharing_client.parquet.chunks import Chunks, ColumnChunk
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.predicates.parse import parse_filter
 from tests.quota import meets, met
@@ -90,7 +90,7 @@ LOW, HIGH = (-5).to_bytes(8, "little", signed=True), (9).to_bytes(8, "little")
 ORDERED, OTHER = {1: {}}, {2: {}}
 
 
-def found_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None = None, **chunk: Any) -> Chunk:
+def found_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None = None, **chunk: Any) -> ColumnChunk:
     """Return the chunk of a footer with these changes of ``META`` and of ColumnChunk, by ``f"_{field}"``."""
     fields = {int(name[1:]): value for name, value in chunk.items()}
     footer = {4: [{1: [{3: {**META, **(meta or {})}, **fields}]}], 7: [ORDERED] if orders is None else orders or None}
@@ -99,7 +99,7 @@ def found_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None 
 
 def test_a_chunk_is_what_the_footer_says() -> None:
     chunk = found_chunk({11: 10, 12: {3: 7, 5: HIGH, 6: LOW}, 13: [{1: 0, 2: 8, 3: 4}]}, _4=500, _5=10, _6=510, _7=20)
-    assert chunk == Chunk(
+    assert chunk == ColumnChunk(
         start=10,
         length=200,
         uncompressed=300,
@@ -115,7 +115,7 @@ def test_a_chunk_is_what_the_footer_says() -> None:
         dictionary_length=30,
     )
     bare = found_chunk({4: None})
-    assert bare == Chunk(40, 200, 300, None, None, 30, 2, 0, True, None, None)
+    assert bare == ColumnChunk(40, 200, 300, None, None, 30, 2, 0, True, None, None)
 
 
 @pytest.mark.parametrize(("dictionary", "start"), [(10, 10), (39, 39), (40, 40), (41, 40), (1, 1), (0, 40), (-1, 40)])

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet import footer
-from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, SparseFile
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, open_file, parse_footer
 from tests.quota import meets, met
 from tests.unit.storages import parquet_bytes
@@ -301,7 +301,7 @@ def test_guesses_learn_from_footers_and_never_exceed_the_file() -> None:
 
 
 def test_a_sparse_file_reads_its_blocks_and_nothing_else() -> None:
-    file = SparseFile(100, [Block(50, pa.py_buffer(bytes(range(50, 60)))), Block(10, pa.py_buffer(b"abc"))])
+    file = SparseFile(100, [ByteBlock(50, pa.py_buffer(bytes(range(50, 60)))), ByteBlock(10, pa.py_buffer(b"abc"))])
     file.seek(11)
     assert file.read(2) == b"bc"
     assert file.tell() == 13
@@ -321,7 +321,7 @@ def test_reading_a_column_that_was_not_fetched_fails() -> None:
     chunk: Any = metadata.row_group(0).column(0)
     start = chunk.dictionary_page_offset
     stop = start + chunk.total_compressed_size
-    source = pa.PythonFile(SparseFile(len(data), [Block(start, pa.py_buffer(data[start:stop]))]), mode="r")
+    source = pa.PythonFile(SparseFile(len(data), [ByteBlock(start, pa.py_buffer(data[start:stop]))]), mode="r")
     file = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
     assert file.read(columns=["a"]).num_rows == 1000
     with pytest.raises(DataError):

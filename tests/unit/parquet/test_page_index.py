@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.parquet.chunks import Chunk, Chunks
+from delta_sharing_client.parquet.chunks import Chunks, ColumnChunk
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.page_index import (
+    DataPages,
     PageHeader,
-    Pages,
     PageValues,
     pages,
     read_page_header,
@@ -26,7 +26,7 @@ PLAIN, DELTA_LENGTH, DELTA, RLE_DICTIONARY = 0, 6, 7, 8
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
 
 
-def written(texts: list[str | None], **options: object) -> tuple[memoryview, Chunk]:
+def written(texts: list[str | None], **options: object) -> tuple[memoryview, ColumnChunk]:
     sink = io.BytesIO()
     pq.write_table(pa.table({"t": pa.array(texts, pa.string())}), sink, **options)
     data = sink.getvalue()
@@ -146,13 +146,13 @@ def test_a_walk_goes_from_header_to_header_for_so_many_values() -> None:
 CHUNK_START = 4
 
 
-def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> Pages | None:
-    chunk = Chunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
+def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> DataPages | None:
+    chunk = ColumnChunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
     return pages(struct_of({1: [dict(enumerate(item, 1)) for item in locations]}), chunk, 30)
 
 
 def test_the_pages_of_an_index_follow_each_other_to_the_end_of_the_chunk() -> None:
-    assert found_pages((14, 40, 0), (54, 50, 20)) == Pages((14, 54, 104), (0, 20, 30))
+    assert found_pages((14, 40, 0), (54, 50, 20)) == DataPages((14, 54, 104), (0, 20, 30))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_offset_index_that_contradicts_itself_or_the_footer_is_not_used(
 
 
 def test_an_offset_index_without_pages_is_not_used() -> None:
-    chunk = Chunk(CHUNK_START, 100, 200, 0, None, 0, 2, 0, True, None, None)
+    chunk = ColumnChunk(CHUNK_START, 100, 200, 0, None, 0, 2, 0, True, None, None)
     assert pages(struct_of({1: []}), chunk, 0) is None
 
 
@@ -199,8 +199,8 @@ def column_index(
 
 
 def described(data: bytes, null_count: int | None = 10, **changes: Any) -> list[PageValues] | None:
-    chunk = Chunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, 0, True, None, None)
-    return values(data, chunk._replace(**changes), Pages((14, 54, 80, 104), (0, 10, 20, 30)))
+    chunk = ColumnChunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, 0, True, None, None)
+    return values(data, chunk._replace(**changes), DataPages((14, 54, 80, 104), (0, 10, 20, 30)))
 
 
 def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
@@ -279,9 +279,9 @@ def test_a_bound_of_another_length_makes_none(place: int, short: int) -> None:
 
 
 def test_a_chunk_may_begin_with_its_first_data_page() -> None:
-    assert found_pages((4, 50, 0), (54, 50, 20)) == Pages((4, 54, 104), (0, 20, 30))
+    assert found_pages((4, 50, 0), (54, 50, 20)) == DataPages((4, 54, 104), (0, 20, 30))
     found = found_pages((4, 100, 0))
-    assert found == Pages((4, 104), (0, 30))
+    assert found == DataPages((4, 104), (0, 30))
     assert found is not None
     assert (found.number, found.size(0)) == (1, 100)
 
@@ -291,5 +291,5 @@ def test_a_chunk_may_begin_with_its_first_data_page() -> None:
               struct_of({1: [{1: 4, 2: b"100", 3: 0}]}), struct_of({1: [b"1"]})],
 )  # fmt: skip
 def test_an_offset_index_that_lacks_what_it_must_have_is_not_used(index: bytes) -> None:
-    chunk = Chunk(CHUNK_START, 100, 200, 0, None, 30, 2, 0, True, None, None)
+    chunk = ColumnChunk(CHUNK_START, 100, 200, 0, None, 30, 2, 0, True, None, None)
     assert pages(index, chunk, 30) is None

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
-from delta_sharing_client.parquet.chunks import Chunk, Chunks
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, SparseFile
+from delta_sharing_client.parquet.chunks import Chunks, ColumnChunk
 from delta_sharing_client.parquet.footer import Footer, parse_footer
-from delta_sharing_client.parquet.page_index import PageMismatch, Pages, pages, read_page_header
+from delta_sharing_client.parquet.page_index import DataPages, PageMismatch, pages, read_page_header
 from delta_sharing_client.parquet.partial_chunk import (
     ColumnShape,
     PartialChunk,
@@ -54,11 +54,11 @@ class File:
         schema = pa.schema([pa.field("c", column.type, optional)])
         self.data = parquet_bytes(pa.Table.from_arrays([column], schema=schema), **{**EVERY_PAGE, **write})
         self.footer: Footer = parse_footer(pa.py_buffer(self.data), len(self.data))
-        self.chunk: Chunk = Chunks(self.footer.data, [0], self.footer.start).get(0, 0)
+        self.chunk: ColumnChunk = Chunks(self.footer.data, [0], self.footer.start).get(0, 0)
         assert self.chunk.offset_index is not None
         found = pages(self.data[slice(*self.chunk.offset_index)], self.chunk, self.rows)
         assert found is not None
-        self.pages: Pages = found
+        self.pages: DataPages = found
         self.shape = ColumnShape(self.footer.metadata.schema.column(0).max_definition_level)
 
     def part(self, *rows: tuple[int, int]) -> PartialChunk | None:
@@ -66,7 +66,7 @@ class File:
 
     def read(self, part: PartialChunk) -> pa.Array:
         """Return what pyarrow reads; nothing but the ranges of the part is there."""
-        blocks = [Block(item.start, pa.py_buffer(self.data[slice(*item)])) for item in part.ranges]
+        blocks = [ByteBlock(item.start, pa.py_buffer(self.data[slice(*item)])) for item in part.ranges]
         rebuilt = part.rebuild(SparseFile(len(self.data), blocks).slice)
         assert rebuilt.size == self.chunk.length
         replaced = {(self.chunk.start, self.chunk.length): rebuilt}
@@ -224,16 +224,16 @@ def test_the_shortcut_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> No
     assert File(COLUMNS["int64"], optional=False).part((0, 1)) is None
 
 
-def pages_of(rows: Sequence[int], sizes: Sequence[int], start: int = 4) -> Pages:
+def pages_of(rows: Sequence[int], sizes: Sequence[int], start: int = 4) -> DataPages:
     starts = [start]
     for size in sizes:
         starts.append(starts[-1] + size)
-    return Pages(tuple(starts), tuple(rows))
+    return DataPages(tuple(starts), tuple(rows))
 
 
-def chunk_of(found: Pages, physical: int = 2, start: int = 4) -> Chunk:
+def chunk_of(found: DataPages, physical: int = 2, start: int = 4) -> ColumnChunk:
     length = found.starts[-1] - start
-    return Chunk(start, length, length, 0, None, found.rows[-1], physical, 0, True, None, None)
+    return ColumnChunk(start, length, length, 0, None, found.rows[-1], physical, 0, True, None, None)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_nulls_for_skipped_pages_of_indices_are_indices() -> None:
     assert encodings((60, 61), (560, 561), (950, 951)) == {0: 8, 2: 8, 12: 0}
     # Without pages that refer to it, the dictionary is not read.
     assert encodings((560, 561)) == {0: 0, 12: 0}
-    with mock.patch.object(Chunk, "dictionary_pages", return_value=None):
+    with mock.patch.object(ColumnChunk, "dictionary_pages", return_value=None):
         assert encodings((60, 61), (950, 951)) == {0: 8, 2: 8}
 
 
@@ -286,7 +286,7 @@ def test_a_part_is_never_longer_than_the_chunk() -> None:
         assert (partial_chunk(chunk_of(found), found, [(100, 101)], ColumnShape(1)) is not None) is fits
 
 
-# === Pages that are not what the index says ===
+# === DataPages that are not what the index says ===
 
 
 def a_page(version: str = "1.0", *, has_dictionary: bool = False) -> tuple[File, pa.Buffer]:
@@ -340,7 +340,7 @@ def test_a_rebuilt_chunk_has_checked_pages_only(version: str) -> None:
     for place in (file.chunk.start, file.pages.starts[0], file.pages.starts[14]):
         with pytest.raises(PageMismatch):
             part.rebuild(shifted(place))
-    # Pages in each other's place have as many rows, and as many bytes; rows of another count do not.
-    less = Pages(file.pages.starts, tuple(row - (row == 700) for row in file.pages.rows))
+    # DataPages in each other's place have as many rows, and as many bytes; rows of another count do not.
+    less = DataPages(file.pages.starts, tuple(row - (row == 700) for row in file.pages.rows))
     with pytest.raises(PageMismatch):
         dataclasses.replace(part, pages=less).rebuild(shifted(-1))

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.predicates import lists, skipping
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.lists import Listed, SortedValues, listed, prepared
+from delta_sharing_client.predicates.lists import InSortedList, SortedValues, listed, prepared
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.skipping import compile_skipping, within
 from delta_sharing_client.predicates.tree import And, Column, In, Literal, Not, Or, col
@@ -26,7 +26,7 @@ from tests.unit.predicates.test_skipping import Known, bounds_of
 X = ("x",)
 
 
-@meets(matching=40, negated=40, shorter=25, floats=10, null=10, nan=3)
+@meets(matching=40, negated=40, shorter=12, floats=10, null=10, nan=3)
 @settings(max_examples=examples(900))
 @given(st.data())
 def test_a_list_within_bounds_is_the_reference_for_every_type(data: st.DataObject) -> None:
@@ -95,8 +95,8 @@ def test_only_long_lists_are_narrowed() -> None:
     for size, is_narrowed in ((63, False), (64, True)):
         ready = prepared(bind(col("x").is_in(range(size)), schema))
         narrow = within(ready, statistics)
-        assert isinstance(ready, Listed)
-        assert isinstance(narrow, Listed)
+        assert isinstance(ready, InSortedList)
+        assert isinstance(narrow, InSortedList)
         assert (narrow.places == range(10, 13)) is is_narrowed
         assert narrow.array(pa.int64()).to_pylist() == (list(range(10, 13)) if is_narrowed else list(range(size)))
         assert within(ready, Known({})) == ready
@@ -108,7 +108,7 @@ def test_only_long_lists_are_narrowed() -> None:
 def test_a_list_of_computed_values_is_prepared_and_not_narrowed() -> None:
     schema = pa.schema({"x": pa.int64()})
     ready = prepared(bind((col("x") + 1).is_in(range(100)), schema))
-    assert isinstance(ready, Listed)
+    assert isinstance(ready, InSortedList)
     assert within(ready, Known({X: ColumnBounds(10, 12, 0, 5)})) == ready
     assert mask(ready, table({"x": [5, 500, None]}, schema)).to_pylist() == [True, False, False]
     assert not compile_skipping(ready)(Known({X: ColumnBounds(500, 600, 0, 5)}))

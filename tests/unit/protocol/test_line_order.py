@@ -32,8 +32,8 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines
-from delta_sharing_client.protocol.body import Block
-from delta_sharing_client.protocol.line_order import Answer, AnswerRules, unreadable
+from delta_sharing_client.protocol.body import LineBlock
+from delta_sharing_client.protocol.line_order import CheckedResponse, ResponseRules, unreadable
 from delta_sharing_client.protocol.lines import Subject, UrlLives
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.names import AssetName
@@ -68,10 +68,10 @@ class Response:
     def __init__(self, headers: dict[str, str] | None = None, **rules: Any) -> None:
         subject = Subject(doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x")
         wanted = {"table": AssetName("s", "d", "t"), "operation": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
-        self._arrived: list[Block] = []
-        self.answer = Answer(
+        self._arrived: list[LineBlock] = []
+        self.answer = CheckedResponse(
             subject,
-            AnswerRules(**wanted),
+            ResponseRules(**wanted),
             CaseInsensitiveDict(VERSION if headers is None else headers),
             Loosened("Querying s.d.t"),
             self,
@@ -81,17 +81,17 @@ class Response:
     def __iter__(self) -> Response:
         return self
 
-    def __next__(self) -> Block:
+    def __next__(self) -> LineBlock:
         if not self._arrived:
             raise StopIteration
         return self._arrived.pop()
 
     def arrives(self, documents: Sequence[dict[str, Any]]) -> None:
         if documents:
-            self._arrived += [Block("\n".join(map(json.dumps, documents)).encode(), complete=True)]
+            self._arrived += [LineBlock("\n".join(map(json.dumps, documents)).encode(), complete=True)]
 
 
-def began(found: Response, *documents: dict[str, Any]) -> Answer:
+def began(found: Response, *documents: dict[str, Any]) -> CheckedResponse:
     found.arrives(documents)
     found.answer.begin()
     return found.answer

@@ -18,8 +18,8 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
-from delta_sharing_client.protocol.body import Block, split_blocks
-from delta_sharing_client.protocol.line_order import AnswerRules
+from delta_sharing_client.protocol.body import LineBlock, split_blocks
+from delta_sharing_client.protocol.line_order import ResponseRules
 from delta_sharing_client.protocol.lines import Line
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.response_stream import ask_once
@@ -182,7 +182,7 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, operation=Operation.SNAPSHO
     reply = SimpleNamespace(status_code=200, headers={"Delta-Table-Version": "3"}, close=lambda: None)
     chunks = [HEADS[form], body[:cut], body[cut:]]
     transport = SimpleNamespace(attempt=lambda _: reply, chunks=lambda *_: chunks, secrets=list)
-    rules = AnswerRules(table="s.s.t", operation=operation, formats=(ResponseFormat.DELTA,))
+    rules = ResponseRules(table="s.s.t", operation=operation, formats=(ResponseFormat.DELTA,))
     answer = ask_once(transport, Request(method="POST", path=("t",), doing="Asking"), rules, loosened)
     files, error = [], None
     try:
@@ -220,7 +220,9 @@ def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, 
         ([report], 0),
     ):
         found = (
-            list(lines(mock.Mock(), Loosened("x"), mock.Mock()).of(Block(b"\n".join(text), True), 0)) if text else []
+            list(lines(mock.Mock(), Loosened("x"), mock.Mock()).of(LineBlock(b"\n".join(text), True), 0))
+            if text
+            else []
         )
         assert len(found) == count
     assert one_by_one.call_count == 1
@@ -289,7 +291,7 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(wire_lines, "_decoded_at_once", None)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
     lines = wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None))
-    block = Block(b'{"file":{"id":"a"}}\n{}', complete=True)
+    block = LineBlock(b'{"file":{"id":"a"}}\n{}', complete=True)
     assert lines.added(block) == []
     assert [line.file and line.file.id for line in lines.of(block, 0)] == ["a", None]
 
@@ -299,7 +301,7 @@ def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
     monkeypatch.setattr(wire_lines, "_MAX_BLANK_LINES", 2)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
     lines = wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None)).of(
-        Block(b"\n" * (blank - 1), complete=True), 0
+        LineBlock(b"\n" * (blank - 1), complete=True), 0
     )
     if is_refused:
         with pytest.raises(ProtocolError, match="line 3 of the response is malformed: more than 2 lines are blank"):
@@ -315,7 +317,7 @@ def response_lines():
 
 def test_of_what_is_no_response_so_much_is_shown():
     with pytest.raises(ProtocolError, match=f"text/x that begins with '{'x' * 60}';"):
-        list(response_lines().of(Block(b"x" * 100, complete=True), 0))
+        list(response_lines().of(LineBlock(b"x" * 100, complete=True), 0))
 
 
 def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
@@ -325,9 +327,9 @@ def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
         assert "line 8 of the response is malformed" in error[2]
         assert (len(files), number) == (4, 7)
     lines = response_lines()
-    assert len(list(lines.of(Block(b'{}\n{"file":{"id":"a"}}', complete=True), 3))) == 2
+    assert len(list(lines.of(LineBlock(b'{}\n{"file":{"id":"a"}}', complete=True), 3))) == 2
     with pytest.raises(ProtocolError, match="line 6 of the response is malformed"):
-        list(lines.of(Block(b"{bad", complete=True), 5))
+        list(lines.of(LineBlock(b"{bad", complete=True), 5))
 
 
 @pytest.mark.parametrize(
@@ -341,9 +343,9 @@ def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
 def test_text_is_another_page_only_if_no_line_of_an_answer_came_before(before, reason):
     lines = response_lines()
     for text in before:
-        list(lines.of(Block(text, complete=True), 2))
+        list(lines.of(LineBlock(text, complete=True), 2))
     with pytest.raises(ProtocolError, match=reason):
-        list(lines.of(Block(b"Sorry", complete=True), 2))
+        list(lines.of(LineBlock(b"Sorry", complete=True), 2))
 
 
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])

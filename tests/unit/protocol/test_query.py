@@ -1084,7 +1084,7 @@ def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire,
 def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with (
-        mock.patch.object(line_order.Answer, "close", autospec=True) as closed,
+        mock.patch.object(line_order.CheckedResponse, "close", autospec=True) as closed,
         pytest.raises(ProtocolError, match="found more"),
     ):
         table_metadata(rest, table)

@@ -136,7 +136,7 @@ def test_windows_have_about_the_wanted_number_of_actions(
     server, table = listed(files_a_version=7)
     sizes, take = [], windows.FeedWindows.windows
 
-    def taking(self: windows.FeedWindows) -> Iterator[windows.Window]:
+    def taking(self: windows.FeedWindows) -> Iterator[windows.FeedWindow]:
         for window in take(self):
             sizes.append(len(window.actions))
             yield window
@@ -164,13 +164,13 @@ def test_windows_hold_every_version_once_and_few_actions(counts: list[int], star
     last = start + len(counts) - 1
     asked: list[int | None] = []
 
-    def listing(first: int | None, end: int, most: int | None) -> windows.Window | None:
+    def listing(first: int | None, end: int, most: int | None) -> windows.FeedWindow | None:
         asked.append(first)
         begin = start if first is None else first
         actions = [version for version in range(begin, end + 1) for _ in range(counts[version - start])]
         if most is not None and len(actions) > most:
             return None
-        return windows.Window(first, mock.Mock(version=begin), actions)  # type: ignore[arg-type]
+        return windows.FeedWindow(first, mock.Mock(version=begin), actions)  # type: ignore[arg-type]
 
     feed = windows.FeedWindows(None, None, None, None, last, range(start, start + min(seen, len(counts))))  # type: ignore[arg-type]
     feed._list = listing  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet.byte_ranges import Block
+from delta_sharing_client.parquet.byte_ranges import ByteBlock
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, rows_in_batch
@@ -48,7 +48,7 @@ class File:
         footer, reader = open_file(data)
         self.layout: Layout = lay_out(shape, task, footer, whole=whole)
         opened = [] if reader is None else [reader]
-        self.data = ParquetBytes(len(blob), [Block(0, data)], footer.metadata, {}, opened)
+        self.data = ParquetBytes(len(blob), [ByteBlock(0, data)], footer.metadata, {}, opened)
         self.report = ScanReport()
         self.decoder = FileDecoder(shape, task, self.layout, Selection(deleted, None), self.report)
 

@@ -6,17 +6,17 @@ import random
 import hypothesis.strategies as st
 from hypothesis import given
 
-from delta_sharing_client.read.budget import Budget, Grant
+from delta_sharing_client.read.budget import Grant, MemoryBudget
 from tests.quota import meets, met
 
 
-async def granted(budget: Budget, *wanted: tuple[tuple[int, int], int]) -> list[asyncio.Task[Grant]]:
+async def granted(budget: MemoryBudget, *wanted: tuple[tuple[int, int], int]) -> list[asyncio.Task[Grant]]:
     tasks = [asyncio.ensure_future(budget.acquire(order, nbytes)) for order, nbytes in wanted]
     await asyncio.sleep(0)
     return tasks
 
 
-def has_room(budget: Budget, nbytes: int) -> bool:
+def has_room(budget: MemoryBudget, nbytes: int) -> bool:
     """Whether so many more would fit now, with nobody waiting."""
     return not budget._growing and not budget._beginning and budget._in_use + nbytes <= budget._capacity
 
@@ -32,7 +32,7 @@ async def settle() -> None:
 
 def test_bytes_are_granted_in_order_as_far_as_they_reach() -> None:
     async def check() -> None:
-        budget = Budget(10)
+        budget = MemoryBudget(10)
         # Downloads get six tenths.
         tasks = await granted(budget, ((0, 0), 4), ((1, 0), 2), ((2, 0), 1), ((1, 1), 1))
         assert done(tasks) == [True, True, False, False]
@@ -45,7 +45,7 @@ def test_bytes_are_granted_in_order_as_far_as_they_reach() -> None:
 
 def test_what_stands_before_all_that_is_granted_passes_however_large() -> None:
     async def check() -> None:
-        budget = Budget(10)
+        budget = MemoryBudget(10)
         tasks = await granted(budget, ((5, 0), 10), ((3, 0), 100), ((4, 0), 1))
         assert done(tasks) == [True, True, False]
         growing = asyncio.ensure_future(tasks[0].result().grow(1))
@@ -62,7 +62,7 @@ def test_what_stands_before_all_that_is_granted_passes_however_large() -> None:
 
 def test_decoding_comes_before_further_downloads() -> None:
     async def check() -> None:
-        budget = Budget(10)
+        budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 3), ((1, 0), 3), ((2, 0), 1), ((3, 0), 1))
         grants = [task.result() for task in tasks[:2]]
         growing = [asyncio.ensure_future(each.grow(nbytes)) for each, nbytes in zip(grants, (3, 2), strict=True)]
@@ -84,7 +84,7 @@ def test_decoding_comes_before_further_downloads() -> None:
 
 def test_what_is_decoded_is_no_download_any_more() -> None:
     async def check() -> None:
-        budget = Budget(100)
+        budget = MemoryBudget(100)
         tasks = await granted(budget, ((0, 0), 60), ((1, 0), 25))
         assert done(tasks) == [True, False]
         tasks[0].result().resize(75)
@@ -105,7 +105,7 @@ def test_what_is_decoded_is_no_download_any_more() -> None:
 
 def test_what_turns_out_smaller_makes_room_and_a_second_release_gives_nothing() -> None:
     async def check() -> None:
-        budget = Budget(10)
+        budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 7), ((1, 0), 4), ((2, 0), 4))
         tasks[0].result().resize(2)
         await settle()
@@ -122,7 +122,7 @@ def test_what_turns_out_smaller_makes_room_and_a_second_release_gives_nothing() 
 
 def test_whoever_was_cancelled_holds_nothing() -> None:
     async def check() -> None:
-        budget = Budget(10)
+        budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 10), ((1, 0), 7), ((2, 0), 7))
         tasks[1].cancel()
         tasks[0].result().release()
@@ -137,7 +137,7 @@ def test_whoever_was_cancelled_holds_nothing() -> None:
 
 def test_whoever_was_cancelled_while_it_grew_holds_nothing() -> None:
     async def check() -> None:
-        budget = Budget(10)
+        budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 2), ((1, 0), 2), ((2, 0), 2), ((3, 0), 1))
         growing = [asyncio.ensure_future(task.result().grow(7)) for task in tasks[1:3]]
         await settle()
@@ -164,7 +164,7 @@ def test_files_consumed_in_order_always_end(files: list[tuple[int, int]], chance
     """Files ask for their parts at any time, one after another; a consumer takes all parts in order."""
 
     async def check() -> None:
-        budget, waited, grew = Budget(20), 0, 0
+        budget, waited, grew = MemoryBudget(20), 0, 0
         parts = {(number, part): asyncio.Event() for number, (count, _) in enumerate(files) for part in range(count)}
         held: dict[tuple[int, int], Grant] = {}
 

@@ -15,7 +15,7 @@ import pytest
 from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.parquet.byte_ranges import Block
+from delta_sharing_client.parquet.byte_ranges import ByteBlock
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.predicates import lists
@@ -474,7 +474,7 @@ def test_an_open_file_is_used_once_and_not_for_dictionaries(monkeypatch: pytest.
         again = file.data.open()
     assert again is not opened
     # The magic bytes at the beginning are not needed.
-    parts = [Block(4, file.data.blocks[0].data.slice(4))]
+    parts = [ByteBlock(4, file.data.blocks[0].data.slice(4))]
     assert ParquetBytes(file.data.size, parts, file.data.metadata).open().read_all().num_rows == ROWS
     assert again.read_all()["n"].to_pylist() == list(range(ROWS))
     # Of a chunk that was put together, that is read.
@@ -763,10 +763,10 @@ def test_a_long_list_becomes_an_array_once_and_each_row_group_looks_for_its_part
 ) -> None:
     made: list[int] = []
     looked_for: list[int] = []
-    to_arrow, array = lists.to_arrow, lists.Listed.array
+    to_arrow, array = lists.to_arrow, lists.InSortedList.array
     monkeypatch.setattr(lists, "to_arrow", lambda keys, kind: made.append(len(keys)) or to_arrow(keys, kind))
     monkeypatch.setattr(
-        lists.Listed, "array", lambda self, kind: looked_for.append(len(self.places)) or array(self, kind)
+        lists.InSortedList, "array", lambda self, kind: looked_for.append(len(self.places)) or array(self, kind)
     )
     wanted = range(0, ROWS, 5)
     file = File(numbers(ROWS), wanted=col("n").is_in(wanted), batch_rows=50, row_group_size=100)

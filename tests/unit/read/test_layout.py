@@ -15,9 +15,9 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.chunks import ColumnChunk
 from delta_sharing_client.parquet.footer import open_file
-from delta_sharing_client.parquet.page_index import Pages
+from delta_sharing_client.parquet.page_index import DataPages
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, PartialChunk
 from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.read_request import ChangesRequest
@@ -342,7 +342,7 @@ def test_nothing_is_decoded_behind_the_last_wanted_row(rows: Any, end: int) -> N
     assert [layout.end(group) for group in layout.groups] == [1000, end, 2500]
 
 
-def chunks_of(layout: Layout) -> list[Chunk]:
+def chunks_of(layout: Layout) -> list[ColumnChunk]:
     return [layout.chunks.get(group, leaf) for group in layout.groups for leaf in (0, 1)]
 
 
@@ -367,7 +367,7 @@ def test_of_a_chunk_that_is_read_in_part_so_much_counts() -> None:
     layout = part()
     chunks = chunks_of(layout)
     length = chunks[2].length
-    pages = Pages((chunks[2].start, chunks[2].start + length // 4, chunks[2].start + length), (0, 250, 1000))
+    pages = DataPages((chunks[2].start, chunks[2].start + length // 4, chunks[2].start + length), (0, 250, 1000))
     partial = PartialChunk(chunks[2], pages, ColumnShape(1), (0,), {1: b"stub"}, dictionary=None)
     layout = dataclasses.replace(layout, pages={1: GroupPages(((0, 10),), {0: partial})})
     assert layout.ranges((1,)) == [

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet.byte_ranges import Block, SparseFile, merge
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, SparseFile, merge
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
@@ -131,7 +131,7 @@ class SomePages:
         self.task = next(iter(plan.tasks))
         self.shape = Shape(plan.context)
         self.footer, _ = open_file(pa.py_buffer(blob))
-        whole = SparseFile(len(blob), [Block(0, pa.py_buffer(blob))]).slice
+        whole = SparseFile(len(blob), [ByteBlock(0, pa.py_buffer(blob))]).slice
         self.layout = page_plan.with_index(lay_out(self.shape, self.task, self.footer), 0, whole)
         self.index = self.layout.index[0]()
 
@@ -140,7 +140,7 @@ class SomePages:
         pages = page_plan.group_pages(self.layout, 0, rows, self.index)
         layout = dataclasses.replace(self.layout, pages={0: pages})
         # Nothing but these bytes is there.
-        blocks = [Block(item.start, pa.py_buffer(self.blob[slice(*item)])) for item in merge(layout.ranges((0,)))]
+        blocks = [ByteBlock(item.start, pa.py_buffer(self.blob[slice(*item)])) for item in merge(layout.ranges((0,)))]
         kept, replaced = page_plan.rebuild(layout, (0,), blocks, SparseFile(len(self.blob), blocks).slice)
         data = ParquetBytes(len(self.blob), kept, self.footer.metadata, replaced)
         decoder = FileDecoder(self.shape, self.task, layout, Selection(None, None), ScanReport())

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.parquet import page_index
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 from delta_sharing_client.parquet.page_index import PageMismatch
 from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.plan.read_columns import Origin
@@ -196,7 +196,7 @@ def test_a_page_may_match_within_its_bounds(lower: int, upper: int, wanted: Expr
     assert bounds is not None
     assert predicate is not None
     first = page_index.PageValues((lower, upper), 0)
-    index = {0: page_plan.IndexedColumn(page_index.Pages((0, 1), (0, 10)), [first])}
+    index = {0: page_plan.IndexedColumn(page_index.DataPages((0, 1), (0, 10)), [first])}
     assert page_plan.matching_rows(predicate, bounds, 0, index) == rows
 
 
@@ -338,7 +338,7 @@ def test_what_is_put_together_needs_no_block_of_its_own() -> None:
     first, second = (layout.chunks.get(0, leaf) for leaf in (0, 1))
     layout = dataclasses.replace(layout, pages={0: GroupPages(((0, 10),), {0: layout.pages[0].chunks[0]})})
     edges = [first.start, second.start, second.start + second.length, file.data.size]
-    blocks = [Block(start, data.slice(start, stop - start)) for start, stop in itertools.pairwise(edges)]
+    blocks = [ByteBlock(start, data.slice(start, stop - start)) for start, stop in itertools.pairwise(edges)]
     needed, replaced = page_plan.rebuild(layout, (0,), blocks, data.slice)
     assert needed == [blocks[1]]
     assert replaced.keys() == {(first.start, first.length)}

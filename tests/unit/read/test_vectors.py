@@ -13,7 +13,7 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 from delta_sharing_client.read import vectors as vectors_read
 from delta_sharing_client.read.vectors import Vectors
@@ -93,14 +93,14 @@ class Cache:
     """What is stored under a name, whatever the version."""
 
     def __init__(self) -> None:
-        self.held: dict[str, tuple[Block, int]] = {}
+        self.held: dict[str, tuple[ByteBlock, int]] = {}
 
-    def get(self, name: str, wanted: ByteRange, size: int, accept: Callable[[Any], bool]) -> Block | None:
+    def get(self, name: str, wanted: ByteRange, size: int, accept: Callable[[Any], bool]) -> ByteBlock | None:
         block, stored = self.held.get(name, (None, size))
         assert stored == size
         return block if block is not None and accept(None) else None
 
-    def put(self, name: str, block: Block, size: int, version: Any) -> None:
+    def put(self, name: str, block: ByteBlock, size: int, version: Any) -> None:
         self.held[name] = block, size
 
 

@@ -278,7 +278,7 @@ def test_threads_of_a_read_are_named_and_end_with_the_program(monkeypatch: pytes
     assert loop._current is made
     with loop.prepared():
         pass
-    progress.Bar("t", ScanReport()).close()
+    progress.ProgressBar("t", ScanReport()).close()
     names = ("delta-sharing-listing", "delta-sharing-call", "delta-sharing-loop", "delta-sharing-prepare", "progress")
     assert started == [(name, name != "delta-sharing-prepare") for name in names]
 

@@ -22,7 +22,15 @@ from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.replica import Copies
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
-from delta_sharing_client.run.progress import Bar, Wanted, on_a_bar, on_one_line, one_line, progress_bar, progress_of
+from delta_sharing_client.run.progress import (
+    ProgressBar,
+    Wanted,
+    on_a_bar,
+    on_one_line,
+    one_line,
+    progress_bar,
+    progress_of,
+)
 from tests.unit.storages import Table, fast_options, status, wait_for
 
 MakeTable = Callable[..., Table]
@@ -226,7 +234,7 @@ def wide(out: Terminal) -> Console:
 def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
     heard: list[str] = []
     report = ScanReport(on_wait=heard.append)
-    bar = Bar("t", report, draw=lambda state, closed: None, delay=0.0)
+    bar = ProgressBar("t", report, draw=lambda state, closed: None, delay=0.0)
     report.tell("busy")
     bar.close()
     report.tell("later")
@@ -236,7 +244,7 @@ def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
 def test_what_a_server_says_does_not_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = terminal(monkeypatch)
     report = ScanReport()
-    bar = Bar("t\x1b[2J", report, delay=0.0)
+    bar = ProgressBar("t\x1b[2J", report, delay=0.0)
     report.tell("gone\x1b[31m\u202e. Trying again in 2 s.")
     while "gone" not in drawn.getvalue():
         time.sleep(0.01)
@@ -353,7 +361,7 @@ def test_a_reason_is_shown_as_long_as_it_holds(monkeypatch: pytest.MonkeyPatch, 
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     report = ScanReport()
-    bar = Bar("t\x1b[2J", report, draw=lambda *_: None, delay=0.0)
+    bar = ProgressBar("t\x1b[2J", report, draw=lambda *_: None, delay=0.0)
     assert bar._state() == (bar._title, None)
     assert "\x1b" not in bar._title
     report.tell(reason)
@@ -387,7 +395,7 @@ def test_what_draws_depends_on_who_watches(monkeypatch: pytest.MonkeyPatch, kind
             made.append((*what, how))
             return types.SimpleNamespace(close=1)
 
-        monkeypatch.setattr(module, "Bar", noted)
+        monkeypatch.setattr(module, "ProgressBar", noted)
         assert [begin() for begin in progress_of(report, title="t", wanted=wanted)] == [1] * len(delays)
         assert made == [("t", report, {"delay": delay}) for delay in delays]
 

@@ -31,7 +31,7 @@ from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanStream
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read.budget import Budget
+from delta_sharing_client.read.budget import MemoryBudget
 from delta_sharing_client.run import scan
 from delta_sharing_client.run.batches import Batches
 from tests.time_limits import HANGS, SOON, Stopwatch
@@ -481,10 +481,12 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(listed: Any, en
     gc.collect()
     gc.disable()
     try:
-        before = {id(each) for each in gc.get_objects() if type(each) is Budget}
+        before = {id(each) for each in gc.get_objects() if type(each) is MemoryBudget}
         batches = table(2000).scan(columns=["number"], limit=5000 if end == "limit" else None).to_batches()
         next(batches)
-        (held,) = [weakref.ref(each) for each in gc.get_objects() if type(each) is Budget and id(each) not in before]
+        (held,) = [
+            weakref.ref(each) for each in gc.get_objects() if type(each) is MemoryBudget and id(each) not in before
+        ]
         if end == "closed":
             batches.close()
         else:

@@ -356,7 +356,7 @@ def test_only_the_forms_that_are_needed_are_read(
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE), ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
     _write(tmp_path / "x.parquet", [add("a")], [field for field in fields if field[0] not in left_out])
     with pq.ParquetFile(tmp_path / "x.parquet") as parquet:
-        rows = checkpoints.FileRows(parquet, "add", want, "x.parquet")
+        rows = checkpoints.FileActions(parquet, "add", want, "x.parquet")
     both = {"partitionValues", "partitionValues_parsed", "stats", "stats_parsed"}
     found = [leaf.removeprefix("add.") for leaf in rows.leaves(structs=structs)]
     assert [name for name in found if name in both] == expected
@@ -554,7 +554,7 @@ def test_statistics_that_cannot_be_said_are_left_out(builder: LogBuilder) -> Non
     parsed = pa.StructArray.from_arrays(
         [pa.StructArray.from_arrays([pa.array([2**60]).cast(pa.timestamp("s"))], ["t"])], ["maxValues"]
     )
-    rows = checkpoints.FileRows.__new__(checkpoints.FileRows)
+    rows = checkpoints.FileActions.__new__(checkpoints.FileActions)
     rows._other_calendar, rows._column, rows._instants, rows._source = False, "add", frozenset(), "f"
     assert parsed.type == stats
     assert rows._parsed_statistics(parsed) == [None]
