@@ -17,7 +17,7 @@ from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import check_fits
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.outputs.files import write_file
+from delta_sharing_client.outputs.file_writers import write_file
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import Batches

@@ -10,7 +10,7 @@ from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.descriptions import describe_table, describe_version
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.options import TableFormat
-from delta_sharing_client.plan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_sharing_client.plan.read_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_sharing_client.table import SharedTable
 
 _MOST_COLUMNS = 10_000
