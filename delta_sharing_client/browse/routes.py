@@ -59,7 +59,7 @@ def make_app(session: Session) -> Starlette:
     async def take(request: Request) -> Response:
         return _taken(session, request.path_params["name"])
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route(f"{API}{{name}}", ask, methods=["POST"]),
             Route(f"{FILES}{{name}}", take, methods=["GET"]),
@@ -67,6 +67,8 @@ def make_app(session: Session) -> Starlette:
             Route("/{name}", _page, methods=["GET"]),
         ]
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _page(request: Request) -> Response:

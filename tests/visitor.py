@@ -1,0 +1,66 @@
+"""A visitor of the page of ``delta-sharing browse`` that is no browser: it asks what the page asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import requests
+
+from tests.time_limits import HANGS, Stopwatch
+
+
+class Visitor:
+    """Has opened the address, and so has the cookie and the key."""
+
+    def __init__(self, address: str) -> None:
+        self.base = address.partition("/?")[0]
+        self.http = requests.Session()
+        self.http.trust_env = False
+        self.opened = self.http.get(address, allow_redirects=False, timeout=HANGS)
+        self.key = self.opened.headers.get("location", "").partition("#key=")[2]
+        self.headers = {
+            "Origin": self.base,
+            "Content-Type": "application/json",
+            "X-Delta-Sharing-Key": self.key,
+        }
+
+    def answer(self, question: str, values: dict[str, Any]) -> requests.Response:
+        """Return the response to a question."""
+        return self.http.post(
+            f"{self.base}/api/{question}", data=json.dumps(values), headers=self.headers, timeout=HANGS
+        )
+
+    def ask(self, question: str, **values: Any) -> dict[str, Any]:
+        """Return the answer to a question, which must have one."""
+        response = self.answer(question, values)
+        found: dict[str, Any] = response.json()
+        assert response.status_code == 200, found
+        return found
+
+    def refusal(self, question: str, **values: Any) -> dict[str, Any]:
+        """Return the reason why a question has no answer."""
+        response = self.answer(question, values)
+        assert response.status_code == 400, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    def preview(self, **values: Any) -> dict[str, Any]:
+        """Return the first rows, as the page does: planned, then read."""
+        plan = self.ask("plan", **values)
+        return plan | self.ask("preview", plan=plan["plan"])
+
+    def until(self, found: dict[str, Any], is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask for the progress of a download until ``is_it``."""
+        clock = Stopwatch()
+        while not is_it(found):
+            assert clock.within(HANGS), found
+            found = self.ask("progress", id=found["id"])
+        return found
+
+    def downloaded(self, question: str = "download", **values: Any) -> requests.Response:
+        """Return the file of a download, once it is there."""
+        found = self.until(self.ask(question, **values), lambda one: one["state"] != "running")
+        assert found["state"] == "ready", found
+        return self.http.get(f"{self.base}/files/{found['file']}", timeout=HANGS)
