@@ -30,7 +30,7 @@ def programs(
         "pandas": f"import delta_sharing_client as ds\n\nframe = ds.load_as_pandas({url}{arguments})\n",
         "Polars": (
             "import delta_sharing_client as ds\n\n"
-            f"frame = ds.scan_polars({url}{arguments})  # reads when it is collected\n"
+            f"frame = ds.scan_polars({url}{arguments})\n"
             "print(frame.limit(10).collect())\n"
         ),
         "DuckDB": (

@@ -44,7 +44,7 @@ function versions(list, base, inside) {
   );
   return [
     el("h3", {}, "Versions"),
-    el("div", { class: "scroll" }, el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Version", "Status", "Comment", ""].map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))),
+    el("div", { class: "scroll" }, el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Version", "Status", "Comment", ""].map((text) => el("th", { scope: "col", class: text === "Version" ? "amount" : "" }, text)))), el("tbody", {}, rows))),
   ];
 }
 
@@ -69,13 +69,13 @@ function showFolder(place, base, folder, looked = null, title = "Files") {
       told.files.map((one) => el("tr", {},
         el("td", { class: "name" }, el("button", { type: "button", class: "link", "data-file": one.path, onclick: () => look(sight, base, one.path) }, el("bdi", {}, last(one.path)))),
         el("td", { class: "amount" }, size(one.size)),
-        el("td", {}, moment(one.modified)),
+        el("td", { class: "still" }, moment(one.modified)),
         el("td", {}, el("button", { type: "button", "aria-label": `Download ${last(one.path)}`, onclick: (event) => take(event.target, base, one.path) }, "Download"))
       )));
     return [
       told.isCut ? el("p", { class: "note" }, "The folder has more than is listed here; the command 'delta-sharing ls' lists everything.") : null,
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Files" },
-        el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Name", "Size", "Written", ""].map((text) => el("th", { scope: "col" }, text)))), body)),
+        el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Name", "Size", "Written", ""].map((text) => el("th", { scope: "col", class: text === "Size" ? "amount" : "" }, text)))), body)),
     ];
   });
 }

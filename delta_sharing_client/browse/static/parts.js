@@ -22,7 +22,7 @@ export function el(tag, attributes = {}, ...inside) {
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, String(value));
   }
-  node.append(...inside.flat().filter((one) => one !== null && one !== undefined));
+  node.append(...inside.flat(Infinity).filter((one) => one !== null && one !== undefined));
   return node;
 }
 
@@ -90,7 +90,7 @@ export async function fill(place, doing, work) {
   place.setAttribute("aria-busy", "true");
   try {
     const made = await work(control.signal);
-    if (running.get(place) === control) place.replaceChildren(...[made].flat().filter(Boolean));
+    if (running.get(place) === control) place.replaceChildren(...[made].flat(Infinity).filter(Boolean));
   } catch (error) {
     if (running.get(place) !== control) return;
     const again = () => fill(place, doing, work);
@@ -126,7 +126,7 @@ export function tabs(label, list, opened, onOpen) {
     body.setAttribute("aria-label", name);
     body.replaceChildren();
     onOpen(name);
-    body.append(...[make()].flat().filter(Boolean));
+    body.append(...[make()].flat(Infinity).filter(Boolean));
   }
   bar.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -63,7 +63,7 @@ function columnsTab(told) {
       el("tr", {},
         el("td", { class: "name" }, el("bdi", {}, shown(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
         el("td", { class: "type" }, shown(one.type)),
-        el("td", {}, one.nullable === null ? "" : one.nullable ? "may be null" : "never null"),
+        el("td", { class: "still" }, one.nullable === null ? "" : one.nullable ? "may be null" : "never null"),
         el("td", { class: "comment" }, shownLines(one.comment || ""))
       )
     ));
@@ -197,6 +197,7 @@ async function preview(place, values, signal, form = null) {
   const cost = `about ${size(plan.bytes)} from ${count(plan.files, "file")}`;
   const read = async (inner) => {
     const found = await ask("preview", { plan: plan.plan }, inner);
+    if (values.changes !== undefined) changesFirst(found);
     const isPart = found.columns.length < (values.columns.length || values.inAll || 0);
     const first = found.isMore || found.rows.length === 100 ? `The first ${count(found.rows.length, "row")}` : count(found.rows.length, "row");
     const told = `${first}${plan.version === null ? "" : ` of version ${plan.version}`}. Planned: ${cost}; downloaded: ${size(found.read)}.`;
@@ -216,6 +217,13 @@ async function preview(place, values, signal, form = null) {
   const body = el("div");
   body.append(el("p", { class: "note" }, `These rows download ${cost}. `, el("button", { type: "button", class: "main", onclick: () => fill(body, `Downloading ${cost}`, read) }, "Read them")));
   return body;
+}
+
+// What happened to a row comes before the row.
+function changesFirst(found) {
+  const order = found.columns.map((one, at) => at).sort((one, other) => found.columns[other].name.startsWith("_change_type") - found.columns[one].name.startsWith("_change_type"));
+  found.columns = order.map((at) => found.columns[at]);
+  found.rows = found.rows.map((row) => order.map((at) => row[at]));
 }
 
 function rowsTab(choice) {
@@ -245,18 +253,20 @@ function historyTab(path) {
 function historyTable(told, path, changes, load) {
   const counts = told.versions.flatMap((one) => [one.inserts, one.updates, one.deletes]).filter((one) => one !== null);
   const most = Math.max(1, ...counts);
+  const hasOperations = told.versions.some((one) => one.operation);
+  const titles = ["Version", "Written", hasOperations ? "Operation" : null, "Rows", ""].filter((text) => text !== null);
   const rows = [...told.versions].reverse().map((one) => {
-    const parts = [["insert", "inserts"], ["update", "updates"], ["delete", "deletes"]].filter(([, name]) => one[name] !== null).map(([kind, name]) => {
+    const parts = [["insert", "inserts"], ["update", "updates"], ["delete", "deletes"]].filter(([, name]) => one[name]).map(([kind, name]) => {
       const bar = el("div", { class: `bar ${kind}` });
-      bar.style.width = one[name] ? `${Math.max(2, (100 * one[name]) / most)}%` : "0";
+      bar.style.width = `${Math.max(2, (100 * one[name]) / most)}%`;
       return [el("div", {}, bar), el("span", {}, count(one[name], name.slice(0, -1), name))];
     });
     const parameters = one.operationParameters ? Object.entries(one.operationParameters).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n") : "";
     return el("tr", {},
       el("td", { class: "amount" }, shown(one.version)),
-      el("td", {}, moment(one.timestamp)),
-      el("td", { title: shownLines(parameters) }, shown(one.operation || "")),
-      el("td", {}, parts.length ? el("div", { class: "bars" }, ...parts.flat()) : el("span", { class: "soft" }, told.from === null ? "" : "changes not recorded")),
+      el("td", { class: "still" }, moment(one.timestamp)),
+      hasOperations ? el("td", { title: shownLines(parameters) }, shown(one.operation || "")) : null,
+      el("td", {}, parts.length ? el("div", { class: "bars" }, ...parts.flat()) : el("span", { class: "soft" }, told.from === null ? "" : one.inserts === null ? "changes not recorded" : "no rows changed")),
       el("td", {}, told.from === null ? null : el("button", { type: "button", "aria-label": `Changes of version ${one.version}`, onclick: () => showChanges(changes, path, one.version) }, "Changes"))
     );
   });
@@ -264,7 +274,7 @@ function historyTable(told, path, changes, load) {
   if (!rows.length) return el("p", { class: "soft" }, "No versions are told.");
   return [
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Versions" },
-      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Version", "Written", "Operation", "Rows", ""].map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows))),
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col", class: text === "Version" ? "amount" : "" }, text)))), el("tbody", {}, rows))),
     older,
   ];
 }
@@ -337,7 +347,7 @@ function codeTab(choice) {
       throw error;
     }
     return told.programs.map(({ name, text }) => {
-      const code = el("pre", { tabindex: "0" }, text);
+      const code = el("pre", { class: "wrap", tabindex: "0" }, text);
       const button = el("button", { type: "button", "aria-label": `Copy the code for ${name}` }, "Copy");
       button.addEventListener("click", () => copy(code, text, button));
       return el("section", { class: "program", "data-program": name }, el("h3", {}, name, button), code);

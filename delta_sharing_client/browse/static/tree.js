@@ -33,6 +33,7 @@ export class Tree {
     this.onOpen = onOpen;
     this.shares = [];
     this.visible = [];
+    this.rows = new Map();
     this.here = null; // the row that the keyboard is on
     this.opened = ""; // the asset that is shown
     this.words = "";
@@ -69,8 +70,14 @@ export class Tree {
 
   // === What is listed ===
 
-  async list(node) {
-    if (node.children || node.state === "…") return;
+  // Lists what is inside of a node, once.
+  list(node) {
+    if (node.children) return Promise.resolve();
+    if (!node.listing) node.listing = this.ask(node).finally(() => { node.listing = null; });
+    return node.listing;
+  }
+
+  async ask(node) {
     node.state = "…";
     this.draw();
     try {
@@ -171,8 +178,22 @@ export class Tree {
     const last = Math.min(this.visible.length, Math.ceil((this.place.scrollTop + this.place.clientHeight) / height) + MORE);
     this.space.style.height = `${this.visible.length * height}px`;
     const rows = [];
-    for (let at = first; at < last; at += 1) rows.push(this.row(this.visible[at], at, height));
-    this.space.replaceChildren(...rows);
+    const kept = new Map();
+    for (let at = first; at < last; at += 1) {
+      const node = this.visible[at];
+      const looks = [at, height, node.state, this.words !== "", node.isOpen].join("|");
+      const before = this.rows.get(node);
+      const row = before?.looks === looks ? before.row : this.row(node, at, height);
+      row.classList.toggle("here", node === this.here);
+      row.classList.toggle("open", this.isOpened(node));
+      row.setAttribute("aria-selected", String(this.isOpened(node)));
+      kept.set(node, { looks, row });
+      rows.push(row);
+    }
+    this.rows = kept;
+    // A row that is taken out while a button of the mouse is down gets no click.
+    const now = this.space.children;
+    if (rows.length !== now.length || rows.some((row, at) => row !== now[at])) this.space.replaceChildren(...rows);
     if (this.here && document.activeElement === this.place) this.place.setAttribute("aria-activedescendant", `node-${this.visible.indexOf(this.here)}`);
     else this.place.removeAttribute("aria-activedescendant");
   }
@@ -185,12 +206,11 @@ export class Tree {
       {
         id: `node-${at}`,
         role: "treeitem",
-        class: `node ${node.kind}${node === this.here ? " here" : ""}${this.isOpened(node) ? " open" : ""}`,
+        class: `node ${node.kind}`,
         "aria-level": node.level,
         "aria-setsize": siblings.length,
         "aria-posinset": siblings.length > 500 ? null : siblings.indexOf(node) + 1,
         "aria-expanded": isOpen === null ? null : String(isOpen),
-        "aria-selected": String(this.isOpened(node)),
         "aria-label": `${shown(node.name)}, ${node.kind}`,
         title: shown(node.path.join(".")),
         onclick: () => {
@@ -234,9 +254,25 @@ export class Tree {
     if (node.isOpen) this.list(node);
   }
 
-  mark(kind, path) {
+  // Marks what is shown, and opens the tree where it is.
+  async mark(kind, path) {
     this.opened = kind ? JSON.stringify([kind, ...path]) : "";
     this.draw();
+    const mine = this.opened;
+    let inside = this.shares;
+    for (const name of kind ? path.slice(0, 2) : []) {
+      const node = inside.find((one) => one.name === name);
+      if (!node) return;
+      if (!node.isOpen) {
+        node.isOpen = true;
+        this.update();
+      }
+      await this.list(node);
+      if (this.opened !== mine) return;
+      inside = node.children || [];
+    }
+    const node = kind && inside.find((one) => this.isOpened(one));
+    if (node && this.visible.includes(node) && node !== this.here) this.go(node);
   }
 
   go(node) {

@@ -1,0 +1,235 @@
+"""Chromium, driven over the DevTools protocol: it clicks and types as a person does, and tells what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+
+# Seconds: no step of these tests takes long, and what fails should say so soon.
+_PATIENCE = 10.0
+_KEYS = {
+    "Enter": (13, "\r"),
+    "Escape": (27, ""),
+    "Tab": (9, ""),
+    " ": (32, " "),
+    "Home": (36, ""),
+    "End": (35, ""),
+    "PageDown": (34, ""),
+    "ArrowLeft": (37, ""),
+    "ArrowUp": (38, ""),
+    "ArrowRight": (39, ""),
+    "ArrowDown": (40, ""),
+}
+# What finds an element: the first visible one of a selector, with a text if that is given.
+_FIND = """
+(selector, text, exact) => [...document.querySelectorAll(selector)].find((one) => {
+  const own = (one.getAttribute('aria-label') || '') + '\\n' + one.textContent;
+  const fits = text === null || (exact ? own.split('\\n').some((part) => part.trim() === text) : own.includes(text));
+  return fits && (one.checkVisibility ? one.checkVisibility() : true);
+})
+"""
+
+
+class Chromium:
+    """One browser with one page. ``problems`` has what a page may not do: dialogs, errors, refused content."""
+
+    def __init__(self, binary: str) -> None:
+        self.problems: list[str] = []
+        self.requested: list[str] = []
+        self.finished: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._folder = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
+        self.downloads = Path(self._folder.name, "downloads")
+        self.downloads.mkdir()
+        flags = [
+            "--headless=new",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={self._folder.name}/profile",
+            "--no-first-run",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--hide-scrollbars",
+        ]
+        if getattr(os, "geteuid", lambda: 1)() == 0:
+            flags.append("--no-sandbox")
+        self._process = subprocess.Popen(
+            [binary, *flags, "about:blank"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        try:
+            self._run(self._connect())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the browser, and remove what it has written."""
+        if hasattr(self, "_http"):
+            self._loop.run_until_complete(self._http.close())
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._loop.close()
+        self._folder.cleanup()
+
+    # === The protocol ===
+
+    def _run(self, coroutine: Any) -> Any:
+        return self._loop.run_until_complete(asyncio.wait_for(coroutine, 2 * _PATIENCE))
+
+    async def _connect(self) -> None:
+        assert self._process.stderr is not None
+        while "DevTools listening on " not in (line := self._process.stderr.readline()):
+            assert line, "Chromium did not start."
+        self._http = aiohttp.ClientSession(trust_env=False)
+        address = line.split(" on ")[1].strip()
+        self._socket = await self._http.ws_connect(address, max_msg_size=0)
+        self._number = 0
+        self._session: str | None = None
+        target = await self._send("Target.createTarget", url="about:blank")
+        attached = await self._send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network", "Security"):
+            await self._send(f"{domain}.enable")
+        await self._send(
+            "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads), eventsEnabled=True
+        )
+
+    async def _send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        number = self._number
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session is not None and not method.startswith(("Target.", "Browser.")):
+            message["sessionId"] = self._session
+        await self._socket.send_json(message)
+        while True:
+            found = json.loads((await self._socket.receive()).data)
+            if found.get("id") == number:
+                assert "error" not in found, (method, found)
+                result: dict[str, Any] = found["result"]
+                return result
+            await self._note(found)
+
+    async def _note(self, event: dict[str, Any]) -> None:
+        method, about = event.get("method", ""), event.get("params", {})
+        if method == "Page.javascriptDialogOpening":
+            self.problems.append(f"dialog: {about['message']}")
+            await self._socket.send_json(
+                {
+                    "id": 0,
+                    "method": "Page.handleJavaScriptDialog",
+                    "params": {"accept": True},
+                    "sessionId": self._session,
+                }
+            )
+        elif method == "Runtime.exceptionThrown":
+            self.problems.append(f"exception: {json.dumps(about['exceptionDetails'])[:500]}")
+        elif method == "Log.entryAdded" and about["entry"]["source"] != "network":
+            self.problems.append(f"log: {about['entry']['text'][:500]}")
+        elif method == "Runtime.consoleAPICalled" and about["type"] in ("error", "warning", "assert"):
+            self.problems.append(f"console: {about['args'][:2]}")
+        elif method == "Network.requestWillBeSent":
+            self.requested.append(about["request"]["url"])
+        elif method == "Browser.downloadProgress" and about["state"] == "completed":
+            self.finished.append(about["guid"])
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command of the DevTools protocol and return its result."""
+        result: dict[str, Any] = self._run(self._send(method, **parameters))
+        return result
+
+    # === A person ===
+
+    def go(self, address: str) -> None:
+        """Open an address, as if it was typed."""
+        self.send("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete'")
+
+    def run(self, script: str) -> Any:
+        """Return the value of a script in the page."""
+        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait(self, script: str) -> Any:
+        """Wait until a script in the page is true, and return its value."""
+        watch = (
+            f"new Promise((done) => {{ const began = Date.now(); const look = () => {{ let found; "
+            f"try {{ found = {script}; }} catch {{}} "
+            f"if (found || Date.now() - began > {_PATIENCE * 1000}) done(found instanceof Object || found); else setTimeout(look, 15); }}; look(); }})"
+        )
+        found = self.run(watch)
+        assert found, f"It never was: {script}; the page has: {self.run('document.body.innerText')[:2000]}"
+        return found
+
+    def find(self, selector: str, text: str | None = None, *, exact: bool = False) -> str:
+        """Return the script of an element."""
+        return f"({_FIND})({json.dumps(selector)}, {json.dumps(text)}, {json.dumps(exact)})"
+
+    def see(self, selector: str, text: str | None = None) -> str:
+        """Wait for a visible element, and return its text."""
+        found: str = self.wait(f"(({self.find(selector, text)}) || {{}}).textContent || ''")
+        return found
+
+    def click(self, selector: str, text: str | None = None, *, exact: bool = False) -> None:
+        """Click in the middle of an element, once it is there."""
+        element = self.find(selector, text, exact=exact)
+        self.wait(f"!!{element}")
+        box = self.run(
+            f"(() => {{ const one = {element}; one.scrollIntoView({{block: 'nearest', inline: 'nearest'}}); "
+            "const box = one.getBoundingClientRect(); "
+            "return [box.left + Math.min(box.width / 2, 60), box.top + Math.min(box.height / 2, 20)]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+
+    def type(self, text: str) -> None:
+        """Type text where the focus is."""
+        self.send("Input.insertText", text=text)
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        for key in keys:
+            code, text = _KEYS.get(key, (ord(key[0].upper()), key))
+            known = {"key": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", type="keyDown", **known, **({"text": text} if text else {}))
+            self.send("Input.dispatchKeyEvent", type="keyUp", **known)
+
+    def take(self, begin: Callable[[], None]) -> Path:
+        """Return the file that the browser downloads after ``begin``."""
+        before = len(self.finished)
+        begin()
+        while len(self.finished) == before:
+            # Events arrive with answers.
+            self.run("new Promise((done) => setTimeout(done, 20))")
+        return max(self.downloads.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+    # === Looks ===
+
+    def look_like(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Have a window of this size, and prefer light or dark."""
+        is_phone = width < 700
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, path: Path) -> None:
+        """Write what is visible as a PNG."""
+        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))

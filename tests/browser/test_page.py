@@ -1,0 +1,428 @@
+"""The page of ``delta-sharing browse`` in Chromium: everything that it offers, by clicks and keys."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import openpyxl
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.browse.server import Running, running
+from mock_server import catalog
+from tests.browser.chromium import Chromium
+from tests.hostile import HOSTILE, SKILL, TABLES, VOLUME, file_name, hostile_share
+
+pytestmark = pytest.mark.browser
+
+READERS: dict[str, Callable[[Path], int]] = {
+    "CSV": lambda path: pa_csv.read_csv(path).num_rows,
+    "Parquet": lambda path: pq.read_table(path).num_rows,
+    "Arrow": lambda path: pa.ipc.open_file(path).read_all().num_rows,
+    "Excel": lambda path: (openpyxl.load_workbook(io.BytesIO(path.read_bytes())).active.max_row or 0) - 1,  # type: ignore[union-attr]
+}
+
+
+@pytest.fixture(scope="module")
+def page(serve_demo: Any) -> Iterator[Running]:
+    with running(str(serve_demo.profile_path)) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _no_problems(request: pytest.FixtureRequest) -> Iterator[None]:
+    chromium: Chromium = request.getfixturevalue("browser")
+    chromium.problems.clear()
+    chromium.requested.clear()
+    chromium.look_like(1200, 800)
+    yield
+    chromium.send("Runtime.evaluate", expression="1")
+    assert chromium.problems == []
+    # Nothing but this machine.
+    assert [url for url in chromium.requested if not url.startswith(("http://127.0.0.1:", "about:"))] == []
+
+
+def open_orders(browser: Chromium, page: Running) -> None:
+    browser.go("about:blank")
+    browser.go(page.address)
+    browser.click(".node", "shop")
+    browser.click(".node", "orders")
+    browser.see("h2", "orders")
+
+
+def test_the_tree_leads_to_a_table(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    # The token has left the address, and no script can read the cookie.
+    assert browser.run("location.href").endswith("#table/demo/shop/orders/Columns")
+    assert "token" not in browser.run("location.href + document.cookie")
+    assert browser.run("document.cookie") == ""
+    assert "2,755 rows" in browser.see("#view .soft", "2,755 rows")
+    told = browser.see("#view .soft", "columns")
+    for part in ("6 columns", "101.2 kB in 12 files", "version 6", "partitioned by country"):
+        assert part in told
+    assert "partition" in browser.see("td.name", "country")
+    assert browser.see("dl.facts", "delta.enableChangeDataFeed")
+    browser.picture(pictures / "columns.png")
+    # The same page again, and back.
+    browser.send("Page.reload")
+    browser.see(".node.open", "orders")
+    browser.click(".node", "weather")
+    browser.click(".node", "readings")
+    browser.see("h2", "readings")
+    browser.run("history.back()")
+    browser.see("h2", "orders")
+
+
+def test_rows_with_columns_filter_and_version(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.click("[role=tab]", "Rows")
+    told = browser.see(".result .soft", "The first 100 rows")
+    assert "downloaded: " in told
+    assert "Planned: about " in told
+    browser.click("summary", "All 6 columns")
+    for name in ("order_id", "amount"):
+        browser.click(".boxes label", name)
+    browser.click("[data-field=filter]")
+    browser.type("amout > 100 AND country = 'DE'")
+    browser.press("Enter")
+    assert "Did you mean 'amount'" in browser.see(".problem .reason", "amout")
+    assert browser.run("document.querySelector('.where mark').textContent") == "amout"
+    assert browser.run("getSelection().toString() || document.activeElement.value.slice(0, 5)") == "amout"
+    browser.picture(pictures / "mistake.png")
+    browser.run("document.querySelector('[data-field=filter]').select()")
+    browser.type("amount > 100 AND country = 'DE'")
+    browser.run("document.querySelector('.choice select').value = 'version'")
+    browser.run("document.querySelector('.choice select').dispatchEvent(new Event('change'))")
+    browser.type("2")
+    browser.click("button", "Show rows")
+    assert "of version 2" in browser.see(".result .soft", "of version 2")
+    assert browser.run("[...document.querySelectorAll('thead th bdi')].map((one) => one.textContent)") == [
+        "order_id",
+        "amount",
+    ]
+    amounts = browser.run("[...document.querySelectorAll('.rows td:nth-child(2)')].map((one) => one.textContent)")
+    assert len(amounts) > 10
+    assert all(float(text) > 100 for text in amounts)
+    browser.picture(pictures / "rows.png")
+    browser.run("document.querySelector('.choice select').value = 'timestamp'")
+    browser.run("document.querySelector('.choice select').dispatchEvent(new Event('change'))")
+    browser.type("2026-01-08 12:00")
+    browser.press("Enter")
+    browser.see(".result .soft", "of version 3")
+
+
+def test_history_has_bars_and_changes(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.click("[role=tab]", "History")
+    assert browser.see(".bars", "245 deletes")
+    widths = browser.run(
+        "[...document.querySelectorAll('.bar.insert')].map((one) => one.getBoundingClientRect().width)"
+    )
+    assert max(widths) == widths[-1] > 50
+    browser.click("button", "Changes of version 3")
+    browser.see("h3", "Changes of version 3")
+    browser.see(".rows td", "delete")
+    browser.picture(pictures / "history.png")
+    path = browser.take(lambda: browser.click("#view p button", "CSV"))
+    assert READERS["CSV"](path) == 245
+    browser.click("#tray button", "Close")
+
+
+@pytest.mark.parametrize("form", READERS)
+def test_downloads_arrive(browser: Chromium, page: Running, pictures: Path, form: str) -> None:
+    open_orders(browser, page)
+    browser.click("[role=tab]", "Download")
+    assert "about 101.2 kB from 12 files, 2,755 rows, version 6" in browser.see(".result p", "The download takes")
+    path = browser.take(lambda: browser.click(".formats button", form))
+    assert READERS[form](path) == 2755
+    assert "2,755 rows" in browser.see("#tray .how", "Handed to your browser")
+    browser.picture(pictures / "download.png")
+    browser.click("#tray button", "Close")
+    browser.wait("document.getElementById('tray').hidden")
+
+
+def test_a_download_has_progress_and_is_cancelled(
+    browser: Chromium, serve: Any, tmp_path: Path, pictures: Path
+) -> None:
+    noise = pa.table({"n": range(500_000), "text": [str(number * 7919 % 1_000_003) for number in range(500_000)]})
+    for start in range(0, 500_000, 50_000):
+        deltalake.write_deltalake(tmp_path / "t", noise.slice(start, 50_000), mode="append")
+    served = serve(tables={"s.d.t": tmp_path / "t"}, bandwidth=1_000_000)
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.click(".node.table", "t")
+        browser.click("[role=tab]", "Download")
+        browser.click(".formats button", "CSV")
+        browser.see("#tray .how", "of about")
+        browser.wait("document.querySelector('#tray progress').value > 0")
+        browser.picture(pictures / "progress.png")
+        browser.click("#tray button", "Cancel")
+        browser.see("#tray .how", "Cancelled")
+        browser.wait("!document.querySelector('#tray progress')")
+        assert all(one.state != "running" for one in page.session.downloads.values())
+        assert list(page.session.folder.glob("*")) == []
+        browser.click("#tray button", "Close")
+
+
+def test_code_is_copied(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    browser.click("[role=tab]", "Code")
+    browser.see("h3", "Command line")
+    browser.picture(pictures / "code.png")
+    for name in ("pandas", "Polars", "DuckDB", "Spark", "Command line"):
+        browser.click("button", f"Copy the code for {name}")
+        code = browser.run(f"document.querySelector('[data-program=\"{name}\"] pre').textContent")
+        assert "demo.shop.orders" in code
+        browser.wait(f"navigator.clipboard.readText().then ? {json.dumps(True)} : false")
+        assert browser.run("navigator.clipboard.readText()") == code
+    token = page.session.client.rest.profile.credentials
+    assert "bearerToken" not in browser.run("document.body.innerText")
+    assert token
+
+
+def test_files_are_looked_at(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.click(".node", "documents")
+    browser.click("button.link", "prices.csv")
+    assert browser.see(".look td", "chair")
+    browser.click("button.link", "README.txt")
+    assert "The documents of a small shop" in browser.see(".look pre", "small shop")
+    browser.click("button.link", "pictures/")
+    browser.click("button.link", "sign.png")
+    browser.wait("document.querySelector('.picture')?.naturalWidth === 32")
+    browser.picture(pictures / "files.png")
+    path = browser.take(lambda: browser.click("button", "Download sign.png"))
+    assert path.read_bytes().startswith(b"\x89PNG")
+    browser.click("#tray button", "Close")
+    browser.click("button.link", "All files")
+    browser.see("button.link", "reports/")
+
+
+def test_a_skill_and_a_models_versions_are_read(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.click(".node", "sales-report")
+    assert "# Sales report" in browser.see(".look pre", "# Sales report")
+    browser.picture(pictures / "skill.png")
+    browser.click(".node", "churn")
+    browser.see("td", "READY")
+    browser.click("button", "Files of version 2")
+    browser.click("button.link", "MLmodel")
+    assert "flavors" in browser.see(".look pre", "flavors")
+    browser.picture(pictures / "model.png")
+
+
+def test_an_iceberg_table_is_a_table(browser: Chromium, page: Running) -> None:
+    browser.go("about:blank")
+    browser.go(page.address)
+    browser.click(".node", "lake")
+    browser.click(".node", "refunds")
+    browser.see("h2 .tag", "Iceberg")
+    browser.click("[role=tab]", "History")
+    browser.see("td", "append")
+    browser.click("[role=tab]", "Rows")
+    browser.see(".rows td")
+
+
+def test_the_keyboard_is_enough(browser: Chromium, page: Running, pictures: Path) -> None:
+    browser.go("about:blank")
+    browser.go(page.address)
+    browser.see(".node", "shop")
+    browser.press("/")
+    assert browser.run("document.activeElement.id") == "search"
+    browser.type("ord")
+    browser.see("#found", "1 name found")
+    browser.press("Enter")
+    assert browser.run("document.activeElement.id") == "tree"
+    assert "orders" in browser.see(".node.here", "orders")
+    browser.picture(pictures / "keyboard.png")
+    browser.press("Enter")
+    browser.see("h2", "orders")
+    browser.press("Home")
+    assert "demo" in browser.see(".node.here", "demo")
+    for _ in range(3):
+        browser.press("Tab")
+    browser.run("document.querySelector('[role=tab][aria-selected=true]').focus()")
+    browser.press("ArrowRight")
+    browser.see(".rows td")
+    browser.press("ArrowLeft", "ArrowLeft")
+    browser.see("[data-program]")
+    browser.press("Tab")
+    assert browser.run("document.activeElement.getAttribute('role')") == "tabpanel"
+    browser.run("document.getElementById('search').focus()")
+    browser.press("Escape")
+    browser.wait("document.getElementById('found').textContent === ''")
+    browser.run("document.getElementById('tree').focus()")
+    browser.press("Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowDown", "Enter")
+    browser.see("#view h2")
+
+
+def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"a": [1]}))
+    entries = [catalog.entry("big", f"schema_{n % 10}", f"table_{n:05}", tmp_path / "t") for n in range(10_000)]
+    served = serve(tables=catalog.build(entries))
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.click(".node", "schema_3")
+        browser.see(".node.table")
+        assert browser.run("document.querySelectorAll('.node').length") < 120
+        browser.press("End")
+        browser.click("#search")
+        browser.type("table_09")
+        browser.see("#found", "1,000 names found")
+        assert browser.run("document.querySelectorAll('.node').length") < 120
+        browser.picture(pictures / "many.png")
+        # A key is answered within a frame or two.
+        slowest = browser.run(
+            "(() => { const input = document.getElementById('search'), tree = document.getElementById('tree'); "
+            "const began = performance.now(); tree.scrollTop = 20000; tree.dispatchEvent(new Event('scroll')); "
+            "return performance.now() - began; })()"
+        )
+        assert slowest < 1000
+        browser.click(".node.table")
+        browser.see("h2", "table_09")
+
+
+def test_two_thousand_columns_are_usable(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+    wide = pa.table({f"column_{number:04}": [number, None] for number in range(2000)})
+    deltalake.write_deltalake(tmp_path / "t", wide)
+    served = serve(tables={"s.d.wide": tmp_path / "t"})
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.click(".node", "wide")
+        browser.see("#view .soft", "2,000 columns")
+        browser.click("[aria-label='Filter columns']")
+        browser.type("1999")
+        browser.wait("document.querySelectorAll('#view tbody tr').length === 1")
+        browser.click("[role=tab]", "Rows")
+        browser.see(".note", "the first 200 are shown")
+        browser.picture(pictures / "wide.png")
+        browser.click("summary", "All 2,000 columns")
+        browser.click("[aria-label='Filter columns to choose']")
+        browser.type("column_199")
+        browser.click(".boxes label", "column_1999")
+        browser.click("button", "Show rows")
+        browser.wait("document.querySelectorAll('.rows th').length === 1")
+        assert browser.run("[...document.querySelectorAll('.rows td')].map((one) => one.textContent)") == [
+            "1999",
+            "null",
+        ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_phone_and_the_dark_show_everything(browser: Chromium, page: Running, pictures: Path, dark: bool) -> None:
+    name = "dark" if dark else "light"
+    browser.look_like(390, 780, dark=dark)
+    browser.go("about:blank")
+    browser.go(page.address)
+    browser.see(".node", "shop")
+    browser.picture(pictures / f"phone-tree-{name}.png")
+    browser.click(".node", "shop")
+    browser.click(".node", "orders")
+    browser.see("h2", "orders")
+    for tab in ("Columns", "Rows", "History", "Download", "Code"):
+        browser.click("[role=tab]", tab)
+        browser.wait("document.querySelector('[role=tabpanel] :is(table, .formats, pre)')")
+        browser.picture(pictures / f"phone-{tab.lower()}-{name}.png")
+        # The page itself never scrolls sideways.
+        assert browser.run("document.getElementById('view').scrollWidth") <= 390
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+    browser.look_like(1200, 800, dark=dark)
+    browser.picture(pictures / f"desk-{name}.png")
+    background = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") is not dark
+
+
+def test_hostile_texts_stay_texts(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+    served = serve(**hostile_share(tmp_path))
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.see(".node.table")
+        browser.picture(pictures / "hostile-tree.png")
+        # Each name is in the tree, when one scrolls.
+        seen: set[str] = set()
+        for step in range(0, len(TABLES) + 20, 15):
+            browser.run(f"document.getElementById('tree').scrollTop = {step * 28}")
+            seen |= set(
+                browser.run(
+                    "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+                    "[...document.querySelectorAll('.node .name')].map((one) => one.textContent)))))"
+                )
+            )
+        plain = {name for name in TABLES if name.isprintable()}
+        assert plain <= seen
+        browser.run("document.getElementById('tree').scrollTop = 0")
+        for name in TABLES[::20]:
+            browser.run(
+                f"location.hash = '#' + ['table', 's', 'd', {json.dumps(name)}].map(encodeURIComponent).join('/')"
+            )
+            browser.see("#view td.comment")
+            shown = browser.run("document.querySelector('h2 bdi').textContent")
+            assert shown == name or not name.isprintable()
+            assert browser.run("document.title").endswith("Shared data")
+        for tab in ("Rows", "History", "Download", "Code"):
+            browser.click("[role=tab]", tab)
+            browser.wait("document.querySelector('[role=tabpanel] :is(table, .formats, pre, .problem)')")
+            browser.picture(pictures / f"hostile-{tab.lower()}.png")
+        browser.click("[role=tab]", "Rows")
+        browser.see(".rows td")
+        values = browser.run("[...document.querySelectorAll('.rows tbody tr')].map((one) => one.cells[0].textContent)")
+        assert values == HOSTILE[:100]
+        for kind, name in (("volume", VOLUME), ("skill", SKILL), ("model", VOLUME)):
+            browser.run(
+                f"location.hash = '#' + [{kind!r}, 's', 'd', {json.dumps(name)}].map(encodeURIComponent).join('/')"
+            )
+            browser.see("h2 .tag", kind)
+        browser.run(
+            f"location.hash = '#' + ['volume', 's', 'd', {json.dumps(VOLUME)}].map(encodeURIComponent).join('/')"
+        )
+        for path in ("picture.svg", "page.html", "rows.csv", "values.json", *map(file_name, HOSTILE[::20])):
+            browser.wait(f"!!document.querySelector('[data-file=' + CSS.escape({json.dumps(path)}) + ']')")
+            browser.run(f"document.querySelector('[data-file=' + CSS.escape({json.dumps(path)}) + ']').click()")
+            browser.see(".look :is(pre, table)")
+            assert browser.run("document.querySelector('#view :is(svg, img, script, iframe)')") is None
+        browser.picture(pictures / "hostile-files.png")
+        allowed = "document.querySelectorAll('script, iframe, img, svg, object, embed, base, form, style').length"
+        assert browser.run(allowed) == 1
+        assert browser.run("document.title") != "hit"
+
+
+def test_what_goes_wrong_is_told(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+    served = serve(tables={})
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.see("h2", "Nothing is shared with you yet")
+        browser.picture(pictures / "empty.png")
+        browser.go(page.address[:-1])
+        assert "token of this address is wrong" in browser.see("body")
+    old = {**served.profile, "expirationTime": "2020-01-01T00:00:00Z"}
+    with running(old) as page:
+        browser.go(page.address)
+        assert "expired" in browser.see(".problem .reason")
+        browser.picture(pictures / "expired.png")
+        browser.run("sessionStorage.clear()")
+        browser.go("about:blank")
+        browser.go(page.address.partition("?")[0])
+        assert "no access any more" in browser.see(".problem .reason")
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"a": range(10)}))
+    served = serve(tables={"s.d.t": tmp_path / "t"})
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.click(".node", "t", exact=False)
+        browser.see("h2", "t")
+        for part in (tmp_path / "t").glob("*.parquet"):
+            part.unlink()
+        browser.click("[role=tab]", "Rows")
+        browser.see(".problem .reason")
+        browser.picture(pictures / "lost.png")
+        browser.see(".problem button", "Try again")
+    browser.click("[role=tab]", "Code")
+    assert "has ended" in browser.see(".problem .reason", "has ended")
+    browser.picture(pictures / "ended.png")
