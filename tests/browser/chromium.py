@@ -14,9 +14,8 @@ from typing import Any
 
 import aiohttp
 
-
 # Seconds: no step of these tests takes long, and what fails should say so soon.
-_PATIENCE = 10.0
+_PATIENCE = 40.0
 _KEYS = {
     "Enter": (13, "\r"),
     "Escape": (27, ""),
@@ -168,11 +167,16 @@ class Chromium:
 
     def wait(self, script: str) -> Any:
         """Wait until a script in the page is true, and return its value."""
-        watch = (
-            f"new Promise((done) => {{ const began = Date.now(); const look = () => {{ let found; "
-            f"try {{ found = {script}; }} catch {{}} "
-            f"if (found || Date.now() - began > {_PATIENCE * 1000}) done(found instanceof Object || found); else setTimeout(look, 15); }}; look(); }})"
-        )
+        watch = f"""new Promise((done) => {{
+          const began = Date.now();
+          const look = () => {{
+            let found;
+            try {{ found = {script}; }} catch {{}}
+            if (found || Date.now() - began > {_PATIENCE * 1000}) done(found instanceof Object || found);
+            else setTimeout(look, 15);
+          }};
+          look();
+        }})"""
         found = self.run(watch)
         assert found, f"It never was: {script}; the page has: {self.run('document.body.innerText')[:2000]}"
         return found
@@ -190,9 +194,12 @@ class Chromium:
         """Click in the middle of an element, once it is there."""
         element = self.find(selector, text, exact=exact)
         self.wait(f"!!{element}")
+        self.run(
+            f"new Promise((done) => {{ {element}.scrollIntoView({{block: 'nearest', inline: 'nearest'}}); "
+            "requestAnimationFrame(() => requestAnimationFrame(() => done(true))); })"
+        )
         box = self.run(
-            f"(() => {{ const one = {element}; one.scrollIntoView({{block: 'nearest', inline: 'nearest'}}); "
-            "const box = one.getBoundingClientRect(); "
+            f"(() => {{ const box = {element}.getBoundingClientRect(); "
             "return [box.left + Math.min(box.width / 2, 60), box.top + Math.min(box.height / 2, 20)]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):

@@ -286,8 +286,9 @@ def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path:
             "return performance.now() - began; })()"
         )
         assert slowest < 1000
-        browser.click(".node.table")
-        browser.see("h2", "table_09")
+        browser.run("document.getElementById('tree').scrollTop = 0")
+        browser.click(".node", "table_09000")
+        browser.see("h2", "table_09000")
 
 
 def test_two_thousand_columns_are_usable(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:

@@ -68,6 +68,10 @@ def test_every_command_has_two_examples_and_they_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # pytest's own cannot be read
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
+    # Ends with Ctrl-C otherwise, and would open a browser.
+    monkeypatch.setattr("delta_sharing_client.browse.server.wait", lambda ended: None)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     examples = re.findall(r"^Example: (.*)$", _commands()[command], re.MULTILINE)
 
     assert len(examples) >= 2
