@@ -219,7 +219,7 @@ class RemoteFile:
         tail = _TailTransfer(self, length)
         with about_file(self.reader.http.table, self.file_id):
             await tail.run()
-        return tail.total, tail.buffer
+        return tail.wanted.stop, tail.buffer
 
     # === Used by the transfers ===
 
@@ -398,7 +398,6 @@ class _TailTransfer(_Transfer):
     def __init__(self, file: RemoteFile, length: int) -> None:
         super().__init__(file, ByteRange(0, 0), memoryview(b""))
         self.length = length
-        self.total = -1
         self.buffer: pa.Buffer = pa.py_buffer(b"")
 
     def missing(self) -> int:
@@ -412,7 +411,7 @@ class _TailTransfer(_Transfer):
         if not self.file.agree(body.version):
             raise self.file.replaced()
         start = max(0, total - self.length)
-        self.wanted, self.total = ByteRange(start, total), total
+        self.wanted = ByteRange(start, total)
         self.buffer = pa.allocate_buffer(total - start)
         self.into = memoryview(self.buffer).cast("B") if total > start else memoryview(b"")
         await self.receive(body, skip=start - body.span.start)

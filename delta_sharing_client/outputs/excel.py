@@ -98,16 +98,14 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
         """Write the rows of ``batch`` below the others."""
         _check_rows(self._row + batch.num_rows)
         columns = [form.values(array) for form, array in zip(self._forms, batch.columns, strict=True)]
-        for values in zip(*columns, strict=True):
-            self._row += 1
+        for row, values in enumerate(zip(*columns, strict=True), self._row + 1):
             for place, value in enumerate(values):
                 if value is not None:
-                    self._write(place, value)
-        if not columns:
-            self._row += batch.num_rows
+                    self._write(row, place, value)
+        self._row += batch.num_rows
 
-    def _write(self, place: int, value: Any) -> None:
-        sheet, row = self._sheet, self._row
+    def _write(self, row: int, place: int, value: Any) -> None:
+        sheet = self._sheet
         if isinstance(value, str):
             _check_text(value, f"The text in the column '{self._names[place]}', row {row},")
             sheet.write_string(row, place, value)

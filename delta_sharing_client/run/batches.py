@@ -236,40 +236,41 @@ class Batches(Iterator[pa.RecordBatch]):
 
     def close(self) -> None:
         """End the read, from any thread; a thread that waits for a batch, and any later call, gets a ``UsageError``."""
-        self._closed = True
+        self._set_closed()
         if self._process != os.getpid():
             return
         self._read.close()
         if not self._read.is_begun:
             return
         self._read.wait()
-        # This releases the memory of what was read ahead. The end stays, for waiting threads.
+        # This releases the memory of what was read ahead. Rows are missing then: no thread may be told of their end.
         self._read.forget()
-        ends = []
         with contextlib.suppress(queue.Empty):
             while True:
-                news = self._news.get_nowait()
-                if not isinstance(news, list):
-                    ends.append(news)
-        for end in ends:
-            self._news.put(end)
+                self._news.get_nowait()
+        self._news.put(asyncio.CancelledError())
 
     def cancel(self) -> None:
         """Like ``close``, without waiting for the end."""
-        self._closed = True
+        self._set_closed()
         self._read.cancel()
 
+    def _set_closed(self) -> None:
+        # Whoever has all rows is told of their end also after closing.
+        self._closed = self._closed or not self._read.is_over
+
     def __next__(self) -> pa.RecordBatch:
-        if self._read.is_over:
+        if self._read.is_over and not self._closed:
             raise StopIteration
         if self._process != os.getpid():
             raise self._read.refusal("it was started by another process; start it again in this one")
         if not self._taking.acquire(False):
             raise self._read.refusal("another thread is taking a batch; take them one after the other")
         try:
-            if self._closed:
-                raise self._read.refusal("it was closed; start a new one")
-            while (batch := self._read.next_batch()) is None:
+            while (batch := None if self._closed else self._read.next_batch()) is None:
+                # After the attempt: another thread may have closed the read, and dropped its rows, meanwhile.
+                if self._closed:
+                    raise self._read.refusal("it was closed; start a new one")
                 if self._read.is_over:
                     raise StopIteration
                 if not self._read.is_begun:
@@ -288,8 +289,6 @@ class Batches(Iterator[pa.RecordBatch]):
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=loop.LISTEN_SECONDS)
-            if self._closed:
-                raise self._read.refusal("it was closed; start a new one")
 
     def __enter__(self) -> Batches:
         return self
@@ -345,7 +344,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        if self._closed and not (self._read is not None and self._read.is_over):
+        if self._closed:
             raise UsageError("The read cannot continue: it was closed; start a new one.")
         try:
             read = await self._planned()
@@ -379,7 +378,8 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         return self._news.popleft()
 
     def _cancel(self) -> None:
-        self._closed = True
+        # As in ``Batches``.
+        self._closed = self._closed or self._read is None or not self._read.is_over
         if self._read is not None:
             self._read.close()
             self._read.forget()

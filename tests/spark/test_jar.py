@@ -19,9 +19,11 @@ __all__ = ["url"]
 
 
 @pytest.fixture
-def added(own_class_path: Any) -> Any:
+def added(own_class_path: Any, tmp_path: pathlib.Path) -> Any:
     assert "PushedFilters" not in plan(own_class_path.range(1).where("id > 0"))
-    ds.add_spark_jar(own_class_path)
+    jar = tmp_path / "100%20 #1.jar"
+    ds.write_spark_jar(jar)
+    ds.add_spark_jar(own_class_path, jar)
     return own_class_path
 
 

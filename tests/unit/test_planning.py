@@ -22,7 +22,7 @@ import mock_server
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.plan.tasks import ScanStream
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.line_order import unreadable
 from delta_sharing_client.protocol.names import AssetName
@@ -576,6 +576,16 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
             next(stream.files)
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
+        # Where its end cannot be read, the whole feed says which version of it is the first that cannot.
+        checks = iter([None, ds.UnsupportedFeatureError("planted", feature="f"), *[None] * 9])
+
+        def check(*_: object, **__: object) -> None:
+            if error := next(checks):
+                raise error
+
+        monkeypatch.setattr(planning, "check_readable", check)
+        plan = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
+        assert isinstance(plan, ScanPlan)
 
 
 def test_a_feed_that_cannot_be_planned_closes_its_response(

@@ -79,6 +79,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
 
 @pytest.fixture
 def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
+    loop.call(http.close_all())  # so that a session is made anew
+
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
         chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
         reader = Reader(Http(chosen, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())

@@ -14,7 +14,7 @@ import pytest
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSource, Version
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -41,6 +41,15 @@ class Renewals:
 @pytest.fixture
 def report() -> ScanReport:
     return ScanReport()
+
+
+def test_half_of_what_is_begun_counts_as_fetched(report: ScanReport) -> None:
+    assert report.progress is None
+    report.follow(lambda: (1, 4, 100, 400))
+    report.add(bytes=100)
+    for size in (100, -1, 200):  # one has an unknown size
+        report.begin(size)
+    assert report.progress == Progress(1, 4, 100, 400, 0, 100, 200)
 
 
 @pytest.fixture

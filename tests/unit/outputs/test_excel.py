@@ -103,13 +103,17 @@ def test_the_header_is_frozen_has_a_filter_and_the_zone() -> None:
     sheet = sheet_of(pa.table({"at": moments, "local": moments.cast(pa.timestamp("us")), "d": ["x" * 100]}))
     assert [cell.value for cell in sheet[1]] == ["at (UTC)", "local", "d"]
     assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", "A1:C2")
+    assert sheet_of(pa.table({"n": range(5)})).auto_filter.ref == "A1:A6"
     assert sheet["A2"].number_format == "yyyy-mm-dd hh:mm:ss.000"
     assert [int(sheet.column_dimensions[name].width) for name in "AC"] == [25, 62]
 
 
-def test_more_rows_than_a_sheet_has_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [["n"], []])
+def test_more_rows_than_a_sheet_has_leave_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str]
+) -> None:
     monkeypatch.setattr(excel, "MOST_ROWS", 3)
-    batch = pa.record_batch({"n": [1, 2]})
+    batch = pa.record_batch({"n": [1, 2]}).select(columns)
     with pytest.raises(UsageError, match="holds 3 rows below its header, and these are at least 4"):
         write_file([batch, batch], batch.schema, tmp_path / "t.xlsx", FileFormat.XLSX)
     assert list(tmp_path.iterdir()) == []

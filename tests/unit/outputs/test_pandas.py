@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import types
 from collections.abc import Sequence
 
 import numpy as np
@@ -100,7 +101,8 @@ def test_sliced_batches_come_out_as_they_are() -> None:
         pd.testing.assert_frame_equal(frame(field, made, None, 6), frame(field, made, None, None))
 
 
-def test_rows_of_one_day_share_one_date_object() -> None:
+def test_rows_of_one_day_share_one_date_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames.SHORTCUTS, "batches_together", False)
     field = pa.field("c", pa.date32())
     days = [DAY - datetime.timedelta(days=number % 50) for number in range(1000)]
 
@@ -213,19 +215,31 @@ def test_text_of_nullable_dtypes_is_that_of_pandas(rows: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "least", "is_noted"), [("numpy", 0.0, True), ("pyarrow", 0.0, False), ("numpy", 9.0, False)]
+    ("backend", "made", "all_of_it", "is_noted"),
+    [
+        ("numpy", 3.0, 5.9, True),
+        ("numpy", 3.0, 6.0, False),
+        ("numpy", 1.1, 1.2, True),
+        ("numpy", 1.0, 1.2, False),
+        ("pyarrow", 3.0, 3.0, False),
+    ],
 )
 def test_a_report_says_what_is_faster_than_decimals(
-    monkeypatch: pytest.MonkeyPatch, backend: str, least: float, is_noted: bool
+    monkeypatch: pytest.MonkeyPatch, backend: str, made: float, all_of_it: float, is_noted: bool
 ) -> None:
-    monkeypatch.setattr(frames, "_LONG", least)
+    """More than a second, and more than half of the time."""
+    times = [0.0, 0.0, made, all_of_it] if backend == "numpy" else [0.0, all_of_it]
+    monkeypatch.setattr(frames, "time", types.SimpleNamespace(perf_counter=iter(times).__next__))
     field = pa.field("d", pa.decimal128(9, 2))
-    values = [decimal.Decimal(number).scaleb(-2) for number in range(200_000)]
     report = ScanReport(notes=("first",))
-    made = batches(field, [values])
-    frames.to_pandas(pa.schema([field]), made, frames.check_dtype_backend(backend), len(values), report)
+    frames.to_pandas(
+        pa.schema([field]),
+        batches(field, [[decimal.Decimal("0.01")]]),
+        frames.check_dtype_backend(backend),
+        report=report,
+    )
     assert report.notes[0] == "first"
-    assert ("dtype_backend='pyarrow'" in str(report)) is is_noted
+    assert (f"{made} s were spent" in str(report) and "dtype_backend='pyarrow'" in str(report)) is is_noted
 
 
 # === Groups of batches, calendars, variants ===

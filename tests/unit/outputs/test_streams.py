@@ -15,12 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import mock_server
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs import streams
+from delta_sharing_client.outputs.dataset import create_views
 from delta_sharing_client.outputs.streams import RowStream
 from tests.soak import engines
 from tests.time_limits import HANGS
@@ -329,7 +331,19 @@ def test_only_handlers_that_end_a_call_do(module: str | None, ends: bool) -> Non
 
 
 def test_an_interrupt_is_fresh_until_the_main_thread_moves(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert streams._main_place() is not None
+    frames = {threading.get_ident(): SimpleNamespace(f_lasti=1), 0: SimpleNamespace(f_lasti=1)}
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "sys", SimpleNamespace(_current_frames=lambda: frames))
+        places = [streams._main_place()]
+        frames[0].f_lasti = 2
+        assert streams._main_place() == places[0]
+        # In the same frame, in another one, and nowhere.
+        frames[threading.get_ident()].f_lasti = 2
+        places.append(streams._main_place())
+        frames[threading.get_ident()] = SimpleNamespace(f_lasti=2)
+        places.append(streams._main_place())
+        del frames[threading.get_ident()]
+        assert len({*places, streams._main_place()}) == 4
     monkeypatch.setattr(streams, "_main_place", lambda: "here")
     for seconds, place, is_fresh in (
         (0.0, "here", True),
@@ -373,7 +387,8 @@ def test_only_the_main_thread_listens(monkeypatch: pytest.MonkeyPatch) -> None:
         pool.submit(streams.end_on_interrupt).result(HANGS)
     assert streams._signal_sockets is None
     before = set(threading.enumerate())
-    streams.end_on_interrupt()
+    with duckdb.connect() as connection:
+        create_views(connection, {})
     found: Any = streams._signal_sockets
     (listener,) = set(threading.enumerate()) - before
     assert (listener.name, listener.daemon) == ("interrupts", True)

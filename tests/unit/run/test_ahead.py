@@ -19,9 +19,10 @@ from delta_sharing_client.fetch.source import Stale, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.read.rows import Item
+from delta_sharing_client.run import batches as reads
 from delta_sharing_client.run import loop, progress, scan
 from delta_sharing_client.run import task_queue as module
-from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
+from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan, asynchronously
 from delta_sharing_client.run.scan import ScanRun
 from delta_sharing_client.run.task_queue import Listing
 from tests.time_limits import HANGS
@@ -308,7 +309,7 @@ def test_closing_waits_for_the_end_of_what_has_begun() -> None:
         batches._news.extend([[], [], None])
         async with batches:
             pass
-        assert batches._closed
+        assert batches._closed is not over
         batches.__del__()
         return len(batches._news), [*steps]
 
@@ -343,9 +344,36 @@ def test_an_error_ends_an_asynchronous_read() -> None:
         assert (batches._closed, steps) == (True, ["close", "forget"])
         with pytest.raises(UsageError, match="it was closed"):
             await anext(batches)
-        read.is_over = True
-        with pytest.raises(StopAsyncIteration):
-            await anext(batches)
+
+    run(look())
+
+
+def test_cancelling_a_call_ends_the_reads_that_it_starts() -> None:
+    begun, going, ended = threading.Event(), threading.Event(), threading.Event()
+    cancelled: list[str] = []
+
+    def begin(name: str) -> None:
+        note = reads._note.get()
+        assert note is not None
+        note(cast("Any", types.SimpleNamespace(cancel=lambda: cancelled.append(name))))
+
+    def call() -> None:
+        begin("first")
+        begun.set()
+        going.wait(HANGS)
+        begin("second")
+        ended.set()
+
+    async def look() -> None:
+        running = asyncio.ensure_future(asynchronously(call))
+        await asyncio.to_thread(begun.wait, HANGS)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert cancelled == ["first"]
+        going.set()
+        await asyncio.to_thread(ended.wait, HANGS)
+        assert cancelled == ["first", "second"]
 
     run(look())
 

@@ -248,6 +248,25 @@ def test_batches_of_some_rows_end_as_others_do(large: Table) -> None:
     assert list(without) == []
 
 
+@pytest.mark.parametrize("rows", [None, 12_000])
+def test_rows_that_closing_drops_are_not_taken_for_the_end(
+    large: Table, rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Batches(large.plan(limit=20_000, options=fast_options()), rows=rows)
+    take = read._read.take
+
+    def taken(news: Any) -> None:
+        take(news)
+        if rows is None or news is None:
+            nothing_is_left()  # the end of the rows has arrived, too
+            read.close()  # as another thread may at any time
+
+    monkeypatch.setattr(read._read, "take", taken)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="it was closed"):
+            list(read)
+
+
 def test_the_end_of_the_rows_stays_the_end(large: Table) -> None:
     with begun(large) as batches:
         assert sum(batch.num_rows for batch in batches) == FILES * 100_000

@@ -9,11 +9,13 @@ import textwrap
 import threading
 import weakref
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.run import loop
 from tests.time_limits import HANGS
 from tests.unit.raw_server import pause
@@ -249,6 +251,17 @@ def test_the_interpreter_ends_while_jobs_wait_run_and_come() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "done", "")
+
+
+def test_nothing_begins_after_the_end_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    for current in (SimpleNamespace(end=lambda: ended.append("loop")), None):
+        monkeypatch.setattr(loop, "_current", current)
+        monkeypatch.setattr(loop, "_has_ended", False)
+        loop._end()
+        with pytest.raises(UsageError):
+            loop.current()
+    assert ended == ["loop"]
 
 
 def test_a_call_that_can_be_interrupted_returns_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:

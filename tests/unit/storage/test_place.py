@@ -203,13 +203,22 @@ def test_folders_are_listed_where_a_listing_is_not_recursive(stored: place.Place
     assert paths(stored, "none") == []
 
 
-def test_markers_of_directories_are_no_files(stored: place.Place, bucket: Bucket) -> None:
+def test_markers_of_directories_are_no_files(
+    stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    asked: list[str] = []
+    head = obstore.head
+    monkeypatch.setattr(obstore, "head", lambda store, path: asked.append(path) or head(store, path))
     for name in ("root/", "root/empty/", "root/full/", "root/last/"):
         bucket.put(name)
     for name in ("root/full/x", "root/nothing", "root/nothing.too"):
         bucket.put(name)
 
     assert paths(stored) == ["full/x", "nothing", "nothing.too"]
+    # Directories with files that are listed cost no request.
+    assert sorted(asked) == ["root/empty", "root/full/x", "root/last", "root/nothing", "root/nothing.too"]
     assert paths(stored, recursive=False) == ["nothing", "nothing.too"]
     assert paths(stored, "full") == ["full/x"]
 
