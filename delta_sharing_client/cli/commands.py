@@ -452,12 +452,11 @@ def follow_table(
     Example: delta-sharing follow demo.shop.orders --cursor c --available-now
     Example: delta-sharing follow demo.shop.orders --cursor c -o d --available-now
     """
-    is_number = starting_version is not None and starting_version.isdigit()
     steps = open_table(settings.profile, table).follow(
         cursor,
         every=every,
         trigger="available-now" if available_now else None,
-        starting_version=int(starting_version or 0) if is_number else starting_version,
+        starting_version=version_of_text(starting_version),
         starting_timestamp=starting_timestamp,
         columns=_split(columns),
         filter=filter_,

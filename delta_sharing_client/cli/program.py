@@ -249,7 +249,7 @@ def open_table(profile: str | None, text: str) -> SharedTable:
 
 def version_of_text(text: str | None) -> int | str | None:
     """Return the version that an option names: digits are a number, other text is the name of a branch or tag."""
-    return int(text) if text is not None and text.isdigit() else text
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _client_and_name(profile: str | None, text: str) -> tuple[SharingClient, str]:

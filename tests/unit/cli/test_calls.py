@@ -334,7 +334,13 @@ def test_files_are_those_of_the_asset_that_is_named(run: Run, noun: str, monkeyp
         client.calls.clear()
         model.calls.clear()
         monkeypatch.setattr(commands, "open_client", asset_files.open_client)
-        assert main(["cat", *words.split()]) == code
+        written = io.BytesIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", written))))
+            assert main(["cat", *words.split()]) == code
+            if code == 0:
+                # Now, and not only at the end of the program, which could not tell of an error.
+                assert written.getvalue() == b"text of " + asset.calls[-1][1].encode()
         return "", ""
 
     for words, calls, of_model in (
@@ -653,6 +659,9 @@ def test_a_place_is_described_with_what_is_in_it(run: Run, monkeypatch: pytest.M
             ["kind", "name"], *([asset["kind"], asset["name"]] for asset in assets)
         ]  # fmt: skip
         assert ("k = v" in out) is (schema is None)
+    # A profile belongs to the name of an asset.
+    monkeypatch.setattr(formats, "share_and_schema", None)
+    run("describe p#s.d", client, code=ExitCode.USAGE)
 
 
 def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -688,7 +697,7 @@ def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyP
 
 
 def test_digits_are_a_number_and_other_versions_names() -> None:
-    for text, found in (("7", 7), ("main", "main"), ("-1", "-1"), ("", ""), (None, None)):
+    for text, found in (("7", 7), ("main", "main"), ("-1", "-1"), ("²", "²"), ("", ""), (None, None)):
         assert program.version_of_text(text) == found
 
 
@@ -724,6 +733,58 @@ def test_a_command_has_the_options_of_all(monkeypatch: pytest.MonkeyPatch) -> No
             profile, as_json, verbose = given
             made(NS(obj=before), profile=profile, as_json=as_json, verbose=verbose, table="t", limit=1)
             assert seen.pop() == (found, "t", 1)
+
+
+def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
+    found = program.Program()
+    found.callback()(lambda: None)
+
+    @found.command("show")
+    def _(settings: Settings) -> None:
+        """Show all
+        of it.
+
+        And more.
+
+        Example: show a
+        Example: show b
+        """
+
+    for words in (["-h"], ["show", "--help"]):
+        found(words, standalone_mode=False)
+    whole, own = capsys.readouterr().out.split("Usage:")[1:]
+    assert "show  Show all of it." in whole
+    assert "And more" not in whole
+    assert [line.strip() for line in own.splitlines() if "Example" in line] == ["Example: show a", "Example: show b"]
+    assert "Show all of it." in own
+    assert "--json" in own
+    assert "--verbose" not in own
+
+
+def test_a_page_is_served_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, opens, port in (("browse", True, 0), ("--json browse --no-open --port 7", False, 7)):
+        served: list[Any] = []
+
+        def serve(profile: str | None, *, port: int, opens: bool, tell: Any, served: list[Any] = served) -> None:
+            tell("http://h/", opens)
+            served.append((profile, port, opens))
+
+        monkeypatch.setattr("delta_sharing_client.browse.server.serve", serve)
+        out, note = run(words, None)
+        assert served == [(None, port, opens)]
+        assert out == ("http://h/\n" if opens else '{"address":"http://h/"}\n')
+        assert ("opens in your browser" in note) is opens
+
+
+def test_without_the_server_its_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> Any:
+        if name.endswith(".command"):
+            raise ModuleNotFoundError(name="yaml")
+
+        return NS(__name__=name)
+
+    monkeypatch.setattr("delta_sharing_client.optional.importlib", NS(import_module=load))
+    assert "[server]" in run("serve --demo", None, code=ExitCode.USAGE)[1]
 
 
 def test_the_end_of_a_program_says_how_it_ended(

@@ -12,6 +12,7 @@ import requests
 import mock_server
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from mock_server.errors import from_table_error
+from mock_server.running import RunningServer
 from tests.unit.mock_server.helpers import Api, error_of, stamp, write_plain
 
 TABLE = "shares/default/schemas/default/tables/plain"
@@ -39,7 +40,8 @@ def test_shares_schemas_and_tables_are_listed(api: Api) -> None:
 def test_a_listing_in_pages_of_one_is_complete(api: Api) -> None:
     names, query = [], "?maxResults=1"
     while query is not None:
-        page = api.get(f"shares/default/all-tables{query}").json()
+        share = "Default" if names else "default"
+        page = api.get(f"shares/{share}/all-tables{query}").json()
         assert len(page["items"]) == 1
         names += [item["name"] for item in page["items"]]
         token = page.get("nextPageToken")
@@ -169,7 +171,12 @@ def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..
     assert [entry for name, entry in counts["files"].items() if name in lines.urls[0].replace("%3D", "=")] == [
         {"requests": 2, "bytes": len(body) + 4}
     ]
-    assert own.server.reset_stats()["total_requests"] == 3
+    # By a request, too, as for a server in another process.
+    assert RunningServer.stats(own.server) == counts == own.server.stats()
+    assert RunningServer.reset_stats(own.server) == counts
+    assert own.server.stats()["total_requests"] == 0
+    own.query("plain")
+    assert own.server.reset_stats()["total_requests"] == 1
     assert own.server.stats()["total_requests"] == 0
 
 

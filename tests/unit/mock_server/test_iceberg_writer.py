@@ -184,6 +184,10 @@ def test_the_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int
             counts = [tuple(one[f"{kind}_{what}_count"] for kind in kinds) for what in ("files", "rows")]
             found.append((one["content"], *counts, one["min_sequence_number"], one["first_row_id"]))
             listed, properties = records(path)
+            assert {tuple(field["type"] for field in entry) for entry in maps(properties)} == {
+                ("int", "long"),
+                ("int", "bytes"),
+            }
             held = [(each["status"], each["sequence_number"], *counted(each["data_file"])) for each in listed]
             assert held == entries[number][place]
             assert all(each["file_sequence_number"] == each["sequence_number"] for each in listed)
@@ -199,6 +203,13 @@ def test_the_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int
             }
         assert found == expected[number]
     assert writer.files[0].first_row_id == 3
+
+
+def maps(properties: dict[str, bytes]) -> list[list[dict[str, Any]]]:
+    """Return the fields of the entries of each map (Iceberg, Appendix A: as an array of records)."""
+    data_file = json.loads(properties["avro.schema"])["fields"][-1]["type"]
+    kinds = [field["type"][1] for field in data_file["fields"] if isinstance(field["type"], list)]
+    return [kind["items"]["fields"] for kind in kinds if isinstance(kind, dict) and kind.get("logicalType") == "map"]
 
 
 def counted(data_file: dict[str, Any]) -> tuple[int, int | None]:

@@ -27,9 +27,10 @@ from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
+from delta_sharing_client.read.file_read import Shared
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.rows import FileRows, nothing
-from delta_sharing_client.run import loop
+from delta_sharing_client.run import loop, scan
 from delta_sharing_client.run.batches import Batches
 from tests.memory import arrow_bytes
 from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
@@ -86,6 +87,18 @@ def test_a_whole_file_that_is_decoded_in_several_pieces_keeps_its_bytes_for_all_
     table.add(rows, write={"row_group_size": 40_000, "compression": "none", "use_dictionary": False})
     assert table.storage.bytes_of("part-0.parquet") > 12 * 1024 * 1024
     assert table.read().equals(rows)
+
+
+def test_decoded_bytes_are_first_taken_for_twice_as_many(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    first: list[int] = []
+
+    def shared(**values: Any) -> Shared:
+        first.append(values["ratio"].expected(100))
+        return Shared(**values)
+
+    monkeypatch.setattr(scan, "Shared", shared)
+    table.read()
+    assert first == [200]
 
 
 def test_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
