@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import LocalPath, expanded
+from delta_sharing_client.redact import secret_hash
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.report import Progress
@@ -181,6 +182,11 @@ class ReadOptions:
     ca_bundle: LocalPath | None = None
     client_certificate: LocalPath | tuple[LocalPath, LocalPath] | None = None
 
+    def __hash__(self) -> int:
+        shown = (getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _MAY_BE_SECRET)
+        hidden = (text for name in _MAY_BE_SECRET for text in _texts(getattr(self, name)))
+        return hash((*shown, secret_hash(*hidden)))
+
     def __post_init__(self) -> None:
         for name, least in _WHOLE_NUMBERS.items():
             given = getattr(self, name)
@@ -217,6 +223,19 @@ class ReadOptions:
                 object.__setattr__(self, name, tuple(map(expanded, given)))
             elif given is not None:
                 object.__setattr__(self, name, expanded(given))
+
+
+_MAY_BE_SECRET = ("headers", "storage_options", "proxy")
+
+
+def _texts(given: object) -> Iterator[str]:
+    """Return the texts of nested tuples, and how they are nested."""
+    if isinstance(given, tuple):
+        yield f"({len(given)}"
+        for item in given:
+            yield from _texts(item)
+    else:
+        yield str(given)
 
 
 _CHOICES: dict[str, type[enum.Enum]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -19,6 +20,8 @@ _SIGNED_SEGMENT = re.compile(
 )
 # JSON Web Tokens (RFC 7519) are always credentials: a JSON object in Base64, and up to four more parts.
 _JWT = re.compile(r"\beyJ[\w-]{6,}(?:\.[\w-]*){2,4}")
+# Of this process and those that it forks, whatever PYTHONHASHSEED says: a hash shows nothing of the text.
+_HASH_KEY = os.urandom(16)
 # Characters that a terminal executes (C0, DEL, C1), that change the text direction, that end a line invisibly, or that
 # cannot be encoded.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -27,7 +30,8 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 class Secret:
     """A string that repr, str, format and logs mask; ``reveal()`` returns it.
 
-    It pickles with its value, because Spark executors need credentials; it compares and hashes by value.
+    It pickles with its value, because Spark executors need credentials; it compares by value, and hashes by value with
+    a key of the process.
     """
 
     __slots__ = ("_value",)
@@ -52,13 +56,24 @@ class Secret:
         return isinstance(other, Secret) and other._value == self._value
 
     def __hash__(self) -> int:
-        return hash((Secret, self._value))
+        return secret_hash(self._value)
 
     def __bool__(self) -> bool:
         return bool(self._value)
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
         return (Secret, (self._value,))
+
+
+def secret_hash(*texts: str) -> int:
+    """Return a hash of texts that may be secret, from which nobody can learn them: it has a key of this process."""
+    import hashlib  # here, as it loads OpenSSL
+
+    digest = hashlib.blake2b(key=_HASH_KEY, digest_size=16)
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(encoded) + encoded)
+    return hash(digest.digest())
 
 
 def safe_url(url: str) -> str:

@@ -243,6 +243,11 @@ def test_what_docstrings_refer_to_exists() -> None:
             ("typer", "pydantic", "rich", "sqlglot", "fsspec", "polars"),
         ),
         ("from delta_sharing_client import load_as_arrow", ("pandas", "sqlglot", "fsspec", "polars", "duckdb")),
+        # What listings import, with an Iceberg catalog too.
+        (
+            "import delta_sharing_client.cli, delta_sharing_client.client, delta_sharing_client.iceberg.catalog",
+            ("pyarrow", "numpy", "pandas", "sqlglot", "aiohttp"),
+        ),
         ("import delta_sharing_client.spark.datasource", ("pandas", "sqlglot", "fsspec", "rich")),
     ],
 )

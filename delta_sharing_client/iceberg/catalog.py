@@ -7,17 +7,19 @@ the sharing protocol.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import msgspec
 
 from delta_sharing_client.errors import ProtocolError
-from delta_sharing_client.iceberg.metadata import TableMetadata
 from delta_sharing_client.protocol.listings import PageTokens
 from delta_sharing_client.protocol.loose import MALFORMED, problem_of
 from delta_sharing_client.protocol.names import AssetName, check_name
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request
+
+if TYPE_CHECKING:
+    from delta_sharing_client.iceberg.metadata import LoadedTable
 
 T = TypeVar("T")
 PageT = TypeVar("PageT", bound="_Page")
@@ -48,28 +50,6 @@ class _Tables(_Page):
     identifiers: Union[list[_Identifier], None] = None
 
 
-class StorageCredential(msgspec.Struct, frozen=True):
-    """Credentials for the locations with ``prefix``. Its repr masks them."""
-
-    prefix: str
-    config: dict[str, str]
-
-    def __repr__(self) -> str:
-        return f"StorageCredential({self.prefix!r}, ***)"
-
-
-class LoadedTable(msgspec.Struct, rename="kebab", frozen=True):
-    """The response of ``loadTable``. Its repr masks the credentials."""
-
-    metadata: TableMetadata
-    metadata_location: Union[str, None] = None
-    config: Union[dict[str, str], None] = None
-    storage_credentials: Union[list[StorageCredential], None] = None
-
-    def __repr__(self) -> str:
-        return f"LoadedTable({self.metadata_location!r}, ***)"
-
-
 class Catalog:
     """The catalog at the Iceberg endpoint of a profile.
 
@@ -97,6 +77,9 @@ class Catalog:
 
     def load(self, table: AssetName) -> LoadedTable:
         """Return a table's metadata, and credentials for its files."""
+        # Here, as it needs Arrow, whose import takes longer than a listing.
+        from delta_sharing_client.iceberg.metadata import LoadedTable
+
         doing = f"Loading the Iceberg table {table}"
         path = (*self._path(table.share), "namespaces", table.schema, "tables", table.name)
         request = Request(

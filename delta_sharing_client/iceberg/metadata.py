@@ -145,6 +145,28 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
         return found
 
 
+class StorageCredential(msgspec.Struct, frozen=True):
+    """Credentials for the locations with ``prefix``. Its repr masks them."""
+
+    prefix: str
+    config: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"StorageCredential({self.prefix!r}, ***)"
+
+
+class LoadedTable(msgspec.Struct, rename="kebab", frozen=True):
+    """The response of ``loadTable``. Its repr masks the credentials."""
+
+    metadata: TableMetadata
+    metadata_location: Union[str, None] = None
+    config: Union[dict[str, str], None] = None
+    storage_credentials: Union[list[StorageCredential], None] = None
+
+    def __repr__(self) -> str:
+        return f"LoadedTable({self.metadata_location!r}, ***)"
+
+
 def check_metadata(metadata: TableMetadata) -> None:
     """Refuse a table whose metadata is newer than what this client reads.
 

@@ -13,9 +13,16 @@ import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
-from delta_sharing_client.iceberg.catalog import Catalog, LoadedTable
+from delta_sharing_client.iceberg.catalog import Catalog
 from delta_sharing_client.iceberg.data_files import IcebergFiles, address_of, is_inside
-from delta_sharing_client.iceberg.metadata import NO_SNAPSHOT, IcebergSnapshot, check_metadata, choose, first_since
+from delta_sharing_client.iceberg.metadata import (
+    NO_SNAPSHOT,
+    IcebergSnapshot,
+    LoadedTable,
+    check_metadata,
+    choose,
+    first_since,
+)
 from delta_sharing_client.iceberg.single_values import EXTRA
 from delta_sharing_client.iceberg.table_scan import (
     OpenedTable,

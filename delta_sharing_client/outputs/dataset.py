@@ -384,7 +384,8 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
 def _dataset_or_reason(read: Read) -> _ForDuckDB | str:
     try:
         return _ForDuckDB(read)
-    except (UnsupportedFeatureError, DataError, ProtocolError, RequestError) as error:
+    # A wrong use of the library: only of an extra that this table needs, and that is not installed.
+    except (UnsupportedFeatureError, DataError, ProtocolError, RequestError, UsageError) as error:
         return str(error)
 
 

@@ -96,6 +96,9 @@ class Transport:
     ``user_agent`` is the start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``,
     which servers look for). By ``query_id`` a provider finds the requests of a read; with ``None`` each has its own.
     ``deadline`` is the end of the operation, if this is the transport of one.
+
+    Two compare equal if they were made for equal profiles. So equal reads of different clients are equal, and reads of
+    two recipients at one server are not, as they may get different rows.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
@@ -115,6 +118,12 @@ class Transport:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, deadline=Deadline(None))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transport) and type(other) is type(self) and other._server.given == self._server.given
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._server.given))
 
     @property
     def profile(self) -> Profile:
@@ -342,17 +351,19 @@ class _Server:
     """What all requests to one server share: connections, and the current profile."""
 
     def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+        # A token that is renewed in its file changes only the second.
+        self.given = self.profile = profile
         # Whether it responded from this machine, from another one, or (its name has many addresses) both.
         self.places: set[bool] = set()
         # By process. There is no lock, because a forked child would wait for one that another thread held.
         self._sessions: dict[int, Session] = {}
 
-    def __getstate__(self) -> Profile:
-        return self.profile
+    def __getstate__(self) -> tuple[Profile, Profile]:
+        return self.given, self.profile
 
-    def __setstate__(self, profile: Profile) -> None:
-        self.__init__(profile)  # type: ignore[misc]
+    def __setstate__(self, profiles: tuple[Profile, Profile]) -> None:
+        self.__init__(profiles[1])  # type: ignore[misc]
+        self.given = profiles[0]
 
     def current(self, *, refused: bool) -> Profile:
         """Return the profile, read again if its file changed, or if a server ``refused`` it."""

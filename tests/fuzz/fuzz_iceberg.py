@@ -28,8 +28,8 @@ import msgspec
 
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.source import Span, Version
-from delta_sharing_client.iceberg.catalog import LoadedTable
 from delta_sharing_client.iceberg.data_files import IcebergFiles
+from delta_sharing_client.iceberg.metadata import LoadedTable
 from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest

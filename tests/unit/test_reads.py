@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,6 +74,41 @@ def test_a_read_prints_what_was_asked_and_nothing_else() -> None:
         == "Scan(s.s.t, columns=('a',), filter=\"a > 1 AND b = 'x'\", version=0, response_format='delta')"
     )
     assert repr(table.changes(3).limit(5)) == "Changes(s.s.t, starting_version=3, limit=5)"
+
+
+def test_equal_reads_are_equal_and_show_no_secret_by_it() -> None:
+    def client(token: str = "planted-token", **options: Any) -> ds.SharingClient:
+        return ds.SharingClient(PROFILE | {"bearerToken": token}, options=ds.ReadOptions(**options))
+
+    def tenant(name: str) -> ds.SharingClient:
+        return client(headers={"X-Tenant": name})
+
+    first, second = client().table("s.s.t"), client().table("s.s.t")
+    equal: list[tuple[Any, Any]] = [
+        (first, second),
+        (first.scan(["a"], "a > 1"), second.scan().where(ds.col("a") > 1).select("a")),
+        (first.scan(version=3), pickle.loads(pickle.dumps(second.scan(version=3)))),
+        (first.changes(1, 2), second.changes(1, 2)),
+        (tenant("a").table("s.s.t").scan(), tenant("a").table("s.s.t").scan()),
+    ]
+    for one, other in equal:
+        assert one == other
+        assert hash(one) == hash(other)
+    # Whoever keeps rows by the hash alone must not mix those of two recipients, tenants or versions.
+    different = [
+        *(read for read, _ in equal),
+        first.scan(),
+        first.changes(1, 3),
+        client("another-token").table("s.s.t"),
+        client("another-token").table("s.s.t").scan(),
+        tenant("b").table("s.s.t").scan(),
+    ]
+    assert len({hash(one) for one in different}) == len(set(different)) == len(different)
+    # With a seed that others know, a hash of the token itself could be compared with guesses.
+    program = f"import delta_sharing_client as ds; print(hash(ds.SharingClient({PROFILE!r}).table('s.s.t').scan()))"
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    runs = {subprocess.check_output([sys.executable, "-c", program], env=environment) for _ in range(2)}
+    assert len(runs) == 2
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
