@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from delta_sharing_client.browse.asked import Asked, mistakes_of
+from delta_sharing_client.browse.asked import Asked
+from delta_sharing_client.browse.costs import bytes_of
 from delta_sharing_client.browse.files import file_asset
 from delta_sharing_client.browse.session import ReadyFile, Session
 from delta_sharing_client.errors import DeltaSharingError, UsageError
@@ -18,7 +19,6 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import check_fits
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.file_writers import write_file
-from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.loop import in_thread
@@ -65,8 +65,12 @@ class Download:
             write(path)
             self.check()
             self.file = self._session.offer(ReadyFile(path, self.name))
+            # It may have been ended since.
+            self.check()
             self.state = "ready"
         except BaseException as error:
+            if self.file is not None:
+                self._session.withdraw(self.file)
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             if self._is_ended.is_set():
@@ -122,22 +126,21 @@ def begin(session: Session, asked: Asked) -> dict[str, object]:
     file_format = _FORMATS.get(asked.text("format"))
     if file_format is None:
         raise UsageError(f"Expected a format of {', '.join(_FORMATS)}, found {asked.text('format')!r}.")
-    read = asked.read(session.patient)
-    if file_format is FileFormat.XLSX:
-        with mistakes_of(asked):
-            check_fits(read)
-    with mistakes_of(asked):
-        plan = read.plan()
-    session.check_room(int(plan.bytes * plan.context.needed_share))
-    changes = asked.number("changes")
+    read, changes = asked.read(session.patient), asked.number("changes")
     suffix = "" if changes is None else f"-changes-{changes}"
     download = _new(session, f"{asked.full_name.name}{suffix}.{file_format.value}")
-    download.rows_in_all = plan.known_rows
-    download.start(lambda path: _write_rows(download, read, plan, path, file_format))
+    download.start(lambda path: _write_rows(session, download, read, path, file_format))
     return download.told()
 
 
-def _write_rows(download: Download, read: Read, plan: ScanPlan, path: Path, file_format: FileFormat) -> None:
+def _write_rows(session: Session, download: Download, read: Read, path: Path, file_format: FileFormat) -> None:
+    # Planned here, because a long listing must not hold up the page.
+    if file_format is FileFormat.XLSX:
+        check_fits(read)
+    plan = read.plan()
+    download.check()
+    session.check_room(bytes_of(plan))
+    download.rows_in_all = plan.known_rows
     report = ScanReport(notes=plan.notes)
     with Batches(plan, report) as batches:
         download.watch(batches, report)
@@ -157,12 +160,11 @@ def _parts(download: Download, batches: Iterator[pa.RecordBatch], *, is_slow: bo
 def begin_file(session: Session, asked: Asked) -> dict[str, object]:
     """Begin the download of a file of a volume, a skill or a version of a model."""
     asset, path = file_asset(session, asked, patient=True), asked.text("path")
-    size = asset.stat(path).size
-    session.check_room(size)
     download = _new(session, path.rpartition("/")[2])
-    download.total = size
 
     def write(target: Path) -> None:
+        size = download.total = asset.stat(path).size
+        session.check_room(size)
         with asset.open(path) as source, target.open("xb") as sink:
             while data := source.read(_BLOCK):
                 download.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from delta_sharing_client.browse.asked import Asked, Mistake, mistakes_of
 from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
+from delta_sharing_client.browse.costs import bytes_of
 from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -53,7 +54,7 @@ def preview(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def _cost(plan: ScanPlan) -> dict[str, object]:
-    needed = int(plan.bytes * plan.context.needed_share)
+    needed = bytes_of(plan)
     return {
         "bytes": needed,
         "asks": needed > ASKED_FROM,

@@ -57,8 +57,6 @@ def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
     """
     # Only this user can look into it.
     folder = Path(tempfile.mkdtemp(prefix="delta-sharing-browse-"))
-    # What other parts write meanwhile, such as rows of a workbook, is removed with it.
-    before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         session = Session(profile, folder)
         with contextlib.closing(session), _listening(port) as listening:
@@ -71,7 +69,6 @@ def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
                 # Whoever waits for a read gets its end before the connection is closed.
                 session.close()
     finally:
-        tempfile.tempdir = before
         _remove(folder)
 
 
@@ -81,8 +78,13 @@ def serve(profile: ProfileSource, *, port: int, opens: bool, tell: Callable[[str
     Errors as ``running``.
     """
     with ended_by_signals() as ended, running(profile, port) as page:
-        tell(page.address, opens and _open(page))
-        wait(ended)
+        # What other parts write meanwhile, such as rows of a workbook, is removed with it.
+        before, tempfile.tempdir = tempfile.tempdir, str(page.session.folder)
+        try:
+            tell(page.address, opens and _open(page))
+            wait(ended)
+        finally:
+            tempfile.tempdir = before
 
 
 @contextlib.contextmanager

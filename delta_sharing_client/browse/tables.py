@@ -6,15 +6,17 @@ import contextlib
 
 from delta_sharing_client.browse.asked import Asked, mistakes_of
 from delta_sharing_client.browse.code import programs
+from delta_sharing_client.browse.costs import bytes_of
 from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.descriptions import describe_table, describe_version
-from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.errors import DeltaSharingError, NotFoundError, RequestError
 from delta_sharing_client.options import TableFormat
 from delta_sharing_client.plan.read_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_sharing_client.table import SharedTable
 
 _MOST_COLUMNS = 10_000
 _MOST_VERSIONS = 200
+_SERVER_FAULT = 500
 # Above, the number of rows is asked for by a click: it needs the list of all files.
 _MOST_FILES = 2_000
 
@@ -56,14 +58,20 @@ def history(session: Session, asked: Asked) -> dict[str, object]:
     first = max(min(first, last), last - _MOST_VERSIONS + 1)
     if not asked.flag("agreed") and (needed := _cost_of_counting(table, first)) > ASKED_FROM:
         return {"bytes": needed, "asks": True, "from": first}
-    return {"versions": [_told(describe_version(one)) for one in table.history(first)], "from": first, "last": last}
+    try:
+        found = table.history(first)
+    except RequestError as error:
+        if isinstance(error, NotFoundError) or (error.status or 0) >= _SERVER_FAULT:
+            raise
+        note = f"The provider does not share the history of this table, or not from version {first} on. {error.message}"
+        return {"versions": [], "from": first, "last": last, "notes": [session.masked(note)]}
+    return {"versions": [_told(describe_version(one)) for one in found], "from": first, "last": last}
 
 
 def _cost_of_counting(table: SharedTable, first: int) -> int:
     # What cannot be planned is told by the history itself.
     with contextlib.suppress(DeltaSharingError):
-        plan = table.changes(first).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).plan()
-        return int(plan.bytes * plan.context.needed_share)
+        return bytes_of(table.changes(first).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).plan())
     return 0
 
 

@@ -370,7 +370,7 @@ def test_hostile_texts_stay_texts(browser: Chromium, serve: Any, tmp_path: Path,
             assert browser.run("document.title").endswith("Shared data")
         for tab in ("Rows", "History", "Download", "Code"):
             browser.click("[role=tab]", tab)
-            browser.wait("document.querySelector('[role=tabpanel] :is(table, .formats, pre, .problem)')")
+            browser.wait("document.querySelector('[role=tabpanel] :is(table, .formats, pre, .note)')")
             browser.picture(pictures / f"hostile-{tab.lower()}.png")
         browser.click("[role=tab]", "Rows")
         browser.see(".rows td")

@@ -181,7 +181,11 @@ def test_downloads_have_the_rows_in_every_format(visitor: Visitor, page: Running
     # What was taken is gone, and can be taken once.
     left = [path for path in page.session.folder.iterdir() if path.name != "open.html"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in left)
-    assert "amout" in visitor.refusal("download", **{**what, "filter": "amout > 1"}, format="csv")["error"]
+    failed = visitor.ask("download", **{**what, "filter": "amout > 1"}, format="csv")
+    failed = visitor.until(failed, lambda one: one["state"] != "running")
+    assert (failed["state"], failed["file"]) == ("failed", None)
+    assert "amout" in failed["error"]
+    assert "Expected a format" in visitor.refusal("download", **what, format="exe")["error"]
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +206,8 @@ def test_an_ended_download_ends_the_read_and_leaves_nothing(slow: Any, name: str
     with running(str(slow.profile_path)) as page:
         visitor = Visitor(page.address)
         begun = visitor.ask("download", name=SLOW, format=name)
-        assert (begun["state"], begun["rowsInAll"]) == ("running", 400_000)
-        visitor.until(begun, lambda one: bool(one["bytesInAll"]))
+        assert begun["state"] == "running"
+        assert visitor.until(begun, lambda one: bool(one["bytesInAll"]))["rowsInAll"] == 400_000
         download = page.session.downloads[begun["id"]]
         assert visitor.ask("cancel", id=begun["id"]) == {"id": begun["id"]}
         clock = Stopwatch()
@@ -543,7 +547,12 @@ def test_hostile_names_and_values_arrive_as_they_are(serve: Any, tmp_path: Path)
             assert visitor.ask("look", **base, path=path)["as"] == "text"
 
 
-def test_no_answer_has_a_credential_or_a_signed_url(serve: Any, tmp_path: Path) -> None:
+def test_no_answer_has_a_credential_or_a_signed_url(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for options in ("QUICK", "PATIENT"):
+        impatient = ds.ReadOptions(max_attempts=2, max_retry_seconds=0.5, progress=False)
+        monkeypatch.setattr(f"delta_sharing_client.browse.session.{options}", impatient)
     token, storage = "planted-bearer-token-77", "planted-storage-token-78"
     deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(10)}))
     served = serve(
@@ -568,7 +577,12 @@ def test_no_answer_has_a_credential_or_a_signed_url(serve: Any, tmp_path: Path) 
                 visitor.answer(question, values).text for question, values in asked.items() if question != "folder"
             ]
             plan = visitor.answer("plan", {"name": name}).json().get("plan", "")
-            texts.append(visitor.answer("preview", {"plan": plan}).text)
+            read = visitor.answer("preview", {"plan": plan})
+            assert (read.status_code == 200) is (fault is None)
+            found = visitor.until(
+                visitor.ask("download", name=name, format="csv"), lambda one: one["state"] != "running"
+            )
+            texts += [read.text, json.dumps(found)]
         served.clear_faults()
     shown = "\n".join(texts)
     assert "X-Amz-Signature=" not in shown.replace("X-Amz-Signature=***", "")
@@ -632,3 +646,28 @@ def test_an_empty_share_and_a_refused_token_are_told(serve: Any) -> None:
             answer = Visitor(page.address).refusal("start")["error"]
             assert told in answer
             assert "planted" not in answer
+
+
+def test_a_history_that_is_not_shared_is_told(serve: Any, tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(3)}))
+    served = serve(tables={"s.d.t": tmp_path / "t"})
+    with running(str(served.profile_path)) as page:
+        told = Visitor(page.address).ask("history", name=["s", "d", "t"])
+    assert told["versions"] == []
+    assert "does not share the history" in told["notes"][0]
+
+
+def test_costs_are_about_what_is_downloaded(serve: Any, tmp_path: Path) -> None:
+    """A wide table, whose footers are most of it, and few columns of a long one."""
+    wide = pa.table({f"c{number}": [number] for number in range(1000)})
+    long = pa.table({"n": range(300_000), "text": [str(number * 7919) for number in range(300_000)]})
+    for name, rows in (("wide", wide), ("long", long)):
+        deltalake.write_deltalake(tmp_path / name, rows)
+    served = serve(tables={f"s.d.{name}": tmp_path / name for name in ("wide", "long")})
+    with running(str(served.profile_path)) as page:
+        visitor = Visitor(page.address)
+        for name, columns in (("wide", ["c1"]), ("wide", []), ("long", ["n"]), ("long", [])):
+            served.reset_stats()
+            found = visitor.preview(name=["s", "d", name], columns=columns)
+            assert found["read"] <= 1.1 * found["bytes"]
+            assert found["read"] == served.stats()["bytes"]["data"]

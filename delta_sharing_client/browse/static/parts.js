@@ -156,6 +156,10 @@ export function grid(found, label = "Rows") {
   // A long value unfolds on a click.
   body.addEventListener("click", (event) => event.target.closest("td")?.classList.toggle("whole"));
   const told = [];
+  if (found.rows.some((row) => row.some((text) => text !== null && text.length > 50))) {
+    const whole = el("button", { type: "button", "aria-pressed": "false", onclick: () => whole.setAttribute("aria-pressed", String(table.classList.toggle("wide-values"))) }, "Show long values whole");
+    told.push(el("p", {}, whole));
+  }
   if (!found.rows.length) told.push(el("p", { class: "soft" }, "No rows."));
   if (found.cut) told.push(el("p", { class: "soft" }, `${count(found.cut, "long value is", "long values are")} cut; a download has them whole.`));
   return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table), ...told];

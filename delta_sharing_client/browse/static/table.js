@@ -147,7 +147,7 @@ class Choice {
     const boxes = el("div", { class: "boxes" });
     const retitle = () => {
       const few = this.names.filter((name) => this.chosen.has(name));
-      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.names.length)}: ${few.slice(0, 6).map(shown).join(", ")}${few.length > 6 ? " …" : ""}` : `All ${number(this.names.length)} columns`;
+      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.names.length)}: ${few.slice(0, 6).map(shown).join(", ")}${few.length > 6 ? " …" : ""}` : this.names.length === 1 ? "The only column" : `All ${number(this.names.length)} columns`;
     };
     const draw = (words) => {
       const found = this.names.filter((name) => !words || name.toLowerCase().includes(words)).slice(0, MOST_BOXES);
@@ -271,12 +271,20 @@ function historyTable(told, path, changes, load) {
     );
   });
   const older = told.from ? el("p", {}, el("button", { type: "button", onclick: () => load(Math.max(0, told.from - 50), false) }, "Older versions")) : null;
-  if (!rows.length) return el("p", { class: "soft" }, "No versions are told.");
+  if (!rows.length) return told.notes ? [...notes(told.notes), startAt(told, load)] : el("p", { class: "soft" }, "No versions are told.");
   return [
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Versions" },
       el("table", { class: "wide" }, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col", class: text === "Version" ? "amount" : "" }, text)))), el("tbody", {}, rows))),
     older,
   ];
+}
+
+// A feed may begin later than the table.
+function startAt(told, load) {
+  const input = el("input", { type: "number", min: "0", max: told.last, value: told.last, "aria-label": "First version" });
+  const go = () => load(Number(input.value) || 0, false);
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
+  return el("p", {}, "Ask from version ", input, " ", el("button", { type: "button", onclick: go }, "Ask"));
 }
 
 function showChanges(place, path, version) {
@@ -306,6 +314,15 @@ async function begin(button, values, format, label) {
   }
 }
 
+// What was made for another choice cannot be used; it is made again when the choice is complete.
+function follow(form, place, show) {
+  const isChoice = (event) => event.target.type !== "search";
+  form.addEventListener("input", (event) => {
+    if (isChoice(event)) for (const button of place.querySelectorAll("button")) button.disabled = true;
+  });
+  form.addEventListener("change", (event) => { if (isChoice(event)) show(); });
+}
+
 function downloadTab(choice) {
   const place = el("div", { class: "result" });
   const show = () => fill(place, "Asking for the size", async (signal) => {
@@ -330,6 +347,7 @@ function downloadTab(choice) {
     ];
   });
   const form = choice.form("Use this", show);
+  follow(form, place, show);
   show();
   return [form, place];
 }
@@ -354,6 +372,7 @@ function codeTab(choice) {
     });
   });
   const form = choice.form("Use this", show);
+  follow(form, place, show);
   show();
   return [form, place];
 }

@@ -121,6 +121,7 @@ export class Tree {
 
   async filter() {
     this.words = this.search.value.trim().toLowerCase();
+    this.place.scrollTop = 0;
     this.update();
     const words = this.words;
     if (!words) return;
