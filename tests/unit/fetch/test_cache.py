@@ -199,6 +199,24 @@ def test_threads_of_one_process_wait_for_each_other_however_long(
     assert len(files_of(tmp_path)) == len(threads)
 
 
+def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("planted")
+
+    monkeypatch.setattr(module.os, "replace", fail)
+    with pytest.raises(OSError, match="planted"):
+        module._replace(tmp_path, "f", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_waits_for_no_thread_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Lock()
+    held.acquire()
+    monkeypatch.setattr(module, "_lock", held)
+    module._after_fork()
+    assert module._lock.acquire(False)
+
+
 def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 200, "table")
     for number, name in enumerate("abcd"):

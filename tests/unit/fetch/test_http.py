@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextvars
 import gc
+import os
 import pickle
 import socket
 import weakref
@@ -350,6 +351,20 @@ def test_a_socket_leads_only_where_its_session_may_reach() -> None:
         with http._socket(reach, address) as found:
             assert (found.family, found.type, found.proto) == address[:3]
             assert found in http._sockets
+
+
+def test_a_child_only_closes_its_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = socket.socketpair()
+    number = one.fileno()
+    monkeypatch.setattr(http, "_sockets", weakref.WeakSet([one]))
+    with other:
+        http._after_fork()
+        assert one.fileno() == -1
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(number)
+        # A shutdown, which the parent would see, is none.
+        assert len(http._sockets) == 0
+    http._after_fork()
 
 
 def connections() -> int:

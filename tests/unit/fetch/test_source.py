@@ -52,6 +52,12 @@ def test_half_of_what_is_begun_counts_as_fetched(report: ScanReport) -> None:
     assert report.progress == Progress(1, 4, 100, 400, 0, 100, 200)
 
 
+def test_seconds_of_threads_are_called_sums(report: ScanReport) -> None:
+    for stage in ("plan", "fetch", "decode", "total"):
+        report.spend(stage, 0.5)
+    assert "plan 0.500 s, fetch (sum) 0.500 s, decode (sum) 0.500 s, total 0.500 s" in str(report)
+
+
 @pytest.fixture
 def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
     storage.put("f", DATA)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Stale, Version
 from delta_sharing_client.options import ReadOptions
@@ -346,6 +346,48 @@ def test_an_error_ends_an_asynchronous_read() -> None:
             await anext(batches)
 
     run(look())
+
+
+def test_an_error_that_the_user_may_mend_elsewhere_comes_with_advice() -> None:
+    advised: list[Exception] = []
+    read = Batches(Streamed([task(0)]).stream)._read
+    read.context = cast("Any", types.SimpleNamespace(query_id="q", advise=advised.append, table="t"))
+    data, usage = DataError("planted"), UsageError("planted")
+    for error in (data, usage):
+        with pytest.raises(type(error)):
+            read.take(error)
+    assert (advised, data.query_id, usage.query_id) == ([data], "q", None)
+
+
+def test_a_read_of_another_process_is_not_taken_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = Batches(Streamed([task(0)]).stream)
+    batches._read.context = cast("Any", types.SimpleNamespace(table="t"))
+    monkeypatch.setattr(batches, "_process", -1)
+    with pytest.raises(UsageError, match="started by another process"):
+        next(batches)
+    batches.close()
+
+
+def test_a_plan_that_nobody_waits_for_is_given_up() -> None:
+    source, asked = Streamed([task(0)]), threading.Event()
+    going = threading.Event()
+
+    def plan() -> ScanStream:
+        asked.set()
+        going.wait(HANGS)
+        return source.stream
+
+    async def look() -> None:
+        waiting = asyncio.ensure_future(anext(AsyncBatches(plan, ScanReport())))
+        await asyncio.to_thread(asked.wait, HANGS)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(look())
+    assert source.ends == []
+    going.set()
+    wait_for(lambda: source.ends == ["released"])
 
 
 def test_cancelling_a_call_ends_the_reads_that_it_starts() -> None:

@@ -264,6 +264,47 @@ def test_nothing_begins_after_the_end_of_the_interpreter(monkeypatch: pytest.Mon
     assert ended == ["loop"]
 
 
+def test_a_child_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent: list[Any] = []
+    parent: Any = SimpleNamespace(loop=SimpleNamespace(set_exception_handler=silent.append))
+    held = threading.Lock()
+    held.acquire()
+    for current, kept in ((parent, [parent]), (None, [])):
+        monkeypatch.setattr(loop, "_current", current)
+        monkeypatch.setattr(loop, "_parents", [])
+        monkeypatch.setattr(loop, "_has_ended", True)
+        monkeypatch.setattr(loop, "_making", held)
+        loop._after_fork()
+        assert (loop._current, loop._has_ended, loop._parents) == (None, False, kept)
+        assert loop._making.acquire(False)
+    (handler,) = silent
+    assert handler(None, {}) is None
+
+
+def test_an_interrupted_wait_ends_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[Any] = []
+
+    async def waits() -> None:
+        steps.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("ended")
+
+    running = loop.Running(waits)
+    wait = running.wait
+
+    def interrupted(seconds: float) -> bool:
+        monkeypatch.setattr(running, "wait", lambda seconds: steps.append(seconds) or wait(HANGS))
+        wait_for(lambda: steps == ["begun"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        running.result()
+    assert sorted(map(str, steps)) == sorted(["begun", str(loop.END_SECONDS), "ended"])
+
+
 def test_a_call_that_can_be_interrupted_returns_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LISTEN_SECONDS", 0.001)
     where: list[bool] = []

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import delta_sharing_client.run.partitions as module
+from delta_sharing_client.plan.packed import PackedTasks, pack_tasks
 from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.run.partitions import (
     OPEN_COST,
     Partition,
@@ -22,6 +24,7 @@ from delta_sharing_client.run.partitions import (
     equal_shares,
     limited,
     pack,
+    packed_partitions,
     partition,
     read_cost,
     read_size,
@@ -155,6 +158,10 @@ def test_a_large_file_is_cut_and_a_small_one_is_not(made: Table, monkeypatch: py
         [*range(ROWS + 10)],
         *([*range(10 + n * ROWS, 10 + (n + 1) * ROWS)] for n in range(1, 4)),
     ]
+    # The same where the guess of a footer's length is too short.
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "FooterGuess", lambda columns: types.SimpleNamespace(length=lambda size: 8))
+        assert [part.files for part in partition(plan, 4)] == [2, 1, 1, 1]
     # Each counts as much as is read of it, and has the version of the file that the footer was of.
     assert [part._size for part in parts[1:]] == [(whole[1] + 1) // 4] * 3
     assert parts[0]._size == whole[0] + (whole[1] + 1) // 4
@@ -169,6 +176,20 @@ def test_a_large_file_is_cut_and_a_small_one_is_not(made: Table, monkeypatch: py
     for part in parts:
         assert not part._context.options.progress
         assert part._context.urls is None
+
+
+def test_packed_files_are_shared_out_whole(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = made.plan()
+    packed = PackedTasks(tuple(chunk for task in plan.tasks for chunk in pack_tasks([task], lambda one: 1, 1).chunks))
+    parts = packed_partitions(plan.context, packed, 5)
+    assert numbers(parts) == [[*range(10)], [*range(10, 4 * ROWS + 10)]]
+    assert [part._size for part in parts] == [add.action.size for add in made.adds]
+    assert [read_size(part)[1] for part in parts] == [10, 4 * ROWS]
+    assert read_size(limited(parts[1], 3))[1] is None
+    filtered = packed_partitions(made.plan(filter=col("a") > 3).context, packed, 5)
+    assert [read_size(part)[1] for part in filtered] == [None, None]
+    monkeypatch.setattr(module, "MOST_PARTS", 1)
+    assert [part.files for part in packed_partitions(plan.context, packed, 5)] == [2]
 
 
 def test_a_large_file_without_a_footer_is_left_whole(
