@@ -450,7 +450,7 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
         return column.to_numpy()
     if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
-    if pa.types.is_nested(column.type) and _nanoseconds_within(column.type):
+    if _nanoseconds_within(column.type):
         # pyarrow would return integers for them inside structs and maps.
         values = np.empty(len(column), dtype=object)
         for row, value in enumerate(_as_objects(field, column.to_pylist)):

@@ -221,7 +221,7 @@ def _after_fork() -> None:
     _streams.clear()
     if _signal_sockets is not None:
         with contextlib.suppress(ValueError):
-            if (other := signal.set_wakeup_fd(-1)) not in (-1, _signal_sockets[0].fileno()):
+            if (other := signal.set_wakeup_fd(-1)) != _signal_sockets[0].fileno():
                 signal.set_wakeup_fd(other)
         for sock in _signal_sockets:
             sock.close()

@@ -187,6 +187,10 @@ def test_the_top_of_a_lazy_frame_is_that_of_an_eager_one(table: ds.SharedTable, 
 def test_a_query_reads_what_is_latest_and_the_schema_is_the_scans(table: ds.SharedTable) -> None:
     scan = table.scan(["name", "id"], "id < 3")
     assert scan.to_polars(lazy=True).collect_schema().names() == ["name", "id"]
+    if POLARS >= (1, 31):
+        unoptimised = scan.to_polars(lazy=True).collect(optimizations=pl.QueryOptFlags.none())
+        assert unoptimised.equals(pl.from_arrow(scan.to_arrow()))
+    assert pa.table(scan.to_dataset().scanner(["id"])).equals(scan.to_arrow().select(["id"]))
     assert pa.schema(scan.to_dataset()).equals(scan.schema)
     assert pa.table(scan.to_dataset()).num_rows == scan.count() == scan.to_dataset().count_rows() == 3
 

@@ -22,6 +22,7 @@ from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.options import TableFormat
+from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
@@ -206,6 +207,11 @@ def test_rows_go_where_and_in_the_format_that_is_asked(
         out, told = run(f"read a.b.c --to {tmp_path}/{words}", Recorder(to_reader=reader))
         assert (out, told) == ("", f"2 rows written to {tmp_path}/{name}\n")
         assert (tmp_path / name).read_text() == text
+    fitting: list[Any] = []
+    monkeypatch.setattr(excel, "check_fits", fitting.append)
+    table = Recorder(to_reader=reader)
+    run(f"read a.b.c --to {tmp_path}/x.xlsx", table)
+    assert fitting == [table]
     refused = run("read a.b.c --json --format csv", Recorder(to_reader=reader), code=ExitCode.USAGE)[1]
     assert "--format asks for csv" in refused
 
@@ -774,6 +780,17 @@ def test_a_page_is_served_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) ->
         assert served == [(None, port, opens)]
         assert out == ("http://h/\n" if opens else '{"address":"http://h/"}\n')
         assert ("opens in your browser" in note) is opens
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_assistant_is_answered_within_limits(run: Run, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("delta_sharing_client.mcp.server.serve", lambda *what: served.append(what))
+    monkeypatch.setattr(sys, "stdin", NS(isatty=lambda: is_terminal))
+    note = run("mcp --max-rows 1 --max-megabytes 2 --max-seconds 3", None)[1]
+    ((profile, limits),) = served
+    assert (profile, limits.rows, limits.megabytes, limits.seconds) == (None, 1, 2, 3)
+    assert ("Waiting for an assistant" in note) is is_terminal
 
 
 def test_without_the_server_its_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import typer.main
 import mock_server
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.commands import app
-from delta_sharing_client.cli.program import names_of_schemas, names_of_shares, names_of_tables
+from delta_sharing_client.cli.program import names_of_assets, names_of_schemas, names_of_shares, names_of_tables
 from delta_sharing_client.delta.data_types import type_text
 from delta_sharing_client.delta.schema import parse_schema
 from mock_server import demo
@@ -151,6 +151,7 @@ def test_names_of_tables_complete(serve_demo: Any) -> None:
         parent = None
 
     assert names_of_tables(Context(), "demo.shop.o") == ["demo.shop.orders"]
+    assert names_of_assets(Context(), "demo.shop.do") == ["demo.shop.documents"]
     assert names_of_shares(Context(), "D") == ["demo"]
     assert names_of_schemas(Context(), "") == ["demo"]
     assert names_of_schemas(Context(), "Demo.") == ["demo.shop", "demo.weather", "demo.lake"]

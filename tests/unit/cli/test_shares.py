@@ -104,6 +104,7 @@ def test_describe_of_a_model_has_its_versions(run: Run) -> None:
         (["demo.shop.document"], ExitCode.NOT_FOUND, "no table or volume or model or skill with the name"),
         (["demo.shop.document"], ExitCode.NOT_FOUND, "Did you mean the volume 'demo.shop.documents'?"),
         (["demo.shop.document", "--kind", "volume"], ExitCode.NOT_FOUND, "Did you mean 'demo.shop.documents'?"),
+        (["demo.shop.order", "--kind", "table"], ExitCode.NOT_FOUND, "Did you mean 'demo.shop.orders'?"),
         (["documents"], ExitCode.USAGE, "Expected an asset as share.schema.asset, found 'documents'. Did you mean"),
         (["demo.shop.churn", "--version", "9"], ExitCode.NOT_FOUND, "Its versions are 1, 2."),
         (["demo.shop.churn", "--alias", "x"], ExitCode.NOT_FOUND, "Alias 'x' of the model"),

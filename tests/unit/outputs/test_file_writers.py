@@ -122,6 +122,17 @@ def test_a_file_has_the_modes_of_the_umask_which_stays(tmp_path: Path, mask: int
     assert stat.S_IMODE((tmp_path / "t.csv").stat().st_mode) == 0o666 & ~mask
 
 
+@pytest.mark.parametrize("lasting", [True, False])
+def test_only_what_must_last_waits_for_the_disk(tmp_path: Path, lasting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Path] = []
+    replace = file_writers.durable.replace
+    monkeypatch.setattr(file_writers.durable, "replace", lambda *names: waited.append(names[1]) or replace(*names))
+    batch = pa.record_batch({"n": [1]})
+    assert write_file([batch], batch.schema, tmp_path / "f.csv", FileFormat.CSV, lasting=lasting) == 1
+    assert waited == [tmp_path / "f.csv"] * lasting
+    assert [path.name for path in tmp_path.iterdir()] == ["f.csv"]
+
+
 def test_a_failed_read_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "t.parquet"
     target.write_text("old")

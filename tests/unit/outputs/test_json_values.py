@@ -23,6 +23,7 @@ from tests.quota import meets, met
         (pa.timestamp("us", "UTC"), [1, -1], ["1970-01-01T00:00:00.000001Z", "1969-12-31T23:59:59.999999Z"]),
         (pa.timestamp("us"), [253402300800000000], ["10000-01-01T00:00:00.000000"]),
         (pa.date32(), [0, 3_000_000, None], ["1970-01-01", "10183-09-21", None]),
+        (pa.time64("us"), [1, None], ["00:00:00.000001", None]),
         (pa.duration("us"), [-7, None], [-7, None]),
         (pa.null(), [None, None], [None, None]),
         (pa.map_(pa.int32(), pa.string()), [[(1, "a"), (2, None)], [], None], [[[1, "a"], [2, None]], [], None]),

@@ -152,7 +152,9 @@ def test_nanoseconds_in_structs_and_maps_are_timestamps(data_type: pa.DataType, 
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
-def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanoseconds(data_type: pa.DataType) -> None:
+def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanoseconds(
+    data_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     schema = pa.schema([("when", data_type)])
     batch = pa.record_batch([pa.array([0, 253402300799999999], data_type)], schema=schema)
     if PANDAS < 2:
@@ -161,6 +163,13 @@ def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanose
         return
     frame = frames.to_pandas(schema, iter([batch]), "numpy", 2)
     assert pa.array(frame["when"]).cast(pa.int64()).to_pylist() == [0, 253402300799999999]
+    monkeypatch.setattr(frames, "HAS_UNITS", False)
+    for rows in (2, None):
+        with pytest.raises(UnsupportedFeatureError, match="'when' has times outside the range"):
+            frames.to_pandas(schema, iter([batch]), "numpy", rows)
+        first = frames.to_pandas(schema, iter([batch.slice(0, 1)]), "numpy", rows)["when"]
+        assert (first.dt.unit, first.astype("int64").to_list()) == ("ns", [0])
+        assert "UTC" in str(first.dtype) or getattr(data_type, "tz", None) is None
 
 
 FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
@@ -200,6 +209,7 @@ def test_decimals_are_those_of_arrow(count: int, precision: int, rows: int | Non
     expected = [value for piece in pieces for value in piece]
     assert made.dtype == object
     assert made.tolist() == expected
+    assert len(frame(field, [], "numpy", rows)["d"].array) == 0
     # Equal values of a batch share an object where values repeat.
     objects = len({id(value) for value in made[:10_000] if value is not None})
     assert (objects == count) is (count < 5_000)

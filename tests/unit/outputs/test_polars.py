@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
-from typing import Any
+from typing import Any, cast
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.outputs import dataset, polars
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
@@ -129,6 +131,23 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
     met("matching", any(wanted))
     met("left_out", not all(kept))
     assert all(ours for ours, theirs in zip(kept, wanted, strict=True) if theirs)
+
+
+def test_what_an_engine_cannot_take_is_refused_or_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def field(name: str, facts: bytes) -> pa.Field:
+        extension = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": facts}
+        return pa.field(name, pa.binary(), metadata=extension)
+
+    schema = pa.schema([field("geometry", b"{}"), field("geography", b'{"edges":"spherical"}')])
+    for version, plain in (("1.1.3", ["geometry", "geography"]), ("1.4.0", ["geography"])):
+        monkeypatch.setattr(duckdb, "__version__", version)
+        known = dataset.known_to_duckdb(schema)
+        assert [each.name for each in known if not each.metadata] == plain
+    with pytest.raises(UsageError, match="Expected a DuckDB connection, found str"):
+        dataset.duckdb_relation(cast("Any", None), cast("Any", "x"))
+    monkeypatch.delattr(pl, "BaseExtension", raising=False)
+    with pytest.raises(UnsupportedFeatureError, match="no extension types"):
+        polars.frame_of(schema.empty_table())
 
 
 @pytest.mark.parametrize(
