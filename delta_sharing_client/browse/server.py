@@ -30,7 +30,7 @@ from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.threads import start
 
 _START_SECONDS = 30.0
-_END_SECONDS = 0.6
+_END_SECONDS = 0.35
 _LISTEN_SECONDS = 0.2
 # The end of the program by other means than Ctrl-C: a closed terminal, a service that stops.
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")

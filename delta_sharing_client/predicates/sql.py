@@ -79,7 +79,7 @@ def parse_sql(text: str) -> Expression:
         more = more or (_SUPPORTED if isinstance(error, _Unsupported) else "")
         found = error.place and shielded.place(*error.place) if isinstance(error, _Unsupported) else error.place
         refused = UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip())
-        refused.place = place or found or place_of_name(text, error.message)
+        refused.place = place or place_of_name(text, error.message) or found
         raise refused from None
     except sqlglot.errors.SqlglotError as error:
         more, place = _advice(text)

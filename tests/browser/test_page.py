@@ -19,6 +19,7 @@ from delta_sharing_client.browse.server import Running, running
 from mock_server import catalog
 from tests.browser.chromium import Chromium
 from tests.hostile import HOSTILE, SKILL, TABLES, VOLUME, file_name, hostile_share
+from tests.time_limits import HANGS, Stopwatch
 
 pytestmark = pytest.mark.browser
 
@@ -169,6 +170,46 @@ def test_a_download_has_progress_and_is_cancelled(
         assert all(one.state != "running" for one in page.session.downloads.values())
         assert list(page.session.folder.glob("*")) == []
         browser.click("#tray button", "Close")
+
+
+def test_a_slow_read_is_stopped_or_left(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+    for name in ("t", "u"):
+        deltalake.write_deltalake(tmp_path / name, pa.table({"text": [str(n * 7919) for n in range(200_000)]}))
+    served = serve(tables={f"s.d.{name}": tmp_path / name for name in ("t", "u")}, bandwidth=20_000)
+    with running(str(served.profile_path)) as page:
+        browser.go(page.address)
+        browser.click(".node.table", "t")
+        browser.click("[role=tab]", "Rows")
+        browser.see(".waiting", "Downloading about")
+        browser.see(".waiting button", "Stop")
+        browser.picture(pictures / "slow.png")
+        browser.click(".waiting button", "Stop")
+        browser.see(".waiting", "Stopped.")
+        idle(served)
+        browser.click("button", "Try again")
+        busy(served)
+        browser.click("[role=tab]", "Code")
+        browser.see("[data-program]")
+        idle(served)
+        browser.click("[role=tab]", "Rows")
+        busy(served)
+        browser.click(".node.table", "u")
+        browser.see("h2", "u")
+        idle(served)
+
+
+def idle(served: Any) -> None:
+    """Wait until the server sends nothing."""
+    clock = Stopwatch()
+    while not served.app.stats.idle:
+        assert clock.within(HANGS)
+
+
+def busy(served: Any) -> None:
+    """Wait until the server sends something."""
+    clock = Stopwatch()
+    while served.app.stats.idle:
+        assert clock.within(HANGS)
 
 
 def test_code_is_copied(browser: Chromium, page: Running, pictures: Path) -> None:

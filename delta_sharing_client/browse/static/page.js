@@ -27,7 +27,6 @@ function choosing(is) {
 }
 menu.addEventListener("click", () => {
   choosing(!document.body.classList.contains("choosing"));
-  if (document.body.classList.contains("choosing")) document.getElementById("search").focus();
 });
 document.addEventListener("keydown", (event) => {
   const isTyping = ["INPUT", "TEXTAREA", "SELECT"].includes(document.activeElement?.tagName);

@@ -68,15 +68,30 @@ export function notes(list) {
   return (list || []).map((text) => el("p", { class: "note" }, shownLines(text)));
 }
 
-// Runs `work(signal)` and shows in `place` that it runs, and a button that ends it; then its node, or its error.
+// Runs `work(signal, say)`, where `say` tells what it does now, and shows in `place` that it runs, and a button that ends it; then its node, or its error.
 // Work that is started again in the same place ends the one before.
 const running = new WeakMap();
+const places = new Map(); // where something runs, and whether it has been on the page
+
+// Ends what runs for places that a person has left.
+export function sweep() {
+  for (const [place, wasThere] of places) {
+    if (place.isConnected) places.set(place, true);
+    else if (wasThere) running.get(place)?.abort();
+  }
+}
+
 export async function fill(place, doing, work) {
   running.get(place)?.abort();
   const control = new AbortController();
   running.set(place, control);
+  places.set(place, place.isConnected);
+  requestAnimationFrame(sweep);
   const seconds = el("span");
-  const line = el("p", { class: "waiting", role: "status" }, el("span", { class: "dots" }, `${doing} … `), seconds);
+  const label = el("span", { class: "dots" });
+  const say = (text) => { label.textContent = `${text} … `; };
+  say(doing);
+  const line = el("p", { class: "waiting", role: "status" }, label, seconds);
   const began = Date.now();
   const clock = setInterval(() => {
     const passed = Math.round((Date.now() - began) / 1000);
@@ -87,9 +102,10 @@ export async function fill(place, doing, work) {
     seconds.textContent = passed < 10 ? `${passed} s` : `${passed} s: the server takes long to answer.`;
   }, 500);
   place.replaceChildren(line);
+  sweep();
   place.setAttribute("aria-busy", "true");
   try {
-    const made = await work(control.signal);
+    const made = await work(control.signal, say);
     if (running.get(place) === control) place.replaceChildren(...[made].flat(Infinity).filter(Boolean));
   } catch (error) {
     if (running.get(place) !== control) return;
@@ -101,7 +117,10 @@ export async function fill(place, doing, work) {
     }
   } finally {
     clearInterval(clock);
-    if (running.get(place) === control) place.removeAttribute("aria-busy");
+    if (running.get(place) === control) {
+      place.removeAttribute("aria-busy");
+      places.delete(place);
+    }
   }
 }
 
@@ -125,6 +144,7 @@ export function tabs(label, list, opened, onOpen) {
     }
     body.setAttribute("aria-label", name);
     body.replaceChildren();
+    sweep();
     onOpen(name);
     body.append(...[make()].flat(Infinity).filter(Boolean));
   }

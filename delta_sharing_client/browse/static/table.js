@@ -185,7 +185,7 @@ function mistake(form, error) {
 // === Rows ===
 
 // Asks for the cost first, and reads much only after a click.
-async function preview(place, values, signal, form = null) {
+async function preview(values, signal, say, form = null) {
   let plan;
   try {
     plan = await ask("plan", values, signal);
@@ -210,8 +210,7 @@ async function preview(place, values, signal, form = null) {
     ].filter(Boolean);
   };
   if (!plan.asks) {
-    const line = el("p", { class: "waiting", role: "status" }, `Downloading ${cost} …`);
-    place.replaceChildren(line, ...place.querySelectorAll(".waiting button"));
+    say(`Downloading ${cost}`);
     return read(signal);
   }
   const body = el("div");
@@ -228,7 +227,7 @@ function changesFirst(found) {
 
 function rowsTab(choice) {
   const place = el("div", { class: "result" });
-  const show = () => fill(place, "Planning", (signal) => preview(place, { ...choice.values(), inAll: choice.names.length }, signal, form));
+  const show = () => fill(place, "Planning", (signal, say) => preview({ ...choice.values(), inAll: choice.names.length }, signal, say, form));
   const form = choice.form("Show rows", show);
   show();
   return [form, place];
@@ -294,7 +293,7 @@ function showChanges(place, path, version) {
   place.replaceChildren(el("h3", { tabindex: "-1" }, `Changes of version ${version}`), el("p", {}, "Download: ", ...buttons.flatMap((one) => [one, " "])), result);
   place.querySelector("h3").focus();
   place.scrollIntoView({ block: "start" });
-  fill(result, "Planning", (signal) => preview(result, values, signal));
+  fill(result, "Planning", (signal, say) => preview(values, signal, say));
 }
 
 // === Downloads ===
