@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
     from delta_sharing_client.run.batches import Batches
 
+_TABLE_ROWS = 131_072
+
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
     """Return ``table`` as a Polars frame; ``UnsupportedFeatureError`` for geometry if this Polars panics on it."""
@@ -39,9 +41,24 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
     """Return ``batches`` of the columns of ``schema``, whose text may be views, as one Polars frame."""
     polars = optional.load("polars", "polars")
-    frames = [frame_of(pa.Table.from_batches([batch])) for batch in batches] or [frame_of(schema.empty_table())]
+    frames = [frame_of(table) for table in _tables(batches)] or [frame_of(schema.empty_table())]
     whole: pl.DataFrame = polars.concat(frames)
     return whole
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Iterate over tables of consecutive batches with one schema; of so many rows that converting one costs little more
+    than its rows."""
+    together: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if together and (rows >= _TABLE_ROWS or batch.schema != together[0].schema):
+            yield pa.Table.from_batches(together)
+            together, rows = [], 0
+        together.append(batch)
+        rows += batch.num_rows
+    if together:
+        yield pa.Table.from_batches(together)
 
 
 def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:

@@ -43,9 +43,10 @@ _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TI
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
 _OLD_WRITER_PADDING = 100
 # Rows of a row group below which opening another reader takes longer than reading its text.
-_LEAST_DICTIONARY_ROWS = 4096
-# Stored bytes of a dictionary; expanding a longer one takes as long as reading the text.
+_LEAST_DICTIONARY_ROWS = 16_384
+# Stored bytes of a dictionary, and of one for each row; expanding a longer one takes as long as reading the text.
 _LONGEST_DICTIONARY = 64 * 1024
+_LONGEST_SHARE = 1
 _VALUES_PER_BYTE = 2  # low on purpose: only data that unpacks to far more than its encoded size counts as large
 
 
@@ -320,7 +321,8 @@ class Layout:
 
 
 def _is_short_dictionary(chunk: ColumnChunk) -> bool:
-    return chunk.is_dictionary_encoded and chunk.dictionary_length <= _LONGEST_DICTIONARY
+    longest = min(_LONGEST_DICTIONARY, _LONGEST_SHARE * chunk.values)
+    return chunk.is_dictionary_encoded and chunk.dictionary_length <= longest
 
 
 def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False) -> Layout:

@@ -51,6 +51,7 @@ _pools: list[pa.MemoryPool] = []
 @pytest.fixture(autouse=True)
 def every_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_LEAST_DICTIONARY_ROWS", 1)
+    monkeypatch.setattr(layout, "_LONGEST_SHARE", 100)
 
 
 def dictionaries(file: File) -> list[str]:
@@ -116,6 +117,9 @@ def test_a_dictionary_is_read_only_where_it_is_short(monkeypatch: pytest.MonkeyP
     assert dictionaries(File(content)) == ["few", "many"]
     assert dictionaries(File(content, dictionary_pagesize_limit=1, write_batch_size=5)) == []
     assert dictionaries(File(content, use_dictionary=["many"])) == ["many"]
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "_LONGEST_SHARE", 1)
+        assert dictionaries(File(content)) == ["few"]
     monkeypatch.setattr(layout, "_LONGEST_DICTIONARY", 300)
     assert dictionaries(File(content)) == ["few"]
     monkeypatch.setattr(layout, "_LEAST_DICTIONARY_ROWS", 101)
