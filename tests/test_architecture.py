@@ -42,7 +42,7 @@ NOUNS_WITH_ONE_READER = {
     "browse/code.py": "programs in other languages, as text",
     "browse/downloads.py": "files on their way; routes.py has the paths",
     "browse/previews.py": "first rows and costs; routes.py has the paths",
-    "browse/routes.py": "which question has which answer; server.py listens",
+    "browse/routes.py": "which question has which answer; page.py listens",
     "browse/tables.py": "facts about one table; routes.py has the paths",
     "cli/commands.py": "the commands; program.py is the process around them",
     "cli/shares.py": "the commands that list and describe, which read no rows",

@@ -406,7 +406,7 @@ def test_the_command_lines_of_a_page_run(
     page: Path, example_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
-    monkeypatch.setattr("delta_sharing_client.browse.server.wait", lambda ended: None)
+    monkeypatch.setattr("delta_sharing_client.browse.page.wait", lambda ended: None)
     blocks = "".join(re.findall(r"^```[^\n]*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
     commands = COMMAND.findall(blocks)
 

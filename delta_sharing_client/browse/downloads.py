@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.costs import bytes_of
-from delta_sharing_client.browse.files import file_asset
+from delta_sharing_client.browse.folders import file_asset
 from delta_sharing_client.browse.session import ReadyFile, Session
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.fetch.report import ScanReport

@@ -64,6 +64,8 @@ class Guard:
         path: str = scope["path"]
         send = _with_headers(send, _POLICY_OF_FILES if path.startswith(FILES) else _POLICY)
         headers = _Headers(scope["headers"])
+        # A file is sent as a whole: it is removed after that.
+        scope = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]}
         if (reason := self._is_foreign(scope, headers)) is not None:
             await _answer(send, 403, reason)
         elif path == "/" and b"token=" in scope["query_string"]:

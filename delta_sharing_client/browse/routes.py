@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from delta_sharing_client.browse import assets, downloads, files, previews, tables
+from delta_sharing_client.browse import assets, downloads, folders, previews, tables
 from delta_sharing_client.browse.asked import Asked, Mistake
 from delta_sharing_client.browse.guard import API, FILES
 from delta_sharing_client.browse.session import Session
@@ -44,8 +44,8 @@ QUESTIONS: Mapping[str, Question] = {
     "download-file": downloads.begin_file,
     "progress": downloads.progress,
     "cancel": downloads.cancel,
-    "folder": files.folder,
-    "look": files.look,
+    "folder": folders.folder,
+    "look": folders.look,
 }
 """Each answers a JSON object with one; its errors are ``DeltaSharingError`` and ``Mistake``."""
 

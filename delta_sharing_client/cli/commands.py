@@ -542,7 +542,7 @@ def browse(
     """
     from delta_sharing_client import optional
 
-    server = optional.load("delta_sharing_client.browse.server", "browse")
+    server = optional.load("delta_sharing_client.browse.page", "browse")
 
     def tell(address: str, is_opened: bool) -> None:
         output.print_json({"address": address}) if settings.as_json else sys.stdout.write(f"{address}\n")

@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.browse.server import Running, running
+from delta_sharing_client.browse.page import Running, running
 from mock_server import catalog
 from tests.browser.chromium import Chromium
 from tests.hostile import HOSTILE, SKILL, TABLES, VOLUME, file_name, hostile_share

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.browse import server as server_module
+from delta_sharing_client.browse import page as page_module
 from delta_sharing_client.browse.code import programs
+from delta_sharing_client.browse.page import Running, running
 from delta_sharing_client.browse.routes import _STATIC, QUESTIONS
-from delta_sharing_client.browse.server import Running, running
 from delta_sharing_client.cli import main
 from delta_sharing_client.protocol.names import AssetName
 from tests.hostile import HOSTILE, SKILL, TABLES, VOLUME, file_name, hostile_share
@@ -144,7 +144,7 @@ def test_history_has_counts_and_a_versions_changes(visitor: Visitor) -> None:
 
 
 def test_much_is_only_read_after_a_click(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("previews", "tables", "files"):
+    for module in ("previews", "tables", "folders"):
         monkeypatch.setattr(f"delta_sharing_client.browse.{module}.ASKED_FROM", -1)
     assert visitor.ask("plan", name=ORDERS)["asks"]
     assert visitor.ask("history", name=ORDERS)["asks"]
@@ -174,6 +174,7 @@ def test_downloads_have_the_rows_in_every_format(visitor: Visitor, page: Running
         taken = visitor.downloaded(**what, format=name)
         assert read(taken.content).equals(expected)
         assert taken.headers["content-disposition"] == f'attachment; filename="orders.{name}"'
+        assert taken.status_code == 200
         assert taken.headers["content-type"] == "application/octet-stream"
     sheet = openpyxl.load_workbook(io.BytesIO(visitor.downloaded(**what, format="xlsx").content)).active
     assert sheet is not None
@@ -609,7 +610,7 @@ def test_the_command_tells_the_address_and_opens_it(
 
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", open_it)
-    monkeypatch.setattr(server_module, "wait", lambda ended: None)
+    monkeypatch.setattr(page_module, "wait", lambda ended: None)
     before = set(Path(tempfile.gettempdir()).iterdir())
     arguments = ["-p", str(serve_demo.profile_path), "browse"]
     assert main(arguments) == 0

@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { download } from "./downloads.js";
-import { count, el, facts, fill, grid, moment, notes, number, problem, shown, shownLines, size, tell } from "./parts.js";
+import { count, el, facts, fill, grid, notes, number, problem, shown, shownLines, size, tell, when } from "./parts.js";
 
 const WORDS = { allowed_tools: "Allowed tools", share_id: "Share id", run_id: "Run id" };
 const SKIPPED = new Set(["name", "share", "schema", "comment", "description"]);
@@ -69,13 +69,13 @@ function showFolder(place, base, folder, looked = null, title = "Files") {
       told.files.map((one) => el("tr", {},
         el("td", { class: "name" }, el("button", { type: "button", class: "link", "data-file": one.path, onclick: () => look(sight, base, one.path) }, el("bdi", {}, last(one.path)))),
         el("td", { class: "amount" }, size(one.size)),
-        el("td", { class: "still" }, moment(one.modified)),
+        el("td", { class: "still" }, when(one.modified)),
         el("td", {}, el("button", { type: "button", "aria-label": `Download ${last(one.path)}`, onclick: (event) => take(event.target, base, one.path) }, "Download"))
       )));
     return [
       told.isCut ? el("p", { class: "note" }, "The folder has more than is listed here; the command 'delta-sharing ls' lists everything.") : null,
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Files" },
-        el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Name", "Size", "Written", ""].map((text) => el("th", { scope: "col", class: text === "Size" ? "amount" : "" }, text)))), body)),
+        el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Name", "Size", "Written (UTC)", ""].map((text) => el("th", { scope: "col", class: text === "Size" ? "amount" : "" }, text)))), body)),
     ];
   });
 }

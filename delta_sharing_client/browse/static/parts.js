@@ -48,6 +48,12 @@ export function moment(text) {
   return text ? `${text.replace("T", " ").replace(/(\.\d+)?Z$/, "")} UTC` : "";
 }
 
+// A point in time that may take two lines, under a title that says UTC.
+export function when(text) {
+  const [date, time] = moment(text).split(" ");
+  return text ? [el("span", { class: "part" }, date), " ", el("span", { class: "part" }, time)] : [];
+}
+
 export function tell(text) {
   document.getElementById("told").textContent = text;
 }

@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { download } from "./downloads.js";
-import { count, el, facts, fill, grid, moment, notes, number, problem, shown, shownLines, size, tabs, tell } from "./parts.js";
+import { count, el, facts, fill, grid, notes, number, problem, shown, shownLines, size, tabs, tell, when } from "./parts.js";
 
 const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"], ["xlsx", "Excel"]];
 const MOST_BOXES = 3000;
@@ -63,7 +63,7 @@ function columnsTab(told) {
       el("tr", {},
         el("td", { class: "name" }, el("bdi", {}, shown(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
         el("td", { class: "type" }, shown(one.type)),
-        el("td", { class: "still" }, one.nullable === null ? "" : one.nullable ? "may be null" : "never null"),
+        el("td", { class: "still" }, one.nullable === null ? "" : one.nullable ? "yes" : "never"),
         el("td", { class: "comment" }, shownLines(one.comment || ""))
       )
     ));
@@ -76,7 +76,7 @@ function columnsTab(told) {
     columns.length > 10 ? el("p", {}, filter) : null,
     columnsInAll > columns.length ? el("p", { class: "note" }, `The first ${number(columns.length)} of ${number(columnsInAll)} columns are listed.`) : null,
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Columns" },
-      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null", "Comment"].map((text) => el("th", { scope: "col" }, text)))), body)),
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null?", "Comment"].map((text) => el("th", { scope: "col" }, text)))), body)),
     el("h3", {}, "Properties"),
     facts([
       ["Table format", about.formats.join(", ")],
@@ -253,7 +253,7 @@ function historyTable(told, path, changes, load) {
   const counts = told.versions.flatMap((one) => [one.inserts, one.updates, one.deletes]).filter((one) => one !== null);
   const most = Math.max(1, ...counts);
   const hasOperations = told.versions.some((one) => one.operation);
-  const titles = ["Version", "Written", hasOperations ? "Operation" : null, "Rows", ""].filter((text) => text !== null);
+  const titles = ["Version", "Written (UTC)", hasOperations ? "Operation" : null, "Rows", ""].filter((text) => text !== null);
   const rows = [...told.versions].reverse().map((one) => {
     const parts = [["insert", "inserts"], ["update", "updates"], ["delete", "deletes"]].filter(([, name]) => one[name]).map(([kind, name]) => {
       const bar = el("div", { class: `bar ${kind}` });
@@ -263,7 +263,7 @@ function historyTable(told, path, changes, load) {
     const parameters = one.operationParameters ? Object.entries(one.operationParameters).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n") : "";
     return el("tr", {},
       el("td", { class: "amount" }, shown(one.version)),
-      el("td", { class: "still" }, moment(one.timestamp)),
+      el("td", { class: "still" }, when(one.timestamp)),
       hasOperations ? el("td", { title: shownLines(parameters) }, shown(one.operation || "")) : null,
       el("td", {}, parts.length ? el("div", { class: "bars" }, ...parts.flat()) : el("span", { class: "soft" }, told.from === null ? "" : one.inserts === null ? "changes not recorded" : "no rows changed")),
       el("td", {}, told.from === null ? null : el("button", { type: "button", "aria-label": `Changes of version ${one.version}`, onclick: () => showChanges(changes, path, one.version) }, "Changes"))

@@ -775,7 +775,7 @@ def test_a_page_is_served_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) ->
             tell("http://h/", opens)
             served.append((profile, port, opens))
 
-        monkeypatch.setattr("delta_sharing_client.browse.server.serve", serve)
+        monkeypatch.setattr("delta_sharing_client.browse.page.serve", serve)
         out, note = run(words, None)
         assert served == [(None, port, opens)]
         assert out == ("http://h/\n" if opens else '{"address":"http://h/"}\n')

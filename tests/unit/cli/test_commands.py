@@ -69,7 +69,7 @@ def test_every_command_has_two_examples_and_they_run(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # pytest's own cannot be read
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
     # Ends with Ctrl-C otherwise, and would open a browser.
-    monkeypatch.setattr("delta_sharing_client.browse.server.wait", lambda ended: None)
+    monkeypatch.setattr("delta_sharing_client.browse.page.wait", lambda ended: None)
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     examples = re.findall(r"^Example: (.*)$", _commands()[command], re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import hypothesis.strategies as st
@@ -13,6 +14,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.places import place_of_name
 from tests.quota import meets, met
 
 SCHEMA = pa.schema(
@@ -112,6 +114,35 @@ def test_a_mistake_is_answered_with_what_to_write(mistake: str, advice: str, rig
     assert "Supported are" not in str(caught.value)
     assert re.search(r"SQL syntax|_h[0-9a-f]{2}|sqlglot|\b(?!DuckDB)[A-Z][a-z]+[A-Z]\w+", str(caught.value)) is None
     bind(parse_filter(right), SCHEMA)
+    place = caught.value.place or place_of_name(mistake, caught.value.message)
+    # Nothing, and a value of another type, are nowhere.
+    assert (place is None) is (mistake in ("", "amount % 2"))
+    assert place is None or 0 <= place[0] < place[1] <= len(mistake)
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("amount > 3 && country = 'it''s'", "&&"),
+        ("country = 'it''s && so' && amount > 3", "&&"),
+        ("name = 'a long text that is longer in hexadecimal digits' ~ id", "~"),
+        ("country = 'x' AND amount = ) 3", ")"),
+        (f"country = '{'x' * 300}' AND amount = ) 3", ")"),
+        ("country = 'it's'", "s"),
+        ("amount > 3 AND country = 'DE", "'DE"),
+        ("amount > 3 AND (SELECT 1)", "1"),
+        ("unheard(amount) > 3", "unheard"),
+        ("/* unheard */ unheard(amount) > 3", "unheard"),
+    ],
+)
+def test_a_mistake_has_a_place_in_the_text(text: str, marked: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_filter(text)
+    assert caught.value.place is not None
+    start, stop = caught.value.place
+    assert text[start:stop] == marked
+    # An error is pickled on an executor.
+    assert pickle.loads(pickle.dumps(caught.value)).place == (start, stop)
 
 
 def test_words_of_mistakes_in_texts_and_names_are_no_mistakes() -> None:
