@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import requests
 
+from delta_sharing_client.browse import page as page_module
 from delta_sharing_client.browse.page import Running, running
 from mock_server import catalog
 from tests.browser.chromium import Chromium
@@ -47,7 +51,7 @@ def _no_problems(request: pytest.FixtureRequest) -> Iterator[None]:
     chromium.send("Runtime.evaluate", expression="1")
     assert chromium.problems == []
     # Nothing but this machine.
-    assert [url for url in chromium.requested if not url.startswith(("http://127.0.0.1:", "about:"))] == []
+    assert [url for url in chromium.requested if not url.startswith(("http://127.0.0.1:", "about:", "file:"))] == []
 
 
 def open_orders(browser: Chromium, page: Running) -> None:
@@ -307,14 +311,20 @@ def test_the_keyboard_is_enough(browser: Chromium, page: Running, pictures: Path
 
 def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"a": [1]}))
-    entries = [catalog.entry("big", f"schema_{n % 10}", f"table_{n:05}", tmp_path / "t") for n in range(10_000)]
+    entries = [
+        catalog.entry("big", "most" if number < 9_000 else "rest", f"table_{number:05}", tmp_path / "t")
+        for number in range(10_000)
+    ]
     served = serve(tables=catalog.build(entries))
     with running(str(served.profile_path)) as page:
         browser.go(page.address)
-        browser.click(".node", "schema_3")
-        browser.see(".node.table")
+        browser.click(".node", "most")
+        browser.see(".node.table", "table_00000")
         assert browser.run("document.querySelectorAll('.node').length") < 120
         browser.press("End")
+        browser.see(".node.here", "rest")
+        browser.press("ArrowUp")
+        browser.see(".node.here", "table_08999")
         browser.click("#search")
         browser.type("table_09")
         browser.see("#found", "1,000 names found")
@@ -380,6 +390,79 @@ def test_a_phone_and_the_dark_show_everything(browser: Chromium, page: Running, 
     browser.picture(pictures / f"desk-{name}.png")
     background = browser.run("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") is not dark
+
+
+def test_the_address_is_opened_through_a_file(
+    browser: Chromium, page: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a desktop opens it; the cookie is then one of a visit from elsewhere."""
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    assert page_module._open(page)
+    browser.run("sessionStorage.clear()")
+    browser.send("Network.clearBrowserCookies")
+    browser.go(page.opener.as_uri())
+    browser.see(".node", "shop")
+    assert browser.run("location.pathname + location.search") == "/"
+    assert not page.opener.exists()
+
+
+def test_another_page_gets_nothing(browser: Chromium, page: Running) -> None:
+    """A page of another user's server on this machine: of the same site, as cookies see it."""
+    stolen: list[str] = []
+
+    class Foreign(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            stolen.append(self.headers.get("Cookie", ""))
+            body = b"<!doctype html><title>foreign</title>"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
+
+    browser.go(page.address)
+    browser.see(".node", "shop")
+    ours = page.address.partition("/?")[0]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
+        threading.Thread(target=foreign.serve_forever, daemon=True).start()
+        browser.go(f"http://127.0.0.1:{foreign.server_port}/")
+        # Chromium sends it there, which is why the page needs a key, too.
+        name, _, cookie = next(one for one in stolen if "delta-sharing" in one).partition("=")
+        attack = """async (ours, options) => { try { return await (await fetch(ours, options)).text(); }
+                    catch (error) { return 'refused'; } }"""
+        post = {"method": "POST", "body": "{}", "credentials": "include"}
+        for path, options in (
+            ("/api/start", post),
+            ("/api/start", {**post, "mode": "no-cors"}),
+            ("/api/start", {**post, "headers": {"Content-Type": "application/json"}}),
+            ("/", {"credentials": "include"}),
+            ("/page.js", {"credentials": "include", "mode": "no-cors"}),
+        ):
+            told = browser.run(f"({attack})({json.dumps(ours + path)}, {json.dumps(options)})")
+            assert told in ("", "refused")
+        loaded = browser.run(
+            f"new Promise((done) => {{ const frame = document.createElement('iframe'); frame.src = {json.dumps(ours)}; "
+            "frame.onload = () => { let text = ''; try { text = frame.contentDocument.body.innerText; } catch {} "
+            "done(text); }; document.body.append(frame); })"
+        )
+        assert "Shared data" not in loaded
+        script = browser.run(
+            f"new Promise((done) => {{ const one = document.createElement('script'); one.src = '{ours}/page.js'; "
+            "one.type = 'module'; one.onload = () => done('run'); one.onerror = () => done('refused'); "
+            "document.head.append(one); })"
+        )
+        assert script == "refused"
+        foreign.shutdown()
+    # What was stolen opens nothing by itself.
+    headers = {"Origin": ours, "Content-Type": "application/json", "Cookie": f"{name}={cookie}"}
+    assert requests.post(f"{ours}/api/start", data="{}", headers=headers, timeout=HANGS).status_code == 401
+    # What Chromium itself tells of these, and its page in the frame.
+    browser.go("about:blank")
+    browser.problems.clear()
+    browser.requested.clear()
 
 
 def test_hostile_texts_stay_texts(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:

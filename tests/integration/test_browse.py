@@ -242,6 +242,20 @@ def test_a_preview_ends_with_the_page_that_wants_it(slow: Any) -> None:
             assert clock.within(HANGS)
 
 
+def test_downloads_are_few_and_fit_the_disk(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(str(slow.profile_path)) as page:
+        visitor = Visitor(page.address)
+        for _ in range(8):
+            visitor.ask("download", name=SLOW, format="csv")
+        assert "At most 8 downloads" in visitor.refusal("download", name=SLOW, format="csv")["error"]
+    with running(str(slow.profile_path)) as page:
+        visitor = Visitor(page.address)
+        monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10}))
+        begun = visitor.ask("download", name=SLOW, format="csv")
+        failed = visitor.until(begun, lambda one: one["state"] != "running")
+        assert "Make room" in failed["error"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_everything_and_leaves_nothing(slow: Any, tmp_path: Path, number: int) -> None:
@@ -325,6 +339,25 @@ def test_files_are_looked_at_by_what_they_are(serve: Any, tmp_path: Path) -> Non
         assert "no file or directory" in visitor.refusal("look", **base, path="none")["error"]
         assert "Expected a path" in visitor.refusal("look", **base, path="../p.share")["error"]
         assert "Expected a path" in visitor.refusal("folder", **base, path="a/../../b")["error"]
+
+
+def test_much_is_cut_and_said(visitor: Visitor, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delta_sharing_client.browse.folders._MOST_ENTRIES", 3)
+    folder = visitor.ask("folder", **DOCUMENTS)
+    assert folder["isCut"]
+    monkeypatch.setattr("delta_sharing_client.browse.folders._MOST_UNPACKED", 10)
+    pq.write_table(pa.table({"n": range(1000)}), tmp_path / "l.parquet")
+    served = serve(tables={}, volumes={"s.d.v": tmp_path})
+    with running(str(served.profile_path)) as page:
+        told = Visitor(page.address).ask("look", kind="volume", name=["s", "d", "v"], path="l.parquet")
+    assert (told["rows"], told["rowsInAll"]) == ([], 1000)
+    assert "too much for a look" in told["notes"][0]
+    assert [one["name"] for one in told["columns"]] == ["n"]
+    monkeypatch.setattr("delta_sharing_client.browse.tables._MOST_COLUMNS", 2)
+    table = visitor.ask("table", name=ORDERS)
+    assert (len(table["columns"]), table["columnsInAll"]) == (2, 6)
+    many = [f"c{number}" for number in range(201)]
+    assert "at most 200 columns" in visitor.refusal("plan", name=ORDERS, columns=many)["error"]
 
 
 def test_models_and_skills_are_told_as_text(visitor: Visitor) -> None:
