@@ -80,7 +80,7 @@ SERVED = {
         *(f"tests/integration/test_{name}.py" for name in ("asynchronous", "dataset", "query_ids")),
     ),
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
-    "mock_server": ("tests/unit/mock_server",),
+    "mock_server": ("tests/unit/mock_server", "tests/unit/iceberg/test_avro.py"),
     "spark": tuple(
         f"tests/spark/test_{name}.py"
         for name in (
