@@ -264,6 +264,36 @@ def test_nothing_begins_after_the_end_of_the_interpreter(monkeypatch: pytest.Mon
     assert ended == ["loop"]
 
 
+def test_a_loop_ends_what_runs_and_its_connections_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, begun = loop.Loop(), threading.Event()
+    steps: list[Any] = []
+    wait_for_end = asyncio.wait_for
+
+    async def limited(what: Any, seconds: float) -> Any:
+        steps.append(seconds)
+        return await wait_for_end(what, HANGS)
+
+    async def waits() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("ended")
+
+    async def close() -> None:
+        steps.append("closed")
+
+    monkeypatch.setattr(asyncio, "wait_for", limited)
+    own._close_connections = close
+    asyncio.run_coroutine_threadsafe(waits(), own.loop)
+    assert begun.wait(HANGS)
+    own.end()
+    assert steps == [loop.END_SECONDS / 2, "ended", loop.END_SECONDS / 4, "closed"]
+    assert not own._thread.is_alive()
+    own.end()
+    own.loop.close()
+
+
 def test_a_child_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     silent: list[Any] = []
     parent: Any = SimpleNamespace(loop=SimpleNamespace(set_exception_handler=silent.append))
