@@ -453,6 +453,35 @@ def test_a_read_grows_as_its_rows_are_taken() -> None:
         assert found == list(zip(budgets, ahead, strict=True))
 
 
+def test_a_file_is_begun_where_there_is_room() -> None:
+    async def found() -> str:
+        return "file"
+
+    async def waits(working: int, slots: int, untaken: int) -> bool:
+        reading, _ = scanned()
+        reading._listing = cast("Any", types.SimpleNamespace(next=found))
+        reading._working, reading._untaken = working, untaken
+        reading._slots.extend([cast("Any", None)] * slots)
+        following: Any = asyncio.ensure_future(reading._next())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        is_waiting = not following.done()
+        reading._working = reading._untaken = 0
+        reading._slots.clear()
+        reading._room.set()
+        assert await following == "file"
+        return is_waiting
+
+    async def look() -> None:
+        working, slots, untaken = 7, 8 * scan._MOST_AHEAD - 1, scan._MOST_UNTAKEN - 1
+        assert not await waits(working, slots, untaken)
+        assert await waits(working + 1, slots, untaken)
+        assert await waits(working, slots + 1, untaken)
+        assert await waits(working, slots, untaken + 1)
+
+    run(look())
+
+
 def test_rows_are_put_together_and_up_to_the_limit() -> None:
     rows = pa.record_batch([list(range(10))], names=["a"])
 
