@@ -453,6 +453,23 @@ def test_a_read_grows_as_its_rows_are_taken() -> None:
         assert found == list(zip(budgets, ahead, strict=True))
 
 
+def test_a_listing_waits_for_room_that_is_still_wanted() -> None:
+    """Files may be taken, and the listing closed, between a look at them and the wait."""
+    for lengths, closes, waits in (([9, 9, 0], False, 1), ([9, 0, 0], False, 0), ([9, 9], True, 0), ([0], False, 0)):
+        listing, turn, waited = Listing(Streamed([]).stream), iter(lengths), list[bool]()
+
+        class Files:
+            def __len__(self, turn: Any = turn, listing: Listing = listing, closes: bool = closes) -> int:
+                listing._is_closed = closes and listing._is_full
+                return next(turn)
+
+        listing._listed, listing._most = cast("Any", Files()), 10
+        room = types.SimpleNamespace(get=lambda waited=waited, listing=listing: waited.append(listing._is_full))
+        listing._room = cast("Any", room)
+        assert listing._wait_for_room() >= 0
+        assert (waited, listing._is_full) == ([True] * waits, False)
+
+
 def test_a_file_is_begun_where_there_is_room() -> None:
     async def found() -> str:
         return "file"
