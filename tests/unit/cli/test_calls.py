@@ -756,8 +756,16 @@ def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[s
         Example: show b
         """
 
+    @found.command("fail")
+    def _(name: str) -> None:
+        raise {"pipe": BrokenPipeError, "keys": KeyboardInterrupt}[name]
+
     for words in (["-h"], ["show", "--help"]):
         found(words, standalone_mode=False)
+    for name, code in (("pipe", ExitCode.BROKEN_PIPE), ("keys", ExitCode.INTERRUPTED)):
+        with pytest.raises(program.Stopped) as stopped:
+            found(["fail", name], standalone_mode=False)
+        assert stopped.value.code == code
     whole, own = capsys.readouterr().out.split("Usage:")[1:]
     assert "show  Show all of it." in whole
     assert "And more" not in whole

@@ -6,10 +6,12 @@ import datetime
 import decimal
 import io
 import math
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import openpyxl
 import pyarrow as pa
@@ -126,6 +128,20 @@ def test_a_longer_text_than_a_cell_holds_is_refused(text: str, is_refused: bool)
         return
     with pytest.raises(UsageError, match="'c', row 1, has more than 32,767 characters"):
         cells(pa.string(), [text])
+
+
+def test_what_does_not_fit_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(rows: int | None) -> None:
+        excel.check_fits(cast("Any", SimpleNamespace(plan=lambda: SimpleNamespace(known_rows=rows))))
+
+    for rows in (None, 0, 1_048_575):
+        check(rows)
+    with pytest.raises(UsageError, match="at least 1,048,576"):
+        check(1_048_576)
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    for needs in (lambda: check(0), lambda: excel.ExcelWriter(io.BytesIO(), pa.schema([("n", pa.int8())]))):
+        with pytest.raises(UsageError, match=r"delta-sharing-client\[excel\]"):
+            needs()
 
 
 def test_more_columns_than_a_sheet_has_are_refused() -> None:
