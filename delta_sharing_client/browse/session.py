@@ -24,6 +24,7 @@ ASKED_FROM = 10_000_000
 QUICK = ReadOptions(progress=False, read_timeout=30.0, max_attempts=4, max_retry_seconds=20.0)
 PATIENT = ReadOptions(progress=False)
 _MOST_FILES, _MOST_PLANS = 20, 8
+_SHORTEST_SECRET = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +65,9 @@ class Session:
 
     def masked(self, text: str) -> str:
         """Return ``text`` without what the profile keeps secret."""
-        fields = vars_of(self.client.rest.profile.credentials)
-        return scrub(text, [value.reveal() for value in fields if isinstance(value, Secret)])
+        secrets_of = [one.reveal() for one in vars_of(self.client.rest.profile.credentials) if isinstance(one, Secret)]
+        # A shorter one would only make the text unreadable.
+        return scrub(text, [one for one in secrets_of if len(one) >= _SHORTEST_SECRET])
 
     # === Plans ===
 

@@ -307,6 +307,10 @@ def test_the_keyboard_is_enough(browser: Chromium, page: Running, pictures: Path
     browser.run("document.getElementById('tree').focus()")
     browser.press("Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowDown", "Enter")
     browser.see("#view h2")
+    browser.go("about:blank")
+    browser.go(page.address)
+    browser.click("button.link", "demo")
+    browser.see(".node.here", "demo")
 
 
 def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:

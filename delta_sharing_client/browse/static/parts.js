@@ -188,7 +188,7 @@ export function grid(found, label = "Rows") {
   }
   if (!found.rows.length) told.push(el("p", { class: "soft" }, "No rows."));
   if (found.cut) told.push(el("p", { class: "soft" }, `${count(found.cut, "long value is", "long values are")} cut; a download has them whole.`));
-  return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table), ...told];
+  return [...told, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table)];
 }
 
 export function facts(pairs) {

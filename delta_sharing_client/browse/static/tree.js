@@ -255,6 +255,14 @@ export class Tree {
     if (node.isOpen) this.list(node);
   }
 
+  openShare(name) {
+    const node = this.shares.find((one) => one.name === name);
+    if (!node) return;
+    if (!node.isOpen) this.toggle(node);
+    this.place.focus();
+    this.go(node);
+  }
+
   // Marks what is shown, and opens the tree where it is.
   async mark(kind, path) {
     this.opened = kind ? JSON.stringify([kind, ...path]) : "";
