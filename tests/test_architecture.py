@@ -101,7 +101,7 @@ def test_public_names_are_a_sorted_list_without_repeats() -> None:
     assert [name for name in ds.__all__ if not hasattr(ds, name)] == []
 
 
-def test_every_public_name_is_known_to_type_checkers_and_has_a_home() -> None:
+def test_every_public_name_is_typed_and_has_a_home() -> None:
     """``__init__.py`` says it twice: imports for type checkers, and what is imported when."""
     tree = ast.parse(Path(ds.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
@@ -116,7 +116,7 @@ def test_every_public_name_is_known_to_type_checkers_and_has_a_home() -> None:
     assert {name for _, name in seen} == set(ds.__all__)
 
 
-def test_every_error_is_public_and_stands_in_the_tree_of_its_module() -> None:
+def test_every_error_is_public_and_in_its_modules_tree() -> None:
     kinds = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
 
     assert kinds <= set(ds.__all__)
@@ -164,7 +164,7 @@ RAISES_NOTHING = re.compile(
 )
 
 
-def test_every_public_function_and_method_says_what_it_raises() -> None:
+def test_every_public_function_documents_its_errors() -> None:
     silent = [
         name
         for public in ds.__all__
@@ -204,7 +204,7 @@ def test_no_two_modules_have_the_same_name() -> None:
     assert [name for name, count in names.items() if count > 1 and not name.startswith("__")] == []
 
 
-def test_every_property_counts_what_it_meets() -> None:
+def test_every_property_counts_the_cases_it_meets() -> None:
     """One whose examples never hold what it is about passes for nothing (``tests.quota``)."""
     uncounted = []
     for path in (ROOT / "tests").rglob("test_*.py"):
@@ -216,7 +216,7 @@ def test_every_property_counts_what_it_meets() -> None:
     assert uncounted == []
 
 
-def test_what_docstrings_refer_to_exists() -> None:
+def test_docstring_references_exist() -> None:
     """``room.module`` and ``room.module.name`` in any comment or docstring, as a reader would look for it."""
     package = ROOT / "delta_sharing_client"
     rooms = [path.name for path in package.iterdir() if (path / "__init__.py").exists()]
@@ -251,14 +251,14 @@ def test_what_docstrings_refer_to_exists() -> None:
         ("import delta_sharing_client.spark.datasource", ("pandas", "sqlglot", "fsspec", "rich")),
     ],
 )
-def test_what_is_not_needed_is_not_imported(statement: str, never: tuple[str, ...]) -> None:
+def test_unneeded_modules_are_not_imported(statement: str, never: tuple[str, ...]) -> None:
     code = f"{statement}\nimport sys\nprint([name for name in {never!r} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
 
     assert run.stdout.strip() == "[]"
 
 
-def test_no_file_of_the_repository_names_a_machine_or_holds_a_secret() -> None:
+def test_no_file_names_a_machine_or_holds_a_secret() -> None:
     patterns = {
         "a path of one machine": re.compile(r"(?<![\w.])/(?:home|root|Users|work|farm)/\w"),
         "a private key": re.compile(r"-----BEGIN (?:\w+ )?PRIVATE KEY-----\n[A-Za-z0-9+/]{40}"),
@@ -361,7 +361,7 @@ def _signature(value: object) -> str:
         r"(?<!mask)\.true_count\b",
     ],
 )
-def test_nothing_uses_what_ends_the_process_in_arrow(accessor: str) -> None:
+def test_nothing_calls_arrow_functions_that_abort_the_process(accessor: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES

@@ -118,7 +118,7 @@ def test_the_table_of_faults_is_the_one_of_the_code() -> None:
 
 
 @pytest.mark.skipif(PANDAS < 2, reason="the table has the units of time of pandas 2")
-def test_the_type_table_is_what_the_outputs_give() -> None:
+def test_type_table_matches_the_outputs() -> None:
     columns = "type | Iceberg | Arrow | pandas | NOT NULL in pandas | `numpy_nullable` | `pyarrow` | Polars | DuckDB"
     lines = [f"| {columns} | Spark |", "|---" * 10 + "|"]
     of_iceberg = _of_iceberg()
@@ -159,13 +159,13 @@ def test_the_page_about_the_command_line_has_every_exit_code() -> None:
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == sorted(ExitCode)
 
 
-def test_the_page_about_the_command_line_has_every_ending_of_a_file() -> None:
+def test_command_line_page_lists_every_file_suffix() -> None:
     (row,) = re.findall(r"^\| `--to FILE`.*", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
 
     assert set(re.findall(r"`(\.\w+)`", row)) == set(BY_ENDING)
 
 
-def test_the_page_about_the_command_line_has_the_options_of_the_help() -> None:
+def test_command_line_page_lists_the_options_of_the_help() -> None:
     lines = ["| command | options |", "|---|---|"]
     known = {"--profile", "--json", "--help", "--install-completion", "--show-completion"}
     for path, command in commands_of(typer.main.get_command(app), ""):
@@ -188,14 +188,14 @@ def test_the_page_about_spark_has_every_option() -> None:
     assert sorted(told, key=str.lower) == spark_options()
 
 
-def test_the_page_about_filters_has_every_operator_of_tuples_and_every_function() -> None:
+def test_filter_page_lists_every_operator_and_function() -> None:
     page = (ROOT / "docs" / "filters.md").read_text()
     table = page[page.index("| | SQL text |") :].split("\n\n")[0]
 
     assert [name for name in (*OPERATORS, *FUNCTIONS) if not re.search(rf"[`\"]{re.escape(name)}[`\"(]", table)] == []
 
 
-def test_every_issue_that_is_solved_here_names_a_test_that_exists() -> None:
+def test_every_solved_issue_names_an_existing_test() -> None:
     page = (ROOT / "docs" / "from-delta-sharing.md").read_text()
     table = page[page.index("| issue | what it is about |") :].split("\n\n")[0].splitlines()[2:]
     issues = [number for row in table for number in re.findall(r"#\d+", row.split("|")[1])]
@@ -228,7 +228,7 @@ HOSTS = {
 }
 
 
-def test_links_to_other_sites_are_addresses_of_sites_that_we_know() -> None:
+def test_external_links_point_to_known_sites() -> None:
     text = "".join(page.read_text() for page in ALL_PAGES)
     links = re.findall(r"\]\(([^)\s]*:[^)\s]*)\)", text)
     parts = [urlsplit(link) for link in links]

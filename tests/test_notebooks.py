@@ -66,7 +66,7 @@ def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS)
-def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path, request: pytest.FixtureRequest) -> None:
+def test_notebook_output_matches_the_committed_one(path: Path, request: pytest.FixtureRequest) -> None:
     kernel = request.getfixturevalue("spark_kernel" if "spark" in path.stem else "kernel")
     assert _shown(executed(path, kernel)) == _shown(nbformat.read(path, 4))
 

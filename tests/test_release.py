@@ -80,7 +80,7 @@ def test_no_file_names_a_home_of_the_project() -> None:
     assert found == []
 
 
-def test_sdist_and_wheel_hold_what_they_should(tmp_path: Path) -> None:
+def test_sdist_and_wheel_have_the_expected_contents(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=True)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as file:
@@ -108,7 +108,7 @@ def test_extras_are_for_users() -> None:
     assert not groups & set(PROJECT["optional-dependencies"])
 
 
-def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
+def test_conda_recipe_has_the_packages_requirements() -> None:
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
     run = recipe["requirements"]["run"]
     optional = recipe["requirements"]["run_constraints"]
@@ -127,7 +127,7 @@ def _named(lines: list[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_pinned_to_a_commit_and_every_script_exists(path: Path) -> None:
+def test_every_action_is_pinned_and_every_script_exists(path: Path) -> None:
     jobs = yaml.safe_load(path.read_text())["jobs"]
     used = [step["uses"] for job in jobs.values() for step in job.get("steps", ()) if "uses" in step]
     scripts = re.findall(r"(?:\.ci|scripts)/[\w.-]+", path.read_text())
@@ -138,7 +138,7 @@ def test_every_action_is_pinned_to_a_commit_and_every_script_exists(path: Path) 
     assert all("timeout-minutes" in job or "uses" in job for job in jobs.values())
 
 
-def test_a_release_is_tested_on_three_systems_and_published_without_a_secret() -> None:
+def test_release_is_tested_on_three_systems_without_secrets() -> None:
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     workflow = yaml.safe_load(text)
     jobs = workflow["jobs"]
@@ -175,7 +175,7 @@ def test_a_tag_is_refused_unless_every_file_names_its_version(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["bug.yml", "feature.yml"])
-def test_forms_for_issues_have_what_a_forge_asks_for(name: str) -> None:
+def test_issue_forms_are_valid(name: str) -> None:
     form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / name).read_text())
     fields = [field for field in form["body"] if field["type"] != "markdown"]
 
@@ -186,7 +186,7 @@ def test_forms_for_issues_have_what_a_forge_asks_for(name: str) -> None:
     assert any(field.get("validations", {}).get("required") for field in fields)
 
 
-def test_the_tests_of_the_sdist_import_what_their_environment_has() -> None:
+def test_sdist_tests_import_only_installed_packages() -> None:
     """``scripts/wheels`` runs them with these extras and the group ``test``."""
     extras = re.search(r'install "\$work/tests" .*\[(.*)\]', (ROOT / "scripts" / "wheels").read_text())
     assert extras is not None

@@ -16,7 +16,7 @@ INPUTS = 25
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_metadata_gives_rows_or_an_error_that_names_the_file(kind: str) -> None:
+def test_damaged_metadata_gives_rows_or_an_error_naming_the_file(kind: str) -> None:
     seed = seed_of_this_run()
     try:
         found = fuzz(kind, seed=seed, inputs=INPUTS)

@@ -50,7 +50,7 @@ def test_a_broken_promise_is_reported_with_its_input(
     assert "--target schema --input" in shown
 
 
-def test_damaged_data_files_end_in_rows_or_in_an_error_that_names_them() -> None:
+def test_damaged_data_files_give_rows_or_an_error_naming_them() -> None:
     """In a process of their own: what this looks for may be the death of the process."""
     lines: list[str] = []
     seed = seed_of_this_run()
@@ -69,7 +69,7 @@ def test_files_that_once_ended_the_process(path: Path, read: int) -> None:
     assert done.stdout in ("accepted\n", "refused\n")
 
 
-def test_the_files_that_are_damaged_are_valid_in_every_way_of_reading() -> None:
+def test_undamaged_files_are_valid_in_every_way_of_reading() -> None:
     for data in fuzz_parquet.seeds():
         assert all(fuzz_parquet.read_file(data, read) for read in range(len(fuzz_parquet.READS)))
 

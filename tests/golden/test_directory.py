@@ -135,7 +135,7 @@ def test_golden_table_in_s3_is_the_same_both_ways(in_s3: Served, name: str) -> N
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *LOG_ONLY])
-def test_golden_table_that_must_be_refused_is_refused_from_its_directory_too(served: Served, name: str) -> None:
+def test_unsupported_golden_table_is_refused_from_its_directory(served: Served, name: str) -> None:
     with pytest.raises(DeltaSharingError) as refusal:
         served.table(name).scan().to_arrow()
     assert len(str(refusal.value)) > 20

@@ -96,7 +96,7 @@ def test_version_of_golden_table_reads_as_expected(served: Served, name: str, ve
 
 
 @pytest.mark.parametrize("name", sample([name for name in READABLE if not is_too_new(name)], 4))
-def test_latest_golden_table_reads_in_the_format_the_server_chooses(served: Served, name: str) -> None:
+def test_latest_golden_table_reads_in_the_servers_format(served: Served, name: str) -> None:
     table = TABLES[name]
     rows = served.table(name).scan().to_arrow()
     assert_matches(table, table.latest_version, rows)
@@ -114,20 +114,20 @@ def test_golden_table_that_must_be_refused_is_refused(served: Served, name: str,
 
 
 @pytest.mark.parametrize("name", sorted(READ_SINCE & set(TABLES)))
-def test_golden_table_that_is_read_since_the_corpus_was_made_has_its_columns(served: Served, name: str) -> None:
+def test_newly_supported_golden_table_has_its_columns(served: Served, name: str) -> None:
     rows = served.table(name).scan(response_format="delta").to_arrow()
     assert rows.num_rows == 0
     assert rows.schema.names == ["geom", "geog"]
 
 
 @pytest.mark.parametrize("name", LOG_ONLY)
-def test_golden_table_without_data_files_fails_instead_of_returning_nothing(served: Served, name: str) -> None:
+def test_golden_table_without_data_files_fails(served: Served, name: str) -> None:
     with pytest.raises(DeltaSharingError):
         served.table(name).scan().to_arrow()
 
 
 @pytest.mark.parametrize("name", sorted(name for name, t in TABLES.items() if t.outcome == "empty-or-refuse"))
-def test_golden_table_with_two_spellings_of_a_path_is_empty_or_refused(served: Served, name: str) -> None:
+def test_golden_table_with_two_spellings_of_a_path(served: Served, name: str) -> None:
     try:
         rows = served.table(name).scan().to_arrow()
     except DeltaSharingError:
@@ -169,9 +169,7 @@ def predicate_cases() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("name", "position"), predicate_cases())
-def test_filter_on_golden_table_returns_every_matching_row_and_no_other(
-    served: Served, name: str, position: int
-) -> None:
+def test_filter_on_golden_table_returns_exactly_matching_rows(served: Served, name: str, position: int) -> None:
     predicate = TABLES[name].expected["predicates"][position]  # type: ignore[index]
     rows = served.table(name).scan(filter=predicate["sql"]).to_arrow()
     assert rows.num_rows == predicate["matching_rows"]

@@ -103,7 +103,7 @@ def test_every_version_has_its_live_files_and_schema(table: GoldenTable, tmp_pat
         assert columns is None or snapshot.schema.names == list(columns), version
 
 
-def test_a_checksum_that_says_otherwise_is_told_with_both_values(tmp_path: Path) -> None:
+def test_checksum_mismatch_error_shows_both_values(tmp_path: Path) -> None:
     (table,) = (table for table in TABLES if table.name == "crc-full")
     with pytest.warns(VersionChecksumWarning) as caught:
         snapshot = DeltaLog.open(table.stage(tmp_path / "table")).snapshot(0)
@@ -163,7 +163,7 @@ def test_a_rewritten_log_says_the_same(table: GoldenTable, tmp_path: Path) -> No
     )
 
 
-def test_struct_statistics_of_a_checkpoint_are_those_of_the_commits(tmp_path: Path) -> None:
+def test_checkpoint_struct_statistics_equal_those_of_commits(tmp_path: Path) -> None:
     names = {"v1-single-part-struct-stats-only", "v2-parquet-sidecars-struct-stats-only"}
     tables = [table for table in TABLES if table.name in names]
     assert len(tables) == len(names)

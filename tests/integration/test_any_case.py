@@ -121,7 +121,7 @@ def test_copies_caches_and_catalogs_know_a_table_by_any_spelling(
 
 @pytest.mark.parametrize("spell", [str.lower, str.upper, str.swapcase], ids=lambda spell: spell.__name__)
 @pytest.mark.parametrize("wire", ["parquet", "delta"])
-def test_headers_of_answers_and_of_data_mean_the_same_in_any_case(
+def test_header_names_are_case_insensitive(
     relay: Callable[[Callable[[str], str]], dict[str, Any]], spell: Callable[[str], str], wire: str
 ) -> None:
     with ds.SharingClient(relay(spell)) as client:

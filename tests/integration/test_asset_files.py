@@ -151,7 +151,7 @@ def test_bytes_and_text_are_read(volume: Any) -> None:
 # === Streams ===
 
 
-def test_a_stream_is_what_a_local_file_is(volume: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_behaves_like_a_local_file(volume: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_FIRST_BLOCK", 1000)
     monkeypatch.setattr(stream, "_LARGEST_BLOCK", 300_000)
     draw = random.Random(3)

@@ -116,7 +116,7 @@ async def take_all(batches: AsyncBatches) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancelled", "closed", "dropped", "timed out"])
-def test_whoever_ends_a_read_early_ends_what_is_in_flight(slow: Table, way: str) -> None:
+def test_ending_a_read_early_cancels_requests_in_flight(slow: Table, way: str) -> None:
     plan = slow.plan(options=fast_options(max_concurrent_requests=2))
 
     async def read() -> None:
@@ -180,7 +180,7 @@ def test_an_empty_read_ends_at_once(client: ds.SharingClient) -> None:
     assert asyncio.run(read()) == []
 
 
-def test_another_kind_of_event_loop_is_told_so(client: ds.SharingClient) -> None:
+def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
     """As trio does it: its tasks are coroutines that no loop of asyncio runs."""
     scan = client.table(ORDERS).scan()
     for coroutine in (

@@ -122,7 +122,7 @@ def test_changes_carry_their_version(run: Callable[..., str]) -> None:
     assert {(row["_change_type"], row["_commit_version"]) for row in rows} == {("insert", 1)}
 
 
-def test_copy_makes_a_delta_table_and_then_downloads_nothing_twice(run: Callable[..., str], tmp_path: Path) -> None:
+def test_copy_makes_a_delta_table_and_downloads_nothing_twice(run: Callable[..., str], tmp_path: Path) -> None:
     target = tmp_path / "copy"
 
     first = json.loads(run("copy", "s.1.d.t", str(target), "--version", "0", "--json"))
@@ -136,7 +136,9 @@ def test_copy_makes_a_delta_table_and_then_downloads_nothing_twice(run: Callable
     assert (again["downloadedFiles"], again["downloadedBytes"], again["localVersion"]) == (0, 0, 1)
 
 
-def test_copy_into_what_is_no_copy_is_one_line(server: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_copy_into_another_directory_is_a_one_line_error(
+    server: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     deltalake.write_deltalake(tmp_path / "mine", ROWS)
     for arguments, said in (
         (["s.1.d.t", str(tmp_path / "mine")], "not a copy"),
@@ -161,7 +163,7 @@ def test_explain_reads_no_data(run: Callable[..., str], server: Any) -> None:
     assert server.stats()["requests"].get("data", 0) == 0
 
 
-def test_verbose_says_on_stderr_what_the_read_cost(server: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verbose_reports_the_cost_of_a_read_on_stderr(server: Any, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["read", f"{server.profile_path}#s.1.d.t", "--limit", "1", "-v"]) == 0
 
     printed = capfd.readouterr()
@@ -260,7 +262,7 @@ def _plain() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-def test_a_disk_that_takes_no_more_is_a_sentence_and_leaves_nothing(server: Any, tmp_path: Path, ending: str) -> None:
+def test_full_disk_is_one_sentence_and_leaves_no_file(server: Any, tmp_path: Path, ending: str) -> None:
     target = tmp_path / f"rows.{ending}"
     source = f"{server.profile_path}#s.1.d.many"
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", source, "--to", str(target)]

@@ -161,7 +161,7 @@ def test_objects_of_its_next_release_read_the_same(profile_file: str) -> None:
         assert client.table(listed).version() >= 0
 
 
-def test_changes_of_a_table_of_its_next_release_are_those_of_the_functions(profile_file: str) -> None:
+def test_changes_in_the_next_release_equal_the_functions(profile_file: str) -> None:
     table = delta_sharing.SharingClient(profile_file).table("demo.shop.orders")
     url = profile_file + "#demo.shop.orders"
 
@@ -175,7 +175,7 @@ def test_changes_of_a_table_of_its_next_release_are_those_of_the_functions(profi
     assert limited.to_record_batch_reader().read_all().num_rows == limited.to_pandas().shape[0] == 3
 
 
-def test_objects_of_its_next_release_raise_what_scripts_catch(profile_file: str) -> None:
+def test_next_release_objects_raise_the_errors_scripts_catch(profile_file: str) -> None:
     gone = delta_sharing.SharingClient(profile_file).table("demo.shop.gone")
     asked = [
         gone.version,

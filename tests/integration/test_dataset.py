@@ -96,7 +96,7 @@ COLUMNS: dict[str, Any] = {
 
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_dataset_returns_what_pyarrows_does(table: ds.SharedTable, columns: str, condition: str) -> None:
+def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str, condition: str) -> None:
     query = {"columns": COLUMNS[columns], "filter": CONDITIONS[condition]}
     dataset, near = table.scan().to_dataset(), pads.dataset(ROWS)
     expected = near.to_table(**query)
@@ -192,7 +192,7 @@ def test_ctrl_c_is_heard_from_the_making_of_a_dataset_on(table: ds.SharedTable) 
         signal.set_wakeup_fd(before)
 
 
-def test_a_query_whose_batches_have_another_schema_fails(table: ds.SharedTable) -> None:
+def test_query_with_batches_of_another_schema_fails(table: ds.SharedTable) -> None:
     for name, expression in (("id", pc.field("id").cast("int32")), ("other", pc.field("id"))):
         scanner = table.scan().to_dataset().scanner({"id": pc.field("id")}, pc.field("id") > 3)
         assert scanner.projected_schema.names == ["id"]

@@ -106,7 +106,7 @@ def ids(rows: pa.Table) -> list[int]:
 # === Which way ===
 
 
-def test_the_directory_gives_snapshots_time_travel_filters_and_changes(local: Any, writer: TableWriter) -> None:
+def test_directory_supports_snapshots_time_travel_and_changes(local: Any, writer: TableWriter) -> None:
     _server, table = local
     first = writer.file(rows_of([1, 2]))
     writer.insert(first, writer.file(rows_of([3])))
@@ -227,9 +227,7 @@ def test_an_option_chooses_the_way_and_explain_tells_it(local: Any, writer: Tabl
     assert f"access: the table's directory, {writer.path.as_uri()}\n" in ways[ds.AccessMode.DIR]
 
 
-def test_a_server_without_directory_access_is_read_by_url_and_explain_says_why(
-    writer: TableWriter, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_falls_back_to_urls_without_directory_access(writer: TableWriter, caplog: pytest.LogCaptureFixture) -> None:
     writer.insert(writer.file(rows_of([1])))
     with (
         mock_server.running(tables={"s.d.t": writer.path}) as server,
@@ -251,7 +249,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.D
     monkeypatch.setattr(type(table.rest), "credentials", credentials)
 
 
-def test_who_may_not_have_credentials_goes_on_by_url_where_that_is_offered(
+def test_falls_back_to_url_without_credentials(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, table = local
@@ -288,7 +286,7 @@ def test_credentials_of_an_unknown_kind_go_on_by_url(
 
 
 @pytest.mark.parametrize("mode", list(ds.AccessMode))
-def test_what_is_no_table_is_named_for_what_it_is(
+def test_error_names_an_asset_that_is_not_a_table(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, mode: ds.AccessMode
 ) -> None:
     _, table = local
@@ -345,7 +343,7 @@ def test_changes_that_were_not_recorded_are_refused(tmp_path: pathlib.Path) -> N
         client.table("s.d.t").changes(starting_version=0).to_arrow()
 
 
-def test_changes_of_a_directory_have_the_metadata_of_each_version(tmp_path: pathlib.Path) -> None:
+def test_directory_changes_have_the_metadata_of_each_version(tmp_path: pathlib.Path) -> None:
     narrow, wide = pa.schema([("id", pa.int64())]), SCHEMA
     hand_made = HandMadeTable(tmp_path / "altered").create(narrow, properties=FEED)
     hand_made.commit(hand_made.file(pa.table({"id": [1]})))
@@ -372,9 +370,7 @@ def test_changes_of_a_directory_have_the_metadata_of_each_version(tmp_path: path
 # === What lies where ===
 
 
-def test_files_at_an_auxiliary_location_are_read_with_its_own_credentials(
-    writer: TableWriter, tmp_path: pathlib.Path
-) -> None:
+def test_auxiliary_locations_use_their_own_credentials(writer: TableWriter, tmp_path: pathlib.Path) -> None:
     aside, elsewhere = tmp_path / "aside", tmp_path / "elsewhere"
     for folder, number in ((aside, 1), (elsewhere, 2)):
         file = writer.file(rows_of([number]))
@@ -407,7 +403,7 @@ def test_a_file_that_climbs_out_of_the_table_is_refused(local: Any, writer: Tabl
     ("location", "message"),
     [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which is not supported")],
 )
-def test_what_no_server_elsewhere_may_name_is_refused(
+def test_locations_outside_the_allowed_ones_are_refused(
     location: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = {"shareCredentialsVersion": 1, "endpoint": "https://example.org/x", "bearerToken": "t"}
@@ -437,7 +433,7 @@ def test_a_table_in_s3_is_read_with_temporary_credentials(in_s3: Any, caplog: py
         assert not [text for text in texts if secret in text]
 
 
-def test_credentials_are_renewed_ahead_of_their_end_and_once_for_all_threads(in_s3: Any) -> None:
+def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (found,) = plan.context.files._places.values()
@@ -457,7 +453,7 @@ def test_credentials_are_renewed_ahead_of_their_end_and_once_for_all_threads(in_
     assert asked == ["s3://tables/a/t"]
 
 
-def test_credentials_that_end_early_are_renewed_when_they_are_refused(in_s3: Any, store: Any) -> None:
+def test_refused_credentials_are_renewed(in_s3: Any, store: Any) -> None:
     import obstore
     from obstore.exceptions import PermissionDeniedError
 
@@ -536,7 +532,7 @@ def _end_in(found: Any, milliseconds: int) -> None:
     found.renewal._given = dataclasses.replace(found.renewal.current(), expires_ms=now + milliseconds)
 
 
-def test_history_of_a_directory_has_every_version_with_its_operation(tmp_path: pathlib.Path) -> None:
+def test_directory_history_has_every_version_and_its_operation(tmp_path: pathlib.Path) -> None:
     tables = demo.build(tmp_path)
     with (
         mock_server.running(tables=tables, local_directories=True) as server,
@@ -584,7 +580,7 @@ def test_history_of_a_log_without_a_feed_tells_operations_alone(tmp_path: pathli
     assert "WRITE" in found._repr_html_()  # type: ignore[attr-defined]
 
 
-def test_history_begins_with_the_first_commit_that_the_log_still_has(tmp_path: pathlib.Path) -> None:
+def test_history_begins_with_the_first_commit_in_the_log(tmp_path: pathlib.Path) -> None:
     log = LogBuilder(tmp_path / "t").start(configuration=FEED)
     for version in (1, 2, 3):
         log.commit(version, {"commitInfo": {"operation": f"V{version}"}})

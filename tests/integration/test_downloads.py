@@ -122,7 +122,7 @@ def test_a_part_of_an_asset_keeps_its_paths(volume: Any, here: pathlib.Path) -> 
         volume.download(here, "none")
 
 
-def test_only_what_has_changed_is_downloaded_again(
+def test_only_changed_files_are_downloaded_again(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
 ) -> None:
     volume.download(here)
@@ -167,7 +167,7 @@ def test_a_dry_run_writes_nothing(volume: Any, here: pathlib.Path, requests: Req
     assert sorted(here.rglob("*")) == before
 
 
-def test_progress_is_told(volume: Any, here: pathlib.Path, client: ds.SharingClient, monkeypatch: Any) -> None:
+def test_progress_is_reported(volume: Any, here: pathlib.Path, client: ds.SharingClient, monkeypatch: Any) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(volume.rest, "options", volume.rest.options)
     watched = client.volume("s.d.files")
@@ -203,7 +203,7 @@ def test_names_that_cannot_be_stored_are_refused(
     assert not here.exists()
 
 
-def test_what_is_in_the_way_is_named(volume: Any, here: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_error_names_the_existing_path(volume: Any, here: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (here / "deep").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     (here / "deep/er").symlink_to(tmp_path / "outside")

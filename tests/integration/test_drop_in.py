@@ -36,7 +36,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_parameters_begin_with_those_of_the_incumbent_in_its_order_and_with_its_defaults(name: str) -> None:
+def test_parameters_begin_with_those_of_the_incumbent(name: str) -> None:
     target: object = delta_sharing
     for part in name.split("."):
         target = getattr(target, part)
@@ -81,7 +81,7 @@ def test_script_of_its_readme_and_documentation_runs(profile_file: str) -> None:
     assert delta_sharing.__version__
 
 
-def test_metadata_and_protocol_have_the_attributes_of_the_incumbent(profile_file: str) -> None:
+def test_metadata_and_protocol_have_the_incumbents_attributes(profile_file: str) -> None:
     url = profile_file + "#demo.shop.orders"
 
     metadata = delta_sharing.get_table_metadata(url)
@@ -100,7 +100,7 @@ def test_metadata_and_protocol_have_the_attributes_of_the_incumbent(profile_file
     assert "changeDataFeed" in (protocol.writer_features or ())
 
 
-def test_without_the_delta_format_the_server_describes_the_table_in_parquet_format(profile_file: str) -> None:
+def test_without_delta_format_metadata_is_in_parquet_format(profile_file: str) -> None:
     url = profile_file + "#demo.weather.readings"
     assert delta_sharing.get_table_protocol(url, use_delta_format=False).min_reader_version == 1
     details = delta_sharing.get_table_metadata(url, False)

@@ -359,7 +359,7 @@ def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(
     "location", ["http://[::1", "http://h:99999999/", "http://h:x/", "http://\u20ac:1:2/", "http:///x"]
 )
 @pytest.mark.parametrize("door", DOORS)
-def test_a_redirect_to_what_is_no_address_is_an_error_of_ours(hostile: Hostile, door: Door, location: str) -> None:
+def test_redirect_to_an_invalid_address_is_a_client_error(hostile: Hostile, door: Door, location: str) -> None:
     reply = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
     hostile.scripts = [lambda c: c.sendall(reply)]
     clock = Stopwatch()
@@ -459,7 +459,7 @@ def make_secure(authority: trustme.CA) -> Iterator[Callable[..., Secure]]:
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_certificates_are_verified_with_the_bundle_of_options_or_environment(
+def test_certificates_use_the_bundle_of_options_or_environment(
     make_secure: Callable[..., Secure], bundle: str, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_secure()
@@ -543,7 +543,7 @@ def test_the_clients_certificate_is_shown(
 
 @pytest.mark.parametrize("name", ["ca_bundle", "client_certificate"])
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_a_file_of_certificates_that_is_missing_or_holds_none_is_named(
+def test_missing_or_empty_certificate_file_is_named(
     make_secure: Callable[..., Secure], bundle: str, door: Door, name: str, tmp_path: Path
 ) -> None:
     url = make_secure().url

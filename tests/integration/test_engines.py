@@ -108,7 +108,7 @@ def test_dask(scan: ds.Scan) -> None:
         assert sorted(frame.compute()["id"]) == list(range(1, 40))
 
 
-def test_dask_reads_of_a_dataset_what_a_computation_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
+def test_dask_reads_only_the_data_it_computes_with(orders: tuple[ds.SharedTable, Fetched]) -> None:
     pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
@@ -122,7 +122,7 @@ def test_dask_reads_of_a_dataset_what_a_computation_needs(orders: tuple[ds.Share
     assert bytes_ <= 1.1 * least
 
 
-def test_ibis_reads_of_a_dataset_what_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
+def test_ibis_reads_only_the_data_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
     ibis = pytest.importorskip("ibis", reason="bash scripts/engines runs this with Ibis")
 
     table, fetched = orders
@@ -139,7 +139,7 @@ def test_ibis_reads_of_a_dataset_what_a_query_needs(orders: tuple[ds.SharedTable
     assert bytes_ <= 1.1 * least
 
 
-def test_datafusion_reads_what_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
+def test_datafusion_reads_only_the_data_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
     datafusion = pytest.importorskip("datafusion", reason="bash scripts/engines runs this with DataFusion")
 
     table, fetched = orders

@@ -43,7 +43,7 @@ SECONDS = r", \d+\.\d s"
 
 
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_the_matrix_of_faults_is_what_happens(tmp_path: Path) -> None:
+def test_fault_matrix_matches_actual_outcomes(tmp_path: Path) -> None:
     table = TableWriter(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.insert(rows_of(range(COUNT // 2)), rows_of(range(COUNT // 2, COUNT)))
     cases = [

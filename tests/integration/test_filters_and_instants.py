@@ -73,7 +73,7 @@ def test_a_float_is_found_by_its_value(floats: SharedTable, column: str, value: 
             assert rows[column].to_pylist() == expected
 
 
-def test_a_start_between_two_milliseconds_leaves_out_the_commit_before_it(tmp_path: pathlib.Path) -> None:
+def test_start_between_milliseconds_excludes_the_earlier_commit(tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "timed", pa.schema([("id", pa.int64())]), timestamp_ms=1_700_000_000_000)
     writer.commit(timestamp_ms=1_700_000_001_000)
     with mock_server.running(tables={"s.t.timed": tmp_path / "timed"}) as server:
@@ -84,7 +84,7 @@ def test_a_start_between_two_milliseconds_leaves_out_the_commit_before_it(tmp_pa
         assert table.scan(timestamp="2023-11-14T22:13:20,0005 GMT").to_arrow().num_rows == 0
 
 
-def test_a_mistyped_column_is_told_the_same_wherever_it_is_typed(floats: SharedTable) -> None:
+def test_mistyped_column_gives_the_same_error_everywhere(floats: SharedTable) -> None:
     for scan in (
         floats.scan(columns=["ff"]),
         floats.scan(filter="ff > 1"),

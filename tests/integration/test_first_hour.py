@@ -262,7 +262,7 @@ def test_a_file_comes_before_a_name_and_a_path_is_no_name(named: Path) -> None:
             ds.SharingClient(path)
 
 
-def test_a_missing_name_is_told_with_the_others(named: Path) -> None:
+def test_error_for_a_missing_name_lists_the_others(named: Path) -> None:
     (named / "test.share").write_text("{}")
     (named / "notes.txt").touch()
     with pytest.raises(ds.ProfileError, match=r"no profile file at 'prd'; .*, or name one of prod, test in '"):
@@ -278,7 +278,7 @@ def test_a_named_profile_is_read_again_after_it_changed(named: Path, serve: Any)
         list(client)
 
 
-def test_profiles_are_listed_with_what_is_wrong_and_no_token(
+def test_profile_listing_shows_problems_and_no_token(
     named: Path, serve_demo: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (named / "broken.share").write_text('{"bearerToken": "planted-token"}')

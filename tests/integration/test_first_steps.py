@@ -203,7 +203,7 @@ ENDPOINT = "There is no list of shares at the endpoint '{endpoint}'"
         lambda client: client.table("demo.shop.orders").scan().to_arrow(),
     ],
 )
-def test_an_endpoint_without_its_path_is_told(serve_demo: Any, use: Callable[[ds.SharingClient], object]) -> None:
+def test_endpoint_without_its_path_is_reported(serve_demo: Any, use: Callable[[ds.SharingClient], object]) -> None:
     origin = serve_demo.endpoint.partition("/delta-sharing")[0]
     for path, hint in [("", "which has no path, as most endpoints do"), ("/delta-sharin", ": compare it with that of")]:
         with pytest.raises(ds.NotFoundError) as caught:
@@ -212,7 +212,7 @@ def test_an_endpoint_without_its_path_is_told(serve_demo: Any, use: Callable[[ds
         assert hint in caught.value.message
 
 
-def test_a_column_that_old_files_lack_is_told_with_the_others(lake: Lake) -> None:
+def test_column_missing_in_old_files_is_reported_with_the_others(lake: Lake) -> None:
     fields = [pa.field("id", pa.int64()), pa.field("note", pa.string()), pa.field("added", pa.int64(), False)]
     table = HandMadeTable(lake.root / "t").create(pa.schema([*fields, ("p", pa.string())]), partition_by=["p"])
     table.commit(table.file(pa.table({"id": [1], "note": ["x"]}), {"p": "a"}))

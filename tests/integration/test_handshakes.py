@@ -14,9 +14,7 @@ FILES = 60
 MOST = 6
 
 
-def test_connections_are_as_many_as_requests_in_flight_and_are_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_match_requests_in_flight_and_are_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "ROOT", tmp_path)
     with running(data.wide_table("t", files=FILES, rows=10), tls=True) as server:
         options = ds.ReadOptions(ca_bundle=str(server.ca_path), max_concurrent_requests=MOST)

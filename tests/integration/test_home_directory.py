@@ -71,7 +71,7 @@ WRITERS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("form", [str, Path])
 @pytest.mark.parametrize("call", WRITERS.values(), ids=WRITERS)
-def test_what_is_written_is_in_the_home_directory(home: Path, call: Callable[[Any], object], form: Any) -> None:
+def test_files_are_written_to_the_home_directory(home: Path, call: Callable[[Any], object], form: Any) -> None:
     call(form("~/made here"))
 
     assert (home / "made here").exists()

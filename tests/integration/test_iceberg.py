@@ -557,7 +557,9 @@ def test_listings_have_the_tables_of_the_catalog(made: HandMade, server: Iceberg
     assert client.list_tables("ice.n")[2].formats == ("iceberg",)
 
 
-def test_what_iceberg_tables_do_not_have_is_refused(made: HandMade, server: IcebergServer, tmp_path: Path) -> None:
+def test_unsupported_operations_on_iceberg_tables_are_refused(
+    made: HandMade, server: IcebergServer, tmp_path: Path
+) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     table = server.table()

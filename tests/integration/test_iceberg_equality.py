@@ -80,7 +80,9 @@ def _shown(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("names", [("k",), ("d",), ("t",), ("s.x",), ("k", "d"), ("t", "k", "s.x", "d")])
-def test_rows_go_whose_values_are_equal(made: HandMade, server: IcebergServer, names: tuple[str, ...]) -> None:
+def test_equality_deletes_remove_rows_with_equal_values(
+    made: HandMade, server: IcebergServer, names: tuple[str, ...]
+) -> None:
     chance = random.Random(7)
     data, deletes = [_some(chance, 200) for _ in range(3)], [_some(chance, 4 ** (len(names) - 1)) for _ in range(2)]
     files = made.manifest([made.data_file(one) for one in data])

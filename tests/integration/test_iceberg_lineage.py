@@ -58,7 +58,7 @@ def test_every_row_has_the_lineage_that_spark_reads(name: str, number: int, snap
 
 
 @pytest.mark.parametrize(("name", "number", "snapshot"), SNAPSHOTS)
-def test_filters_by_lineage_find_what_spark_reads(name: str, number: int, snapshot: int) -> None:
+def test_lineage_filters_select_the_rows_that_spark_reads(name: str, number: int, snapshot: int) -> None:
     expected = lake.rows(name, str(number)).select(LINEAGE)
     ids = sorted(expected[ROW_ID].to_pylist())
     last = pc.max(expected[UPDATED]).as_py()

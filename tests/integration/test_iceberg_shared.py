@@ -124,7 +124,7 @@ def test_commands_take_branches_and_tags(run: Callable[..., str], version: str, 
     assert json.loads(run("count", "demo.lake.branches", "--version", str(snapshot), "--json"))["rows"] == len(expected)
 
 
-def test_commands_refuse_what_there_is_not(fails: Callable[..., str], tmp_path: Path) -> None:
+def test_commands_refuse_missing_assets(fails: Callable[..., str], tmp_path: Path) -> None:
     for arguments in (
         ("changes", "demo.lake.plain", "--starting-version", "0"),
         ("follow", "demo.lake.plain", "--cursor", str(tmp_path / "cursor"), "--available-now"),

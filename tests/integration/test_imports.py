@@ -53,7 +53,7 @@ def test_the_loaders_import_no_library_of_the_network() -> None:
     assert found & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()
 
 
-def test_listing_imports_what_rest_needs_and_not_what_data_files_need(profile: str) -> None:
+def test_listing_does_not_import_the_libraries_for_data_files(profile: str) -> None:
     found = imported(
         "import delta_sharing_client as ds\nassert ds.SharingClient(sys.argv[1]).list_all_tables()", profile
     )

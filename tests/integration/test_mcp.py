@@ -188,7 +188,7 @@ def test_bytes_are_checked_before_the_read(tools: Tools) -> None:
     assert refused.report is None
 
 
-def test_what_a_call_may_cost_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
+def test_the_cost_of_a_call_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
     failed, told = ask("query", Limits(seconds=1), sql="SELECT count(*) FROM range(1e15::BIGINT) a, range(1000) b")
     assert failed
     assert "1 seconds" in told["error"] or "INTERRUPT" in told["error"]

@@ -64,7 +64,7 @@ def test_another_version_replaces_the_one_before(tmp_path: pathlib.Path) -> None
     }  # fmt: skip
 
 
-def test_a_version_that_is_not_ready_is_told(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+def test_version_that_is_not_ready_is_reported(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
     pending = demo.model("demo.shop.churn").version(3)
     assert pending.status == "PENDING_REGISTRATION"
 
@@ -97,7 +97,7 @@ def test_a_skill_is_read_and_downloaded_as_agents_take_it(demo: ds.SharingClient
         assert path.is_dir() or not os.access(path, os.X_OK)
 
 
-def test_a_skill_that_differs_from_its_listing_is_told(tmp_path: pathlib.Path) -> None:
+def test_skill_that_differs_from_its_listing_is_reported(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "tidy"
     root.mkdir()
     (root / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidies.\n---\nDo it.\n")

@@ -30,7 +30,7 @@ def test_a_table_is_found_by_index_and_names_complete(client: ds.SharingClient) 
     assert repr(client["demo"]["shop"]) == "Contents(demo.shop)"
 
 
-def test_keys_of_a_schema_say_what_each_asset_is(client: ds.SharingClient) -> None:
+def test_schema_keys_name_the_type_of_each_asset(client: ds.SharingClient) -> None:
     shop = client["demo"]["shop"]
     assert shop._ipython_key_completions_() == SHOP
     assert [repr(shop[key]) for key in shop] == [
@@ -141,7 +141,7 @@ def test_the_first_rows_are_a_frame(client: ds.SharingClient) -> None:
         ("x.y.z", "'list_all_tables()' lists what is shared."),
     ],
 )
-def test_the_nearest_name_is_told(
+def test_error_suggests_the_nearest_name(
     client: ds.SharingClient, name: str, advice: str, use: Callable[[ds.SharedTable], object]
 ) -> None:
     with pytest.raises(ds.NotFoundError) as raised:
@@ -149,7 +149,7 @@ def test_the_nearest_name_is_told(
     assert raised.value.message.count(advice) == 1
 
 
-def test_a_profile_with_which_nothing_is_shared_is_told(tmp_path: pathlib.Path) -> None:
+def test_profile_without_shares_is_reported(tmp_path: pathlib.Path) -> None:
     with mock_server.running(tables={}) as server, pytest.raises(ds.NotFoundError, match="Nothing is shared with this"):
         ds.SharingClient(server.profile).table("a.b.c").version()
 
@@ -183,7 +183,7 @@ def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve
     assert "Did you mean" not in str(raised.value)
 
 
-def test_history_counts_what_each_version_changed_whatever_happened_to_the_schema(client: ds.SharingClient) -> None:
+def test_history_counts_changes_across_schema_changes(client: ds.SharingClient) -> None:
     # Version 1 of the demo's orders renames a column, which a feed of rows cannot span.
     found = client.table("demo.shop.orders").history()
     assert [(one.version, one.inserts, one.updates, one.deletes) for one in found] == [

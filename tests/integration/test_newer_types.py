@@ -157,7 +157,7 @@ def test_files_out_of_range_are_skipped_and_no_others(moments: ds.SharedTable) -
     assert "files: 1 " in moments.scan(filter="wall >= TIMESTAMP_NTZ '1970-01-01 00:00:02.5'").explain()
 
 
-def test_what_another_writer_writes_is_read(tmp_path: pathlib.Path) -> None:
+def test_tables_by_another_writer_are_read(tmp_path: pathlib.Path) -> None:
     fields = schema(("a", "timestamp_nanos"), ("b", "timestamp_nanos_ntz"), ("p", "timestamp_nanos"))
     table = deltalake.DeltaTable.create(str(tmp_path / "t"), deltalake.Schema.from_json(fields), partition_by=["p"])
     # delta-rs 1.6 keeps microseconds of what it is given.

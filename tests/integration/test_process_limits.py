@@ -67,7 +67,7 @@ FEW_FILES = """
 @pytest.mark.parametrize(
     ("state", "left"), [("cold", 0), ("cold", 1), ("cold", 2), ("cold", 3), ("cold", 8), ("warm", 0), ("warm", 2)]
 )
-def test_where_no_file_can_be_opened_the_error_is_ours(serve_demo: Any, state: str, left: int) -> None:
+def test_out_of_file_descriptors_is_our_own_error(serve_demo: Any, state: str, left: int) -> None:
     """``left`` files more can be open: for imports, the event loop, the profile, connections."""
     found, later = run(FEW_FILES, serve_demo.profile_path, state, left)
     if found != ROWS:
@@ -171,7 +171,7 @@ def test_a_fork_waits_for_no_imports_of_others(serve_demo: Any) -> None:
 # === Threads ===
 
 
-def test_where_no_thread_can_start_the_error_is_ours(serve_demo: Any) -> None:
+def test_out_of_threads_is_our_own_error(serve_demo: Any) -> None:
     program = """
         import asyncio
 

@@ -91,7 +91,7 @@ POLARS = tuple(map(int, pl.__version__.split(".")[:2]))
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_duckdb_fetches_what_an_explicit_scan_fetches(
+def test_duckdb_fetches_the_same_as_an_explicit_scan(
     query: str, table: ds.SharedTable, fetched: Fetched, connection: duckdb.DuckDBPyConnection
 ) -> None:
     columns, condition = QUERIES[query]
@@ -108,7 +108,7 @@ def test_duckdb_fetches_what_an_explicit_scan_fetches(
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_polars_fetches_what_an_explicit_scan_fetches(query: str, table: ds.SharedTable, fetched: Fetched) -> None:
+def test_polars_fetches_the_same_as_an_explicit_scan(query: str, table: ds.SharedTable, fetched: Fetched) -> None:
     columns, condition = QUERIES[query]
     explicit, least = fetched(lambda: table.scan(columns, condition).to_arrow())
     lazy = table.scan().to_polars(lazy=True)
@@ -136,7 +136,7 @@ def test_a_limit_stops_the_read(table: ds.SharedTable, fetched: Fetched) -> None
         assert bytes_ < whole / FILES * 1.1
 
 
-def test_a_limit_of_the_read_stands_before_a_filter_of_the_engine(
+def test_limit_of_the_read_applies_before_an_engines_filter(
     table: ds.SharedTable, connection: duckdb.DuckDBPyConnection
 ) -> None:
     first = table.scan(limit=10)
@@ -184,7 +184,7 @@ def test_the_top_of_a_lazy_frame_is_that_of_an_eager_one(table: ds.SharedTable, 
     assert found.sort("id").equals(expected.sort("id"))
 
 
-def test_a_query_reads_what_is_latest_and_the_schema_is_the_scans(table: ds.SharedTable) -> None:
+def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTable) -> None:
     scan = table.scan(["name", "id"], "id < 3")
     assert scan.to_polars(lazy=True).collect_schema().names() == ["name", "id"]
     if POLARS >= (1, 31):
@@ -259,7 +259,7 @@ def test_a_dataset_behaves_as_those_of_pyarrow(table: ds.SharedTable) -> None:
     assert pl.scan_pyarrow_dataset(dataset).filter(pl.col("id") < 5).select("id").collect().height == 5
 
 
-def test_what_a_dataset_cannot_do_is_refused_and_never_empty(table: ds.SharedTable) -> None:
+def test_unsupported_dataset_operations_are_refused(table: ds.SharedTable) -> None:
     dataset = table.scan().to_dataset()
     (fragment,) = dataset.get_fragments()
     with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
@@ -294,7 +294,7 @@ def test_attached_shares_are_databases(
 
 
 @pytest.mark.parametrize("own", [None, "3MiB"])
-def test_results_in_parts_read_little_ahead_unless_the_connection_says_otherwise(
+def test_results_in_parts_read_little_ahead_by_default(
     server: Any, connection: duckdb.DuckDBPyConnection, own: str | None
 ) -> None:
     if own:
@@ -305,7 +305,7 @@ def test_results_in_parts_read_little_ahead_unless_the_connection_says_otherwise
 
 
 @pytest.mark.parametrize("wire", ["parquet", "delta"])
-def test_explain_tells_what_the_server_left_out(table: ds.SharedTable, wire: str) -> None:
+def test_explain_reports_files_left_out_by_the_server(table: ds.SharedTable, wire: str) -> None:
     scan = table.scan(filter=f"id < {2 * ROWS}", response_format=wire)
     assert "files to read: 2 of 2 listed (8 in the table)" in scan.explain()
     assert table.scan(response_format=wire).plan().table_files == FILES
@@ -420,9 +420,7 @@ def test_engines_leave_a_struct_the_fields_that_the_scan_has(
     assert scan.to_duckdb(connection).filter("o.\"名\" = '名前'").aggregate("count(*)").fetchall() == [(2,)]
 
 
-def test_of_many_tables_one_that_cannot_be_read_says_why_when_it_is_queried(
-    tmp_path: Path, connection: duckdb.DuckDBPyConnection
-) -> None:
+def test_unreadable_table_gives_its_reason_when_queried(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     whole, odd = tmp_path / "whole", tmp_path / "it's"
     write_deltalake(whole, pa.table({"größe": [1, 2]}))
     made = HandMadeTable(odd).create(pa.schema([("id", pa.int64())]), features=["名前's feature"])

@@ -125,7 +125,7 @@ def test_a_version_that_changes_no_file_is_recorded(shared: Shared, copy: pathli
     assert DeltaLog.open(copy).snapshot().transactions[APPLICATION].version == 2
 
 
-def test_deletion_vectors_of_a_file_come_and_go_without_its_bytes(shared: Shared, copy: pathlib.Path) -> None:
+def test_deletion_vectors_change_without_fetching_the_file(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.commit(protocol=WITH_VECTORS)
     file = shared.writer.file(rows_of(range(10)))
     shared.writer.insert(file)
@@ -177,7 +177,7 @@ def test_expired_urls_are_renewed(shared: Shared, copy: pathlib.Path) -> None:
     assert shared.table.replicate(copy).downloaded_files == 1
 
 
-def test_a_body_that_is_no_parquet_file_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+def test_body_that_is_not_parquet_is_refused(shared: Shared, copy: pathlib.Path) -> None:
     file = shared.writer.file(rows_of([1]))
     shared.writer.insert(file)
     (shared.writer.path / file.path).write_bytes(b"<html>" + b" " * (file.size - 6))
@@ -261,7 +261,7 @@ def test_a_deletion_vector_that_is_needed_stays(tmp_path: pathlib.Path, copy: pa
     assert len(list((copy / "vectors").iterdir())) == len(vectors) > 0
 
 
-def test_what_broken_off_updates_left_behind_is_removed(shared: Shared, copy: pathlib.Path) -> None:
+def test_leftovers_of_interrupted_updates_are_removed(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     orphan, temporary = copy / "data" / f"{'0' * 40}.parquet", copy / "data" / ".x.parquet.1.part"
@@ -275,7 +275,7 @@ def test_what_broken_off_updates_left_behind_is_removed(shared: Shared, copy: pa
     assert [path.exists() for path in (orphan, temporary, unfinished, foreign)] == [False, False, False, True]
 
 
-def test_repair_finds_what_changed_on_the_disk_and_fetches_it_again(shared: Shared, copy: pathlib.Path) -> None:
+def test_repair_fetches_files_that_changed_on_disk(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(shared.writer.file(rows_of([1, 2])), shared.writer.file(rows_of([3])))
     shared.table.replicate(copy)
     (first, second) = sorted((copy / "data").iterdir())
@@ -338,7 +338,7 @@ def test_four_updates_at_once_leave_one_right_copy(shared: Shared, copy: pathlib
         shared.writer.insert(shared.writer.file(rows_of([10 + number])))
 
 
-def test_a_file_declared_as_ten_terabytes_is_asked_for_its_size_first(shared: Shared, copy: pathlib.Path) -> None:
+def test_size_of_a_file_declared_as_ten_terabytes_is_checked(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(shared.writer.file(rows_of([1])))
     log = shared.writer.path / "_delta_log" / f"{1:020}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -356,7 +356,9 @@ def test_a_file_declared_as_ten_terabytes_is_asked_for_its_size_first(shared: Sh
     assert not list((copy / "data").glob("*") if (copy / "data").exists() else ())
 
 
-def test_a_full_disk_is_told_in_a_sentence(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_in_one_sentence(
+    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared.writer.insert(shared.writer.file(rows_of([1])))
 
     def full(descriptor: int) -> None:
@@ -462,7 +464,7 @@ def log_of(directory: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in last.read_text().splitlines()]
 
 
-def test_a_copy_of_some_columns_has_those_and_the_partition_columns(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_copy_of_some_columns_includes_partition_columns(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(
         pa.schema(
             [
@@ -487,7 +489,7 @@ def test_a_copy_of_some_columns_has_those_and_the_partition_columns(tmp_path: pa
     ]
 
 
-def test_a_table_with_an_unknown_type_is_refused_without_a_warning(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_table_with_an_unknown_type_is_refused_without_a_warning(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("a", "long"), ("h", "hologram"))
@@ -687,7 +689,7 @@ def test_the_error_of_a_part_is_that_of_the_update(
     assert not list((copy / "data").iterdir())
 
 
-def test_a_file_whose_parts_do_not_belong_together_is_read_again_once(
+def test_file_with_mismatched_parts_is_read_again_once(
     shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.writer.insert(rows_of([1]))

@@ -104,7 +104,7 @@ def test_buckets_of_moments_and_decimals_skip_files(text: str) -> None:
     assert len(found) == sum(row[column] in values for row in whole)
 
 
-def test_the_tables_meet_what_they_are_about() -> None:
+def test_test_tables_have_the_features_they_are_named_after() -> None:
     assert len(lake.NAMES) >= 39
     assert sum(len(lake.expected(name)["filters"]) for name in lake.NAMES) >= 543
     assert sum(one["lineage"] for name in lake.NAMES for _, one in lake.snapshots(name)) >= 30

@@ -99,7 +99,7 @@ def test_change_feed_has_the_rows_that_spark_reads(client: ds.SharingClient, tab
 @pytest.mark.parametrize(
     "table", [table for table in READ if "row_lineage" in table.expected], ids=lambda table: table.name
 )
-def test_row_lineage_is_what_spark_reads(client: ds.SharingClient, table: SparkTable) -> None:
+def test_row_lineage_equals_what_spark_reads(client: ds.SharingClient, table: SparkTable) -> None:
     lineage = [{"name": name, "type": "long"} for name in ("_row_id", "_row_commit_version")]
     rows = shared(client, table).scan(row_lineage=True, response_format="delta").to_arrow()
 

@@ -106,7 +106,7 @@ def test_every_arrow_output_gives_the_same_table(shared: ds.SharedTable, case: s
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_pandas_dtypes_are_those_of_the_documentation_and_values_exact(
+def test_pandas_dtypes_match_the_docs_and_values_are_exact(
     shared: ds.SharedTable, kind: Kind, case: str, backend: str | None
 ) -> None:
     if (
@@ -141,9 +141,7 @@ def test_pandas_dtypes_are_those_of_the_documentation_and_values_exact(
 # === Polars and DuckDB ===
 
 
-def test_polars_dtypes_are_those_of_the_documentation_and_values_exact(
-    shared: ds.SharedTable, kind: Kind, case: str
-) -> None:
+def test_polars_dtypes_match_the_docs_and_values_are_exact(shared: ds.SharedTable, kind: Kind, case: str) -> None:
     if kind.delta.startswith("geo") and not hasattr(pl, "BaseExtension"):
         with pytest.raises(ds.UnsupportedFeatureError, match="Update Polars"):
             _scan(shared, case).to_polars()
@@ -164,9 +162,7 @@ def test_polars_dtypes_are_those_of_the_documentation_and_values_exact(
         assert repr([_plain(value) for value in found]) == repr([_plain(value) for value in wanted]), name
 
 
-def test_duckdb_types_are_those_of_the_documentation_and_values_exact(
-    shared: ds.SharedTable, kind: Kind, case: str
-) -> None:
+def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable, kind: Kind, case: str) -> None:
     if OLD_DUCKDB and kind.delta == "timestamp_nanos":
         with pytest.raises(ds.UnsupportedFeatureError, match="Update DuckDB"):
             _scan(shared, case).to_duckdb()

@@ -113,7 +113,7 @@ def test_arrow_has_text_or_the_raw_struct_whatever_comes_back(
 
 
 @pytest.mark.parametrize("mode", VariantAs)
-def test_what_is_read_can_be_written_as_parquet_again(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
+def test_variants_can_be_written_as_parquet_again(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
     found = _scan(shared, case, mode).to_arrow()
     sink = io.BytesIO()
     pq.write_table(found, sink)
@@ -145,7 +145,7 @@ def test_pandas_dtypes_of_text_and_raw_variants_do_not_drift(
 
 
 @pytest.mark.parametrize("mode", VariantAs)
-def test_polars_and_duckdb_read_what_arrow_gives(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
+def test_polars_and_duckdb_read_the_same_as_arrow(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
     scan = _scan(shared, case, mode)
     ordinary = _scan(shared, "ordinary", mode)
     frame, relation = scan.to_polars(), scan.to_duckdb()

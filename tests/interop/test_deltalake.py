@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedTables]:
 
 
 @pytest.mark.parametrize("name", sample(names(), 2))
-def test_local_copy_brought_up_to_date_version_by_version_has_the_same_rows(
+def test_local_copy_updated_version_by_version_has_the_same_rows(
     served: ServedTables, name: str, tmp_path: pathlib.Path
 ) -> None:
     table = served.table(name)

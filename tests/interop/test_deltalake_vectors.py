@@ -52,7 +52,7 @@ METADATA = {
 FORMS = ["inline", "inline, padded in the text", "file", "URL"]
 
 
-def test_vectors_of_every_form_delete_the_rows_that_deltalake_deletes(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_vectors_of_every_form_delete_the_rows_deltalake_deletes(tmp_path_factory: pytest.TempPathFactory) -> None:
     met: Counter[str] = Counter()
 
     @settings(max_examples=examples(240))
@@ -71,7 +71,7 @@ def test_vectors_of_every_form_delete_the_rows_that_deltalake_deletes(tmp_path_f
     assert not [kind for kind in KINDS if met[kind] < 2], f"met too seldom: {met}"
 
 
-def test_the_row_that_a_padded_text_deletes_is_the_one_that_deltalake_deletes(tmp_path: pathlib.Path) -> None:
+def test_padded_vector_deletes_the_row_that_deltalake_deletes(tmp_path: pathlib.Path) -> None:
     descriptor = encode_inline(DeletionVector.from_positions([3]), text_padding=True)
     assert descriptor.path_or_inline_dv.endswith("##093")
 

@@ -131,7 +131,7 @@ def test_both_list_the_same_tables(answers: Answers) -> None:
     assert answers.theirs["listing"] == answers.ours["listing"]
 
 
-def test_ours_reads_all_tables_as_delta_and_is_refused_no_more_than_the_other_as_parquet(answers: Answers) -> None:
+def test_reads_all_tables_and_refuses_no_more_than_the_incumbent(answers: Answers) -> None:
     failed = {str(request): ours["error"] for request, ours, _ in answers.both() if "error" in ours}
 
     assert [name for name, error in failed.items() if "UNSUPPORTED_OPERATION" not in error] == []
@@ -139,7 +139,7 @@ def test_ours_reads_all_tables_as_delta_and_is_refused_no_more_than_the_other_as
     assert [name for name in failed if "error" not in answers.theirs[name]] == []
 
 
-def test_the_other_fails_only_where_it_lacks_a_feature_and_in_known_ways(answers: Answers) -> None:
+def test_incumbent_fails_only_in_known_ways(answers: Answers) -> None:
     refused, failed = set(), {}
     for request, ours, theirs in answers.both():
         if "error" in ours or "error" not in theirs:

@@ -80,7 +80,7 @@ def test_features_of_the_rust_kernel_have_all_their_spellings() -> None:
     assert declared("no enum", "rs") == []
 
 
-def test_what_we_lack_or_know_otherwise_is_told() -> None:
+def test_differing_features_are_reported() -> None:
     known = [("deletionVectors", READER), ("DELETIONVECTORS", None), ("appendOnly", WRITER)]
     assert missing(known) == []
     assert missing([*known, ("colour", READER), ("ink", None), ("appendOnly", READER)]) == [

@@ -172,7 +172,7 @@ def test_the_description_is_strict_enough_to_notice() -> None:
     assert not _validator({"$ref": f"{_HERE}components/schemas/Table"}).is_valid(table)
 
 
-def test_what_the_published_description_says_is_here() -> None:
+def test_published_openapi_description_is_covered() -> None:
     found = set()
     for api, parameters in PUBLISHED_APIS.items():
         method, path = api.split()

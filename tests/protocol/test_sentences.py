@@ -55,7 +55,7 @@ def test_no_sentence_stands_twice() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.table.stem)
-def test_no_sentence_of_the_text_is_missing_and_none_is_of_another_one(protocol: sentences.Protocol) -> None:
+def test_sentences_match_the_text_of_the_protocol(protocol: sentences.Protocol) -> None:
     place = os.environ.get(protocol.variable)
     if not place:
         pytest.skip(f"{protocol.variable} names no {protocol.texts[0]} of {protocol.home}, nor a directory with it")

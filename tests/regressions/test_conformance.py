@@ -91,7 +91,7 @@ def one_file(table: HandMadeTable, rows: pa.Table, path: str = "x.parquet", **ad
     ],
 )
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
-def test_empty_file_that_a_dead_writer_left_does_not_stand_for_commits(table: HandMadeTable, name: str) -> None:
+def test_empty_file_of_a_dead_writer_does_not_count_as_commits(table: HandMadeTable, name: str) -> None:
     table.create(LONGS)
     for number in range(3):
         table.commit(table.file(pa.table({"a": [number]})))
@@ -117,7 +117,7 @@ def test_line_of_two_actions_is_refused_instead_of_dropping_one(table: HandMadeT
         (("metaData", "metaData"), "at most one 'metaData' action"),
     ],
 )
-def test_commit_whose_actions_contradict_each_other_is_refused(
+def test_commit_with_contradicting_actions_is_refused(
     table: HandMadeTable, names: tuple[str, str], message: str
 ) -> None:
     table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
@@ -150,7 +150,7 @@ def test_absolute_path_is_removed_by_its_file_uri(table: HandMadeTable, scheme: 
     assert rows(table) == []
 
 
-def test_deletion_vector_that_the_protocol_does_not_list_counts_all_the_same(table: HandMadeTable) -> None:
+def test_deletion_vector_outside_the_protocol_is_applied(table: HandMadeTable) -> None:
     table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
     version = table.commit(table.file(pa.table({"a": [1, 2, 3]}), removed=[1]))
     assert rows(table) == [{"a": 1}, {"a": 3}]
@@ -247,7 +247,7 @@ MAP = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNu
         (MAP, pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64()))),
     ],
 )
-def test_arrays_and_maps_that_hold_no_nulls_are_refused_when_files_hold_some(
+def test_nulls_in_non_nullable_arrays_and_maps_are_refused(
     table: HandMadeTable, data_type: object, values: pa.Array, wire: str
 ) -> None:
     table.create(schema(field("c", data_type)))
@@ -311,7 +311,7 @@ def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = 
         {b"org.apache.spark.sql.parquet.row.metadata": b"{}", b"org.apache.spark.timeZone": b"Z"},
     ],
 )
-def test_dates_of_spark_s_hybrid_calendar_come_out_as_the_same_dates(
+def test_dates_in_sparks_hybrid_calendar_are_the_same_dates(
     table: HandMadeTable, keys: dict[bytes, bytes], int96: bool
 ) -> None:
     table.create(schema(field("d", "date"), field("at", "timestamp")))
@@ -335,16 +335,14 @@ def test_dates_of_other_files_are_counted_as_iso_8601_does(table: HandMadeTable,
     ]
 
 
-def test_nested_dates_of_the_hybrid_calendar_come_out_as_the_same_dates(table: HandMadeTable) -> None:
+def test_nested_dates_in_the_hybrid_calendar_are_the_same_dates(table: HandMadeTable) -> None:
     table.create(schema(field("d", {"type": "array", "elementType": "date", "containsNull": True})))
     table.commit(spark_file(table, {SPARK: b"2.4.8"}, nested=True))
     assert [row["d"] for row in rows(table)] == [*([datetime.date.fromisoformat(day)] for day in HYBRID_DAYS), [None]]
 
 
 @pytest.mark.parametrize("zone", [{}, {b"org.apache.spark.timeZone": b"America/Los_Angeles"}])
-def test_old_timestamps_of_the_hybrid_calendar_in_another_zone_are_refused(
-    table: HandMadeTable, zone: dict[bytes, bytes]
-) -> None:
+def test_hybrid_calendar_timestamps_in_other_zones_are_refused(table: HandMadeTable, zone: dict[bytes, bytes]) -> None:
     table.create(schema(field("d", "date"), field("at", "timestamp")))
     table.commit(spark_file(table, LEGACY | zone))
     assert "hybrid calendar" in refusal(table)
@@ -421,9 +419,7 @@ def reader(version: int, features: list[str] | None, writer: int = 7) -> Action:
         (reader(-1, None), "'minReaderVersion' must be 1 or more"),
     ],
 )
-def test_protocol_that_is_unknown_or_contradicts_itself_is_refused(
-    table: HandMadeTable, protocol: Action, message: str
-) -> None:
+def test_unknown_or_contradictory_protocol_is_refused(table: HandMadeTable, protocol: Action, message: str) -> None:
     table.commit(protocol, table.metadata(LONGS))
     table.commit(table.file(pa.table({"a": [1]})))
     for wire in FORMATS:
@@ -438,7 +434,7 @@ def test_protocol_that_is_unknown_or_contradicts_itself_is_refused(
         {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": ["domainMetadata"]},
     ],
 )
-def test_what_only_writers_must_understand_keeps_no_reader_out(table: HandMadeTable, protocol: Action) -> None:
+def test_writer_features_do_not_prevent_reading(table: HandMadeTable, protocol: Action) -> None:
     table.commit({"protocol": protocol}, table.metadata(LONGS))
     table.commit(table.file(pa.table({"a": [1]})))
     for wire in FORMATS:
@@ -472,7 +468,7 @@ def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str,
     [("string", "integer", False), ("long", "integer", False), ("double", "float", True), ("quaternion", "long", True)],
 )
 @pytest.mark.parametrize("feature", ["typeWidening", "typeWidening-preview"])
-def test_change_of_a_type_that_is_no_widening_is_refused(
+def test_type_change_that_does_not_widen_is_refused(
     table: HandMadeTable, feature: str, old: str, new: str, nested: bool
 ) -> None:
     change = {"delta.typeChanges": [{"fromType": "byte", "toType": "short"}, {"fromType": old, "toType": new}]}
@@ -501,9 +497,7 @@ def test_file_without_a_size_in_the_log_is_refused_with_its_line(table: HandMade
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/part.parquet", "s3a://bucket/part.parquet", "abfss://a@b/part.parquet"])
-def test_local_table_with_a_file_elsewhere_is_refused_instead_of_a_file_that_is_gone(
-    table: HandMadeTable, path: str
-) -> None:
+def test_local_table_with_a_file_elsewhere_is_refused(table: HandMadeTable, path: str) -> None:
     table.create(LONGS)
     added = table.file(pa.table({"a": [1]}))
     added["add"]["path"] = path

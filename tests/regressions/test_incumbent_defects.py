@@ -55,7 +55,7 @@ def numbers(folder: pathlib.Path, files: int = 5, name: str = "numbers") -> Hand
 # === Silent wrong results ===
 
 
-def test_01_json_hints_survive_other_parameters_and_reach_the_server(folder: pathlib.Path) -> None:
+def test_01_json_hints_survive_other_parameters(folder: pathlib.Path) -> None:
     table = HandMadeTable(folder / "t").create(pa.schema([("a", pa.int64()), ("p", pa.string())]), partition_by=["p"])
     table.commit(*(table.file(pa.table({"a": [i]}), {"p": str(i)}) for i in range(5)))
     hints = {"op": "equal", "children": [
@@ -81,7 +81,7 @@ def test_02_predicates_filter_rows_when_the_server_ignores_them(folder: pathlib.
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_03_columns_in_another_case_keep_their_values_and_the_schemas_name(folder: pathlib.Path, wire: str) -> None:
+def test_03_columns_in_another_case_keep_values_and_names(folder: pathlib.Path, wire: str) -> None:
     table = HandMadeTable(folder / "t").create(pa.schema([("Amount", pa.int64())]))
     table.commit(table.file(pa.table({"AMOUNT": [1]})), table.file(pa.table({"amount": [2]})))
     with shared(folder, "t") as (shared_table, _):
@@ -157,7 +157,7 @@ def test_08_change_timestamps_keep_their_milliseconds(folder: pathlib.Path, wire
 
 
 @pytest.mark.parametrize("fault", ["truncate-body:20", "lose-lines=1:20"])
-def test_09_answer_that_ends_early_is_an_error_and_not_fewer_rows(folder: pathlib.Path, fault: str) -> None:
+def test_09_truncated_response_is_an_error(folder: pathlib.Path, fault: str) -> None:
     numbers(folder)
     with (
         shared(folder, "numbers", faults=[fault, "close-delimited@api"]) as (table, _),
@@ -210,7 +210,7 @@ def test_13_empty_results_have_the_dtypes_of_full_ones(folder: pathlib.Path, wir
     assert full.dtypes.tolist() == empty.dtypes.tolist() == none.dtypes.tolist()
 
 
-def test_14_the_format_is_chosen_for_the_version_that_is_asked_for(folder: pathlib.Path) -> None:
+def test_14_format_is_chosen_for_the_requested_version(folder: pathlib.Path) -> None:
     table = HandMadeTable(folder / "t").create(pa.schema([("a", pa.int64())]))
     added = table.file(pa.table({"a": [1, 2, 3]}))
     table.commit(added)
@@ -327,7 +327,7 @@ def answer(body: bytes, **headers: str) -> tuple[str, dict[str, str], bytes]:
     return "200 OK", {"Delta-Table-Version": "0", "Content-Type": "application/x-ndjson"} | headers, body
 
 
-def test_19_missing_partition_columns_and_values_and_null_configuration_are_legal() -> None:
+def test_19_missing_partitions_and_null_configuration_are_legal() -> None:
     metadata = {
         "metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "configuration": None}
     }
@@ -371,7 +371,7 @@ def test_22_only_newlines_end_a_line(end: bytes) -> None:
         assert client.table("s.s.t").metadata().name == name
 
 
-def test_23_listings_may_be_printed_over_several_lines_or_be_empty() -> None:
+def test_23_listings_may_span_lines_or_be_empty() -> None:
     def reply(method: str, path: str) -> tuple[str, dict[str, str], bytes]:
         listing = {} if path.endswith("/schemas") else {"items": [{"name": "one"}], "nextPageToken": ""}
         return "200 OK", {}, json.dumps(listing, indent=2).encode()
@@ -393,7 +393,7 @@ def test_24_names_are_percent_encoded_and_a_share_may_have_dots() -> None:
     assert paths == ["/prefix/shares/my.share/schemas/sch%23ema/tables/ta%3Fble%20x/version"]
 
 
-def test_25_relative_profile_path_and_version_2_bearer_token_work(
+def test_25_relative_path_and_version_2_bearer_token_work(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers(folder)
@@ -417,7 +417,7 @@ def test_26_newer_protocol_in_parquet_format_asks_for_an_upgrade() -> None:
 # === HTTP, auth, concurrency ===
 
 
-def test_27_threads_that_ask_for_different_formats_do_not_disturb_each_other(folder: pathlib.Path) -> None:
+def test_27_threads_with_different_formats_do_not_interfere(folder: pathlib.Path) -> None:
     numbers(folder)
     failures: list[BaseException] = []
     with shared(folder, "numbers", latency=0.005) as (table, _):

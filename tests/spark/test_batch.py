@@ -269,9 +269,7 @@ def test_deletion_vectors_are_applied_on_executors(spark: Any, lake: Any) -> Non
 # === A plan outlives its URLs ===
 
 
-def test_planned_frame_reads_again_after_its_urls_expired_with_few_requests(
-    spark: Any, lake: Any, table: TableWriter
-) -> None:
+def test_planned_frame_renews_expired_urls_with_few_requests(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake)
     assert frame.count() == 12
     for i in range(20):
@@ -322,7 +320,7 @@ def test_a_frame_reads_the_version_that_it_was_made_of(spark: Any, lake: Any, ta
 
 
 @pytest.mark.parametrize("door", ["format", "loader"])
-def test_where_history_is_not_shared_a_table_that_moved_on_is_refused(spark: Any, tmp_path: Any, door: str) -> None:
+def test_changed_table_without_history_is_refused(spark: Any, tmp_path: Any, door: str) -> None:
     writer = TableWriter(tmp_path / "t", SCHEMA)
     writer.insert(rows_of([1, 2], v="a", p="p"))
     shared = catalog.from_mapping({"s.d.t": writer.path})
@@ -410,7 +408,7 @@ def test_load_table_changes_as_spark(spark: Any, lake: Any) -> None:
     assert {row._change_type for row in frame.collect()} == {"insert"}
 
 
-def test_scan_to_spark_with_a_profile_in_memory_and_awkward_names(spark: Any, lake: Any) -> None:
+def test_scan_to_spark_with_in_memory_profile_and_awkward_names(spark: Any, lake: Any) -> None:
     schema = pa.schema(
         [("a.b", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])), ("q'`", pa.string())]
     )
@@ -429,7 +427,7 @@ def test_scan_to_spark_with_a_profile_in_memory_and_awkward_names(spark: Any, la
 
 
 @pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark before 4.1 has no push-down")
-def test_pushed_filters_still_leak_into_later_scans_in_this_pyspark(spark: Any) -> None:
+def test_pushed_filters_still_leak_into_later_scans_in_pyspark(spark: Any) -> None:
     """Fails when PySpark is fixed: then ``pushFilters`` can be used, and docs/spark.md must say so."""
     from pyspark.sql.datasource import DataSource, EqualTo, InputPartition
 
@@ -470,9 +468,7 @@ def test_pushed_filters_still_leak_into_later_scans_in_this_pyspark(spark: Any) 
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_our_reader_does_not_push_filters_and_is_right_with_push_down_on(
-    spark: Any, lake: Any, table: TableWriter
-) -> None:
+def test_our_reader_is_right_with_push_down_enabled(spark: Any, lake: Any, table: TableWriter) -> None:
     from delta_sharing_client.spark.datasource import BatchReader
 
     assert getattr(BatchReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)

@@ -237,7 +237,7 @@ def _computed(call: Any, array: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "days", [datetime.timedelta(days=3), datetime.timedelta(hours=5), datetime.timedelta(seconds=-1)]
 )
-def test_the_builder_adds_what_python_has_for_intervals(spark: Any, days: datetime.timedelta) -> None:
+def test_builder_adds_python_intervals(spark: Any, days: datetime.timedelta) -> None:
     moment = datetime.datetime(2024, 2, 29, 23, 30, tzinfo=datetime.timezone.utc)
     frame = spark.createDataFrame([(moment,)], "c timestamp")
     text = str((ds.col("c") + days).operand)

@@ -199,7 +199,7 @@ def test_a_dot_in_a_quoted_name_is_part_of_it(spark: Any, shared: Any, other: An
         ("INSERT INTO shared.demo.shop.orders VALUES (1, 'a')", "does not support|UNSUPPORTED"),
     ],
 )
-def test_what_is_not_there_and_what_writes_is_refused(spark: Any, shared: Any, sql: str, sentence: str) -> None:
+def test_missing_tables_and_writes_are_refused(spark: Any, shared: Any, sql: str, sentence: str) -> None:
     with pytest.raises(Exception, match=sentence) as caught:
         spark.sql(sql).collect()
     assert "Traceback" not in str(caught.value)

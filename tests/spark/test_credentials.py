@@ -60,7 +60,7 @@ def test_options_of_a_classic_session_are_the_fields() -> None:
 
 
 @pytest.mark.parametrize("fields", [FIELDS, {**FIELDS, "bearerToken": "é" * 5000}, {"clientSecret": TOKEN}])
-def test_neither_half_tells_the_credentials(connect: Any, fields: dict[str, str]) -> None:
+def test_credentials_appear_on_neither_side(connect: Any, fields: dict[str, str]) -> None:
     given = session_credentials.given_to(connect, fields)
 
     (sent,) = connect.sent

@@ -26,7 +26,7 @@ EXAMPLE_URL = "/path/to/profile.share#share.schema.table"
 SCHEMA = pa.schema([("id", pa.int64()), ("address", pa.struct([("city", pa.string())])), ("day", pa.date32())])
 
 
-def test_the_examples_of_the_page_run_and_read_what_they_say(
+def test_examples_of_the_page_run_and_read_what_they_claim(
     own_class_path: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark = own_class_path
@@ -94,9 +94,7 @@ def test_the_example_of_to_spark_runs(
     assert result.failed == 0
 
 
-def test_code_for_the_jvm_connector_runs_with_this_source_and_reads_what_the_code_beside_it_reads(
-    spark: Any, serve_demo: Any, tmp_path: pathlib.Path
-) -> None:
+def test_code_for_the_jvm_connector_runs_with_this_source(spark: Any, serve_demo: Any, tmp_path: pathlib.Path) -> None:
     """The jar is not at hand; its options are ours, so that its code as it stands says what ours must read."""
     profile = tmp_path / "demo.share"
     profile.write_text(json.dumps(serve_demo.profile))

@@ -106,7 +106,7 @@ def test_spark_is_asked_about_every_function() -> None:
     ] == []
 
 
-def test_conditions_are_true_false_and_null_of_the_rows_that_spark_says(spark: Any) -> None:
+def test_conditions_have_the_same_three_values_as_in_spark(spark: Any) -> None:
     frame = spark.createDataFrame(ROWS, DDL)
     answers = frame.selectExpr(
         *(f"({condition}) AS c{number}" for number, condition in enumerate(CONDITIONS))
@@ -125,7 +125,7 @@ def test_conditions_are_true_false_and_null_of_the_rows_that_spark_says(spark: A
 @pytest.mark.parametrize(
     "condition", ["i8 + i8 > 0", "i32 * i32 > 0", "i32 / i8 > 1", "f64 / f64 > 1", "i32 % i8 > 1", "f64 % f64 > 1"]
 )
-def test_what_fails_in_spark_fails_here(spark: Any, condition: str) -> None:
+def test_expressions_that_fail_in_spark_fail_here(spark: Any, condition: str) -> None:
     with pytest.raises(Exception, match=r"ARITHMETIC_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO"):
         spark.createDataFrame(ROWS, DDL).where(condition).collect()
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], schema=SCHEMA)

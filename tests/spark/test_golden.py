@@ -150,11 +150,11 @@ def test_every_golden_table_equals_its_expected_rows(session: Reads, golden: Ser
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_every_table_of_our_own_equals_what_delta_lake_for_spark_reads(session: Reads, own: Served, wire: str) -> None:
+def test_our_tables_equal_those_delta_lake_for_spark_reads(session: Reads, own: Served, wire: str) -> None:
     check_all(session, own, wire)
 
 
-def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(session: Reads, own: Served) -> None:
+def test_our_change_feeds_equal_those_of_delta_lake_for_spark(session: Reads, own: Served) -> None:
     queries = [
         (name, query) for name, table in own.tables.items() if not own.is_beyond(name) for query in table.change_queries
     ]
@@ -166,7 +166,7 @@ def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(sess
         assert_rows(frame.select(*[f"`{column}`" for column in wanted]), query["rows"], f"{name} changes")
 
 
-def test_row_lineage_of_our_own_tables_equals_that_of_delta_lake_for_spark(session: Reads, own: Served) -> None:
+def test_our_row_lineage_equals_that_of_delta_lake_for_spark(session: Reads, own: Served) -> None:
     tables = [
         (name, table.expected["row_lineage"])
         for name, table in own.tables.items()

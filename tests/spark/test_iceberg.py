@@ -111,7 +111,7 @@ def test_row_lineage_is_that_of_icebergs_runtime(spark: Any, shared: Any) -> Non
         ds.load_as_spark(url(shared, "plain"), row_lineage=True)
 
 
-def test_what_iceberg_tables_do_not_have_is_refused(spark: Any, shared: Any, tmp_path: Any) -> None:
+def test_unsupported_operations_on_iceberg_tables_are_refused(spark: Any, shared: Any, tmp_path: Any) -> None:
     reader = spark.read.format("deltaSharing").option("readChangeFeed", "true").option("startingVersion", "0")
     with pytest.raises(Exception, match="An Iceberg table has no change data feed"):
         reader.load(url(shared, "plain")).collect()

@@ -50,7 +50,7 @@ def test_the_jar_has_the_classes_and_names_the_format(spark: Any, home: pathlib.
     assert push_down.CATALOG.replace(".", "/") + ".class" in names
 
 
-def test_the_format_fetches_what_load_as_spark_does(added: Any, lake: Any, url: str) -> None:
+def test_format_fetches_the_same_as_load_as_spark(added: Any, lake: Any, url: str) -> None:
     frame = added.read.format("deltaSharing").load(url)
     query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
     assert "PushedFilters: [id > 11, id IS NOT NULL, p = 'p1', p IS NOT NULL]" in plan(query)
@@ -183,7 +183,7 @@ def test_the_jar_of_the_jvm_connector_keeps_its_name(own_class_path: Any, monkey
         ds.add_spark_jar(own_class_path)
 
 
-def test_a_jar_that_does_not_work_is_said(own_class_path: Any, home: pathlib.Path) -> None:
+def test_broken_jar_is_reported(own_class_path: Any, home: pathlib.Path) -> None:
     (home / "no.jar").write_bytes(b"no zip")
     with pytest.raises(UsageError, match="does not work in this session"):
         ds.add_spark_jar(own_class_path, "~/no.jar")

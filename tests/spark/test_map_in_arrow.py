@@ -54,7 +54,7 @@ def test_change_feed(spark: Any, lake: Any) -> None:
     ]
 
 
-def test_spark_scripts_of_the_package_delta_sharing_run_with_their_import_changed(spark: Any, lake: Any) -> None:
+def test_spark_scripts_run_with_their_import_changed(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1, 2]))
     table.insert(rows_of([3]))
@@ -81,7 +81,7 @@ def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: pathlib.Path) -> Non
         assert [row.id for row in table.changes(starting_version=3).to_spark(spark).collect()] == [2]
 
 
-def test_urls_that_expired_since_the_plan_are_renewed_and_a_lost_file_names_the_table(spark: Any, lake: Any) -> None:
+def test_expired_urls_are_renewed_and_lost_files_name_the_table(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     file = table.file(rows_of([2]))
     table.insert(rows_of([1]))
@@ -95,7 +95,7 @@ def test_urls_that_expired_since_the_plan_are_renewed_and_a_lost_file_names_the_
         frame.collect()
 
 
-def test_what_cannot_be_read_fails_before_spark_is_asked(spark: Any, lake: Any) -> None:
+def test_unreadable_tables_fail_before_spark_starts(spark: Any, lake: Any) -> None:
     TableWriter(lake.root / "t", ID)
     assert ds.load_as_spark(lake.url("t"), spark=spark).collect() == []
     for arguments in ({"columns": ["idd"]}, {"filter": "idd = 1"}):
@@ -113,7 +113,7 @@ def test_the_format_says_which_pyspark_it_needs() -> None:
         import pyspark_delta_sharing
 
 
-def test_stand_ins_carry_what_readers_need(tmp_path: pathlib.Path) -> None:
+def test_stand_ins_carry_the_data_that_readers_need(tmp_path: pathlib.Path) -> None:
     from delta_sharing_client.spark.datasource import DataSource, InputPartition
 
     assert DataSource({"a": "b"}).options == {"a": "b"}

@@ -28,7 +28,7 @@ def shared(folder: pathlib.Path) -> Any:
     return mock_server.running(tables={"s.s.t": folder})
 
 
-def test_invalid_text_is_what_spark_shows(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_invalid_text_is_shown_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
     rows = pa.table({"id": range(len(TEXTS)), "t": pa.array(TEXTS, pa.binary()).view(pa.string())})
     table = HandMadeTable(tmp_path / "t").create(rows.schema)
     table.commit(table.file(rows))
@@ -53,7 +53,7 @@ def test_invalid_text_is_what_spark_shows(spark: Any, tmp_path: pathlib.Path) ->
                 spark.read.format("deltaSharing").load(url).collect()
 
 
-def test_vectors_are_what_spark_stores(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_vectors_are_stored_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
     from pyspark.ml.linalg import Vectors
 
     vectors = [Vectors.dense([1.5, -2.0]), Vectors.sparse(5, [1, 4], [3.0, 4.0]), None, Vectors.sparse(3, [], [])]

@@ -95,7 +95,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", [*names(), "pushed", "tell", "settings", "table", "query", "loadedVersion", "proxy"])
-def test_query_may_set_what_concerns_the_read_alone(name: str) -> None:
+def test_query_may_set_read_options_only(name: str) -> None:
     if name in names() and name not in NOT_OF_QUERIES:
         feed = {"readChangeFeed": "true"} if name.startswith(("ending", "changeFeed")) else {}
         value = VALUES.get(name, "2024-01-01" if "Timestamp" in name else "parquet" if feed else "17")
@@ -126,7 +126,7 @@ def test_a_catalog_names_a_table_by_three_names() -> None:
 
 
 @pytest.mark.parametrize("path", ["a.b.c", "#a.b.c"])
-def test_a_path_without_a_profile_has_one_from_option_setting_or_environment(
+def test_profile_defaults_to_option_setting_or_environment(
     path: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = {}
@@ -189,7 +189,7 @@ def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], ki
 
 
 @pytest.mark.parametrize("version", ["²", "9" * 5000, "1.0", "-1"])
-def test_a_version_of_a_profile_that_is_no_number_is_refused(version: str) -> None:
+def test_non_numeric_profile_version_is_refused(version: str) -> None:
     given = {"path": "a.b.c", "endpoint": "https://e", "bearerToken": TOKEN}
     with pytest.raises(ProfileError, match="expected 1 or 2"):
         SparkOptions.parse({**given, "shareCredentialsVersion": version})
@@ -245,7 +245,7 @@ def test_two_types_of_a_profile_are_refused() -> None:
         ("columns", "[]", "must be a JSON array"),
     ],
 )
-def test_bad_value_is_refused_with_what_fits(name: str, value: str, fragment: str) -> None:
+def test_invalid_value_is_refused_with_the_valid_ones(name: str, value: str, fragment: str) -> None:
     message = refused(**{name: value})
     assert fragment in message
     assert TOKEN not in message
@@ -355,7 +355,7 @@ def test_the_strongest_option_about_changes_wins(given: dict[str, str], policy: 
     assert parse(**given).on_change is policy
 
 
-def test_batch_needs_a_change_feed_for_a_start_and_a_start_for_a_change_feed() -> None:
+def test_batch_needs_a_change_feed_and_a_start_together() -> None:
     for given, fragment in (
         ({"startingVersion": "1"}, "readChangeFeed"),
         ({"readChangeFeed": "true"}, "No 'startingVersion' or 'startingTimestamp'"),
@@ -377,7 +377,7 @@ def test_batch_needs_a_change_feed_for_a_start_and_a_start_for_a_change_feed() -
         ({"accessMode": "dir"}, "follows a table by URL alone"),
     ],
 )
-def test_stream_refuses_what_only_a_batch_has(given: dict[str, str], fragment: str) -> None:
+def test_stream_refuses_batch_only_options(given: dict[str, str], fragment: str) -> None:
     options = parse(**given)
     with pytest.raises(UsageError, match=fragment):
         options.for_stream()
@@ -427,7 +427,7 @@ loadDataFilesInMemory
 """
 
 
-def test_every_setting_of_the_connector_is_an_option_or_named_in_the_docs() -> None:
+def test_connector_settings_are_options_or_named_in_the_docs() -> None:
     page = pathlib.Path(__file__, "../../../docs/from-jvm-connector.md").resolve().read_text(encoding="utf-8")
     honoured, others = page.split("## Settings")[1].split("The other settings of the connector are not read:")
     prefix = "spark.delta.sharing."

@@ -259,7 +259,7 @@ def cost(lake: Any, query: Any) -> tuple[Any, int, int]:
     return found, data[1] - data[0], data[3] - data[2]
 
 
-def test_a_query_fetches_what_options_would(spark: Any, lake: Any, url: str) -> None:
+def test_query_fetches_the_same_as_options(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
     narrow = "struct<id:bigint,s:struct<x:bigint>,p:string>"
@@ -335,7 +335,7 @@ def test_changes_are_narrowed_too(spark: Any, lake: Any) -> None:
 # === Sizes ===
 
 
-def test_what_is_left_of_a_table_is_small_enough_to_be_broadcast(spark: Any, lake: Any, url: str) -> None:
+def test_filtered_table_is_small_enough_to_be_broadcast(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     joined = spark.range(1000).join(frame.where("id > 20"), "id")
     assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()
@@ -370,7 +370,7 @@ def test_a_switch_turns_it_off(spark: Any, lake: Any, url: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["it does not compile", "a row too few"])
-def test_where_it_does_not_work_frames_are_made_without_it_and_one_line_says_so(
+def test_frames_work_without_push_down_and_warn_once(
     spark: Any, lake: Any, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     monkeypatch.setattr(push_down, "_checked", {})
@@ -390,9 +390,7 @@ def test_where_it_does_not_work_frames_are_made_without_it_and_one_line_says_so(
 # === Very many files ===
 
 
-def test_a_plan_of_very_many_files_is_packed_and_its_parts_have_every_row(
-    lake: Any, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_of_many_files_is_packed_and_complete(lake: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from delta_sharing_client.plan import packed
     from delta_sharing_client.spark.datasource import DeltaSharingSource
     from delta_sharing_client.spark.types import target_schema

@@ -134,7 +134,7 @@ def test_a_predicate_of_spark_is_a_condition(told: dict[str, object], expected: 
         test("~", INT, ONE),
     ],
 )
-def test_what_has_another_meaning_is_left_out(told: dict[str, object]) -> None:
+def test_filters_with_another_meaning_are_left_out(told: dict[str, object]) -> None:
     assert found(told) is None
     # What is known beside it is kept, where all of it must be true.
     assert found(told, OVER_1) == "i32 > 1"

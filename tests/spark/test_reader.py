@@ -86,7 +86,7 @@ def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> li
 
 
 @pytest.mark.parametrize("change", ["added", "renamed"])
-def test_table_that_changes_between_load_and_start_is_not_read_under_the_old_schema(lake: Any, change: str) -> None:
+def test_table_changed_between_load_and_start_is_not_misread(lake: Any, change: str) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
     reader = stream_reader(lake)
@@ -105,9 +105,7 @@ def test_table_that_changes_between_load_and_start_is_not_read_under_the_old_sch
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_server_that_tells_no_metadata_of_a_version_does_not_stop_a_restart(
-    lake: Any, monkeypatch: pytest.MonkeyPatch, wire: str
-) -> None:
+def test_restart_works_without_metadata_of_a_version(lake: Any, monkeypatch: pytest.MonkeyPatch, wire: str) -> None:
     """Older servers answer ``GET .../metadata?version=`` with the latest."""
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
@@ -134,7 +132,7 @@ def test_server_that_tells_no_metadata_of_a_version_does_not_stop_a_restart(
         DeltaSharingSource({"path": lake.url("t"), "versionAsOf": "9"}).schema()
 
 
-def test_breaking_change_is_seen_at_a_restart_whoever_tells_the_metadata(lake: Any) -> None:
+def test_breaking_change_is_detected_at_a_restart(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
     first = stream_reader(lake)
@@ -147,7 +145,7 @@ def test_breaking_change_is_seen_at_a_restart_whoever_tells_the_metadata(lake: A
 
 
 @limited
-def test_a_batch_from_the_middle_of_a_version_has_one_format_though_the_restart_asks_for_another(lake: Any) -> None:
+def test_batch_from_mid_version_has_one_format_after_a_restart(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*(rows_of([number]) for number in range(3)))
     table.insert(rows_of([3]))
@@ -196,7 +194,7 @@ def test_default_limit_is_carried_by_one_of_sparks_own() -> None:
 
 
 @pytest.mark.parametrize("options", [{"startingVersion": "0", "skipChangeCommits": "true"}, {}])
-def test_a_stream_that_has_read_all_stands_at_the_base_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
+def test_finished_stream_is_at_the_base_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
     table = changed_table(lake.root / "t")
     reader = stream_reader(lake, **options)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
@@ -246,7 +244,7 @@ def test_start_by_time_in_a_range_without_data_moves_on(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("window", ["1", "2", "3", "100"])
-def test_schema_change_at_the_edge_of_a_window_is_seen_and_what_is_before_it_delivered(lake: Any, window: str) -> None:
+def test_schema_change_at_a_window_edge_is_detected(lake: Any, window: str) -> None:
     table = TableWriter(lake.root / "t", ID)
     for i in range(1, 4):
         table.insert(rows_of([i]))
@@ -269,7 +267,7 @@ def test_schema_change_at_the_edge_of_a_window_is_seen_and_what_is_before_it_del
     assert rows(again, position, end) == [{"id": 4, "extra": "x"}]
 
 
-def test_a_file_that_is_removed_and_added_again_is_one_of_each_version(lake: Any) -> None:
+def test_file_removed_and_added_again_counts_in_each_version(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     file = table.file(rows_of([1, 2]))
     table.insert(file)
@@ -292,7 +290,7 @@ def test_negative_version_is_refused(lake: Any, monkeypatch: pytest.MonkeyPatch)
             ask()
 
 
-def test_history_that_a_new_stream_asks_for_and_the_provider_removed(lake: Any) -> None:
+def test_history_removed_by_the_provider_fails_a_new_stream(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     for i in range(4):
         table.insert(rows_of([i]))
@@ -307,7 +305,7 @@ def test_history_that_a_new_stream_asks_for_and_the_provider_removed(lake: Any) 
     assert [row["id"] for row in rows(later, later.initialOffset(), end)] == [3]
 
 
-def test_change_feed_with_a_column_added_before_the_stream_began_has_nulls_before_it(lake: Any) -> None:
+def test_column_added_before_the_stream_began_is_null_before_it(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
     table.schema = WIDER
@@ -349,7 +347,7 @@ def test_bounds_of_a_change_feed(lake: Any) -> None:
             feed_of(lake, **options)
 
 
-def test_change_feed_whose_log_or_data_was_cleaned_up_fails_inside_the_gap_only(lake: Any) -> None:
+def test_cleaned_up_change_feed_fails_only_inside_the_gap(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     files = [table.file(rows_of([i])) for i in range(3)]
     for file in files:
@@ -367,7 +365,7 @@ def test_change_feed_whose_log_or_data_was_cleaned_up_fails_inside_the_gap_only(
 
 
 @pytest.mark.skipif(not HAS_DATA_SOURCES, reason="PySpark 3.5 has no streams of Python, and no variants")
-def test_change_feeds_of_our_own_tables_as_streams_equal_the_batch_reads(own_server: Any) -> None:
+def test_change_feeds_as_streams_equal_batch_reads(own_server: Any) -> None:
     checked = 0
     for path in OWN.glob("*/expected.json"):
         queries = corpus.GoldenTable(path.parent.name, path.parent, {}).change_queries
@@ -417,7 +415,7 @@ def restarted(reader_of: Any, offset: dict[str, Any]) -> list[dict[str, Any]]:
         ("d", "arrdr", 5, "the versions 2 to 4"),
     ],
 )
-def test_dropped_column_is_told_with_its_version_and_the_way_out_is_one(
+def test_dropped_column_is_reported_with_version_and_remedy(
     lake: Any, wire: str, before: str, after: str, dropped_in: int, left_out: str | None
 ) -> None:
     table = TableWriter(lake.root / "t", WIDER)
@@ -450,7 +448,7 @@ def test_dropped_column_is_told_with_its_version_and_the_way_out_is_one(
     assert not read & {row["id"] for row in restarted(lambda: anew, anew.initialOffset())}
 
 
-def test_column_dropped_under_a_running_stream_is_null_from_then_on_and_a_restart_goes_on_without_it(lake: Any) -> None:
+def test_column_dropped_under_a_running_stream_becomes_null(lake: Any) -> None:
     table = TableWriter(lake.root / "t", WIDER)
     table.insert([{"id": 1, "extra": "x"}])
     running = stream_reader(lake, startingVersion="0", queryTableVersionIntervalSeconds="10")
@@ -469,7 +467,7 @@ def test_column_dropped_under_a_running_stream_is_null_from_then_on_and_a_restar
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
 @pytest.mark.parametrize("kind", [{}, {"readChangeFeed": "true"}])
 @pytest.mark.parametrize(("before", "after"), [(pa.int32(), pa.int64()), (pa.int8(), pa.float64())])
-def test_widened_column_stops_a_stream_once_and_older_files_come_in_the_wider_type(
+def test_widened_column_stops_a_stream_once(
     lake: Any, wire: str, kind: dict[str, str], before: pa.DataType, after: pa.DataType
 ) -> None:
     table = TableWriter(lake.root / "t", pa.schema([("id", pa.int64()), ("number", before)]), properties=FEED)
@@ -539,7 +537,7 @@ def test_vacuumed_file_asks_for_a_new_checkpoint(lake: Any, caplog: pytest.LogCa
         (DataError("Broken; ask the provider."), "delete the checkpoint or choose a new one, and restart the query."),
     ],
 )
-def test_every_error_of_a_stream_ends_with_what_to_do_once(error: DeltaSharingError, advice: str) -> None:
+def test_every_stream_error_ends_with_its_remedy_once(error: DeltaSharingError, advice: str) -> None:
     before = error.message
     told = with_way_out(with_way_out(error, CHECKPOINT), CHECKPOINT)
     assert told.message.startswith(before.rstrip("."))
@@ -549,7 +547,7 @@ def test_every_error_of_a_stream_ends_with_what_to_do_once(error: DeltaSharingEr
 
 
 @pytest.mark.parametrize("options", [{}, {"readChangeFeed": "true"}])
-def test_filter_on_an_unknown_column_fails_when_the_relation_is_loaded(lake: Any, options: dict[str, str]) -> None:
+def test_filter_on_unknown_column_fails_at_load(lake: Any, options: dict[str, str]) -> None:
     TableWriter(lake.root / "t", ID, properties=FEED)
     for condition in ("idd = 1", "id = 1 AND no_such IS NULL", "id = 'x'"):
         with pytest.raises(UsageError, match=r"[Cc]olumn 'id'|idd|no_such"):
@@ -577,7 +575,7 @@ def test_retries_and_deadlines_reach_every_request(lake: Any) -> None:
         assert (options.connect_timeout, options.read_timeout, options.total_timeout) == (2, 7, 3600)
 
 
-def test_files_of_a_commit_with_deletion_vectors_come_within_the_limit(lake: Any) -> None:
+def test_files_with_deletion_vectors_stay_within_the_limit(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, **VECTORS)
     files = [table.file(rows_of([2 * i, 2 * i + 1])) for i in range(7)]
     table.insert(*files)
@@ -617,7 +615,7 @@ def test_read_of_gigabytes_without_options_is_warned_of_once(lake: Any, caplog: 
 # === What planning costs ===
 
 
-def test_micro_batch_costs_two_requests_and_a_large_snapshot_one_listing(tmp_path: pathlib.Path) -> None:
+def test_micro_batch_costs_two_requests_and_a_snapshot_one(tmp_path: pathlib.Path) -> None:
     table = TableWriter(tmp_path / "share" / "schema" / "t", ID)
     file = table.file(rows_of([1]))
     table.commit(add=[dataclasses.replace(file, path=f"part-{number}.parquet") for number in range(10_000)])
@@ -653,7 +651,7 @@ def test_micro_batch_costs_two_requests_and_a_large_snapshot_one_listing(tmp_pat
 # === Columns of types that we do not know ===
 
 
-def test_a_read_that_would_leave_out_columns_that_nobody_left_out_is_refused(lake: Any) -> None:
+def test_read_that_would_silently_drop_columns_is_refused(lake: Any) -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("id", "long"), ("odd", "quaternion"), ("b", "string"))

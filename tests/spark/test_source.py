@@ -107,7 +107,7 @@ def test_a_frame_reads_the_version_that_it_was_made_of(lake: Any, writer: TableW
     assert ids(source(lake)) == [0, 1, 10, 11, 20, 21, 30, 31, 99]
 
 
-def test_a_version_that_is_gone_is_told_with_both(
+def test_deleted_version_error_names_both_versions(
     lake: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = source(lake)
@@ -133,7 +133,7 @@ def test_a_version_that_is_gone_is_told_with_both(
         assert not isinstance(caught.value, SchemaChangeError)
 
 
-def test_describing_costs_one_request_if_the_version_is_the_latest(lake: Any, writer: TableWriter) -> None:
+def test_describing_the_latest_version_costs_one_request(lake: Any, writer: TableWriter) -> None:
     def asked(**options: str) -> int:
         before = sum(lake.server.stats()["requests"].values())
         source(lake, **options).schema()
@@ -179,7 +179,7 @@ def test_a_feed_needs_a_start_and_a_start_a_feed(lake: Any, writer: TableWriter)
 
 
 @pytest.mark.parametrize("kind", [DeltaSharingSource, DeltaSharingAlias])
-def test_nothing_is_written(kind: type[DeltaSharingSource]) -> None:
+def test_writes_are_refused(kind: type[DeltaSharingSource]) -> None:
     assert kind.name() == {"DeltaSharingSource": "deltaSharing", "DeltaSharingAlias": "delta_sharing"}[kind.__name__]
     for method in ("writer", "streamWriter"):
         with pytest.raises(UsageError, match=f"The format '{kind.name()}' only reads"):
@@ -241,7 +241,7 @@ def told(lake: Any, **options: str) -> Any:
     return DeltaSharingSource({"profile": str(lake.server.profile_path), **options}).schema()
 
 
-def test_a_catalog_is_told_a_table_with_its_version(lake: Any, writer: TableWriter) -> None:
+def test_catalog_gets_a_table_with_its_version(lake: Any, writer: TableWriter) -> None:
     found = told(lake, tell="table", table=json.dumps(["share", "schema", "t"]))
     assert [field.simpleString() for field in found.fields] == ["id:bigint", "v:string", "note:void"]
     assert found.fields[-1].metadata == {"delta-sharing-version": 4}
@@ -249,7 +249,7 @@ def test_a_catalog_is_told_a_table_with_its_version(lake: Any, writer: TableWrit
     assert old.fields[-1].metadata == {"delta-sharing-version": 1}
 
 
-def test_a_catalog_is_told_names_below_a_namespace(lake: Any, writer: TableWriter) -> None:
+def test_catalog_gets_names_below_a_namespace(lake: Any, writer: TableWriter) -> None:
     for namespace, expected in (([], ["share"]), (["share"], ["schema"]), (["share", "schema"], ["t"])):
         names = told(lake, tell="names", namespace=json.dumps(namespace)).fieldNames()
         assert names == expected or "t" in names
@@ -267,7 +267,7 @@ def test_a_catalog_is_told_names_below_a_namespace(lake: Any, writer: TableWrite
         ({"tell": "table", "table": '["share", "a/b", "t"]'}, 0, "'a/b'"),
     ],
 )
-def test_a_catalog_is_told_what_is_wrong(lake: Any, options: dict[str, str], status: int, sentence: str) -> None:
+def test_catalog_gets_the_error(lake: Any, options: dict[str, str], status: int, sentence: str) -> None:
     (note,) = told(lake, **options).fields
     assert note.metadata["delta-sharing-status"] == status
     assert sentence in note.metadata["delta-sharing-error"]
@@ -332,7 +332,7 @@ def test_a_missing_table_is_not_found(lake: Any) -> None:
         DeltaSharingSource({"path": lake.url("none")}).schema()
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path: pathlib.Path) -> None:
+def test_unreachable_server_is_reported(tmp_path: pathlib.Path) -> None:
     options = {"endpoint": "http://127.0.0.1:1", "bearerToken": "t", "maxAttempts": "1", "path": "a.b.c"}
     with pytest.raises(TransportError):
         DeltaSharingSource(options).schema()

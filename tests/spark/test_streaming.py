@@ -56,7 +56,7 @@ def test_starting_version(spark: Any, lake: Any, checkpoint: pathlib.Path, start
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_latest_starts_after_the_version_of_the_first_run_whenever_it_crashes(
+def test_latest_starts_after_the_first_version_despite_crashes(
     spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str
 ) -> None:
     table = changed_table(lake.root / "t")
@@ -211,9 +211,7 @@ def test_available_now_ends_at_the_version_it_started_with(spark: Any, lake: Any
 
 
 @limited
-def test_a_running_query_keeps_its_limits_and_polls_for_versions_at_its_interval_only(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_running_query_keeps_its_limits_and_polling_interval(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*[rows_of([i]) for i in range(1, 5)])
     sink = Sink()
@@ -284,9 +282,7 @@ def test_two_streams_of_one_table_in_a_union(spark: Any, lake: Any, checkpoint: 
 
 
 @limited
-def test_deletes_and_updates_fail_by_default_with_the_option_that_helps(
-    spark: Any, lake: Any, tmp_path: pathlib.Path
-) -> None:
+def test_deletes_and_updates_fail_by_default_naming_the_option(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     sink = Sink()
     with pytest.raises(Exception, match=r"Detected deleted data in version 2.*'ignoreDeletes'"):
@@ -339,9 +335,7 @@ def test_optimize_and_settings_move_the_offset_without_rows(spark: Any, lake: An
 
 
 @limited
-def test_restart_replays_exactly_the_batches_that_were_not_committed(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_restart_replays_exactly_the_uncommitted_batches(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     frame = stream(spark, lake, **ALL, maxFilesPerTrigger=1)
     whole = follow(frame, checkpoint)
@@ -357,9 +351,7 @@ def test_restart_replays_exactly_the_batches_that_were_not_committed(
     assert [row.id for row in last.rows] == [whole.rows[-1].id]
 
 
-def test_starting_options_mean_nothing_once_there_is_a_checkpoint(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_starting_options_are_ignored_after_a_checkpoint(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = changed_table(lake.root / "t")
     follow(stream(spark, lake), checkpoint)
     table.insert(rows_of([70]))
@@ -374,9 +366,7 @@ def test_checkpoint_of_another_table_is_refused(spark: Any, lake: Any, checkpoin
         follow(stream(spark, lake, "u"), checkpoint)
 
 
-def test_checkpoint_of_a_change_feed_is_refused_by_a_stream_of_appends(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_change_feed_checkpoint_is_refused_by_an_append_stream(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties={"delta.enableChangeDataFeed": "true"})
     table.insert(rows_of([1]))
     follow(stream(spark, lake, readChangeFeed="true"), checkpoint)
@@ -422,9 +412,7 @@ def test_table_that_was_created_anew_while_running_is_refused(spark: Any, lake: 
     assert sink.ids == [1]
 
 
-def test_data_file_that_is_gone_fails_the_query_and_loses_nothing(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_missing_data_file_fails_the_query_and_loses_nothing(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     file = table.file(rows_of([1]))
     table.insert(file)
@@ -456,7 +444,7 @@ def test_added_column_stops_the_stream_and_a_restart_reads_on(spark: Any, lake: 
     assert [tuple(row) for row in after.rows] == [(3, "x")]
 
 
-def test_older_files_give_nulls_for_columns_added_before_the_stream_began(
+def test_columns_added_before_the_stream_are_null_in_older_files(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:
     table = TableWriter(lake.root / "t", ID)
@@ -476,7 +464,7 @@ def test_older_files_give_nulls_for_columns_added_before_the_stream_began(
         ([("id", pa.int64()), ("v", pa.string())], ["v"], "partition columns"),
     ],
 )
-def test_breaking_change_stops_the_stream_before_and_after_a_restart(
+def test_breaking_change_stops_the_stream_and_its_restart(
     spark: Any, lake: Any, tmp_path: pathlib.Path, columns: Any, partition_by: list[str], fragment: str
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string())]) if partition_by else ID
@@ -496,9 +484,7 @@ def test_breaking_change_stops_the_stream_before_and_after_a_restart(
     assert len(follow(stream(spark, lake, startingVersion=version), tmp_path / "new").rows) == 1
 
 
-def test_nullability_that_is_tightened_or_relaxed_does_not_matter(
-    spark: Any, lake: Any, tmp_path: pathlib.Path
-) -> None:
+def test_changed_nullability_does_not_matter(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     for name, before, after in (("t", True, False), ("u", False, True)):
         table = TableWriter(lake.root / name, pa.schema([pa.field("id", pa.int64(), nullable=before)]))
         table.insert(rows_of([1]))
@@ -508,7 +494,7 @@ def test_nullability_that_is_tightened_or_relaxed_does_not_matter(
         assert follow(stream(spark, lake, name, startingVersion=0), tmp_path / name).ids == [1, 2]
 
 
-def test_reader_feature_enabled_in_the_stream_is_checked_before_its_files_are_read(
+def test_new_reader_feature_is_checked_before_reading_its_files(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
@@ -526,7 +512,7 @@ def test_reader_feature_enabled_in_the_stream_is_checked_before_its_files_are_re
 # === The server ===
 
 
-def test_server_that_goes_back_is_not_followed_while_the_query_runs(spark: Any, lake: Any) -> None:
+def test_server_at_an_older_version_is_not_followed(spark: Any, lake: Any) -> None:
     from delta_sharing_client.delta.features import Operation
     from delta_sharing_client.spark.datasource import StreamReader
     from delta_sharing_client.spark.served_table import ServedTable
@@ -556,7 +542,7 @@ def test_a_stream_has_one_query_id(lake: Any, caplog: pytest.LogCaptureFixture) 
     assert len(set(re.findall(r"query id (\w+)", caplog.text))) == 1
 
 
-def test_error_in_an_answer_fails_the_query_and_a_restart_goes_on(
+def test_response_error_fails_the_query_and_a_restart_continues(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:
     table = TableWriter(lake.root / "t", ID)
@@ -570,9 +556,7 @@ def test_error_in_an_answer_fails_the_query_and_a_restart_goes_on(
 
 
 @limited
-def test_urls_that_expired_between_planning_and_reading_are_renewed(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_urls_expired_since_planning_are_renewed(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*[rows_of([i]) for i in range(4)])
     table.insert(rows_of([4]))

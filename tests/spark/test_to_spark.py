@@ -29,7 +29,7 @@ def interpreter(folder: pathlib.Path, *flags: str, before: str = "") -> str:
     return str(path)
 
 
-def test_workers_with_this_interpreter_or_one_that_has_the_package_or_that_cannot_be_seen_are_fine(
+def test_workers_with_the_package_or_unknown_are_accepted(
     tmp_path: pathlib.Path,
 ) -> None:
     check_workers(session(sys.executable))
@@ -76,7 +76,7 @@ def test_a_token_of_a_function_and_headers_reach_the_tasks(spark: Any, lake: Any
 
 
 @pytest.mark.spark
-def test_what_options_can_say_goes_to_the_data_source(spark: Any, lake: Any) -> None:
+def test_supported_options_are_passed_to_the_data_source(spark: Any, lake: Any) -> None:
     TableWriter(lake.root / "t", ID).insert(rows_of([1]))
     with ds.SharingClient(lake.server.profile) as client:
         frame = client.table("share.schema.t").scan().to_spark(spark)

@@ -74,7 +74,7 @@ def test_interval_is_refused_by_column_and_type(name: str) -> None:
         spark_schema(parse_schema(schema_of("long", name)))
 
 
-def test_batch_gets_the_order_nullability_and_units_of_the_target() -> None:
+def test_batch_has_order_nullability_and_units_of_the_target() -> None:
     target = target_schema(
         spark.StructType(
             [

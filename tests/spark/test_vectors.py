@@ -24,7 +24,7 @@ from tests.vectors import KINDS, bitmaps, encode_inline, kinds
 KEYS = [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 5 << 16, (1 << 40) + 7]
 
 
-def test_vectors_beyond_32_bits_delete_the_rows_that_the_library_of_delta_deletes(spark: Any) -> None:
+def test_64_bit_vectors_delete_the_rows_deltas_library_deletes(spark: Any) -> None:
     jvm = spark.sparkContext._jvm
     met: Counter[str] = Counter()
 

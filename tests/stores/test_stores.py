@@ -77,7 +77,7 @@ def test_golden_table_is_the_same_both_ways(store: Store, served: Served, name: 
             assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
 
-def test_credentials_that_end_in_the_middle_of_a_read_are_renewed_before(store: Store, tmp_path: pathlib.Path) -> None:
+def test_credentials_expiring_during_a_read_are_renewed(store: Store, tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / f"long-{time.time_ns()}", pa.schema([("id", pa.int64()), ("text", pa.string())]))
     writer.insert(*(writer.file(rows_of([number])) for number in range(12)))
     given: list[float] = []

@@ -29,14 +29,14 @@ def test_a_profile_is_found_below_the_home_directory(profile: Path, monkeypatch:
     assert len(ds.load_as_pandas(f"~/{profile.name}#s.d.t", limit=1)) == 1
 
 
-def test_a_profile_with_the_line_ends_and_the_mark_of_an_editor_is_read(profile: Path) -> None:
+def test_profile_with_editor_line_ends_and_bom_is_read(profile: Path) -> None:
     text = profile.read_text(encoding="utf-8").replace("{", "{\r\n").replace("}", "\r\n}\r\n")
     profile.write_bytes(b"\xef\xbb\xbf" + text.encode())
 
     assert len(ds.load_as_pandas(f"{profile}#s.d.t", limit=1)) == 1
 
 
-def test_a_file_is_written_replaced_and_has_the_rights_of_a_new_file(profile: Path) -> None:
+def test_file_is_written_replaced_and_has_default_permissions(profile: Path) -> None:
     target = profile.parent / "größe.parquet"
     (profile.parent / "plain").touch()
     for limit in (10, 20):

@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_the_reads_of_a_pool_to_their_threads(slow: testing.Server
     assert output.strip() == "interrupted [True, True]"
 
 
-def test_ctrl_c_ends_the_command_without_a_traceback_and_leaves_no_file(slow: testing.Server, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_command_without_traceback_or_file(slow: testing.Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
     program = f"{BREAK}\nfrom delta_sharing_client.cli import main\nsys.exit(main(sys.argv[1:]))"
     arguments = ["-p", str(slow.profile_path), "read", "s.d.t", "--to", str(target)]
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_the_command_without_a_traceback_and_leaves_no_file(slow: te
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_is_killed_leaves_nothing_that_is_in_the_way(slow: testing.Server, tmp_path: Path) -> None:
+def test_killed_process_leaves_nothing_in_the_way(slow: testing.Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
     arguments = ["-p", str(slow.profile_path), "read", "s.d.t", "--to", str(target)]
     command = [sys.executable, "-m", "delta_sharing_client.cli", *arguments]

@@ -60,7 +60,7 @@ def test_a_figure_is_held_against_its_goal() -> None:
     assert str(verdict) == "NOT reached: 83.3% of the line (goal: 90%)"
 
 
-def test_a_run_prints_and_writes_what_it_found(
+def test_run_prints_and_writes_its_results(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(measure, "run", lambda case: made(case.name))
@@ -165,7 +165,7 @@ def test_the_stages_are_of_code_that_exists() -> None:
     assert [part for part in own if not (root / part).exists()] == []
 
 
-def test_a_server_of_long_listings_counts_what_is_measured(tmp_path: pathlib.Path) -> None:
+def test_server_of_long_listings_counts_the_measurements(tmp_path: pathlib.Path) -> None:
     with LongListing() as listing:
         profile = tmp_path / "listing.share"
         profile.write_text(json.dumps(listing.profile))

@@ -27,12 +27,12 @@ SCHEMA = StructType(
 ARROW = to_arrow_schema(SCHEMA)
 
 
-def test_none_selects_everything_and_an_empty_list_nothing() -> None:
+def test_none_selects_all_columns_and_an_empty_list_none() -> None:
     assert resolve_columns(None, SCHEMA) is None
     assert resolve_columns([], SCHEMA) == ()
 
 
-def test_names_come_out_in_the_schemas_spelling_and_the_callers_order() -> None:
+def test_names_have_the_schemas_spelling_and_the_callers_order() -> None:
     assert resolve_columns(["B.d", "ID"], SCHEMA) == (("b", "D"), ("Id",))
 
 
@@ -61,7 +61,7 @@ def test_dots_and_backticks_mean_the_same_by_every_door(text: str, path: tuple[s
         assert columns(bind(expression, ARROW)) == {path}
 
 
-def test_a_name_that_is_a_column_and_a_path_is_refused_in_a_selection() -> None:
+def test_name_that_is_a_column_and_a_path_is_refused() -> None:
     both = StructType((*SCHEMA.fields, StructField("b.c", LONG)))
     with pytest.raises(UsageError, match=r"fits both the column '`b.c`' and the field 'b.c' of a struct"):
         resolve_columns(["b.c"], both)
@@ -69,7 +69,7 @@ def test_a_name_that_is_a_column_and_a_path_is_refused_in_a_selection() -> None:
 
 
 @pytest.mark.parametrize("name", ["a`b", " padded ", "a..b", ".", "`", "a.b."])
-def test_a_name_that_is_no_path_is_found_as_it_stands(name: str) -> None:
+def test_name_that_is_not_a_path_is_looked_up_as_is(name: str) -> None:
     assert resolve_columns([name], StructType((StructField(name, LONG),))) == ((name,),)
     with pytest.raises(UsageError, match="is not in the table"):
         resolve_columns([name], SCHEMA)
@@ -162,6 +162,6 @@ def test_columns_that_a_read_adds_can_be_selected() -> None:
         ([5], "a sequence of names"),
     ],
 )
-def test_what_cannot_be_selected_is_refused_with_the_way_out(columns: object, message: str) -> None:
+def test_invalid_selection_is_refused_with_a_remedy(columns: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve_columns(columns, SCHEMA)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def test_a_process_forked_off_meanwhile_does_not_hold_it(tmp_path: Path) -> None
 
 @pytest.mark.alone
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
-def test_a_process_forked_off_that_leaves_the_block_does_not_end_it(tmp_path: Path) -> None:
+def test_forked_process_leaving_the_block_does_not_unlock_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with FileLock(path, "Taken.") as held:
         child = os.fork()
@@ -84,7 +84,7 @@ def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return os.strerror(number)
 
 
-def test_a_file_system_without_locks_is_told_so(tmp_path: Path, no_locks: str) -> None:
+def test_file_system_without_locks_is_reported(tmp_path: Path, no_locks: str) -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     with pytest.raises(CannotLock, match=r"lock' cannot be locked: (.*)\. Choose a directory") as caught:
         FileLock(tmp_path / "lock", "Taken.").__enter__()
@@ -94,7 +94,7 @@ def test_a_file_system_without_locks_is_told_so(tmp_path: Path, no_locks: str) -
 
 
 @pytest.mark.parametrize("name", ["EWOULDBLOCK", "EAGAIN", "EACCES", "EDEADLK"])
-def test_a_lock_that_is_held_is_told_so(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_lock_is_reported(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As flock, its emulation on a network share, and Windows say it."""
 
     def fail(descriptor: int) -> None:
@@ -105,7 +105,7 @@ def test_a_lock_that_is_held_is_told_so(tmp_path: Path, name: str, monkeypatch: 
         FileLock(tmp_path / "lock", "Taken.").__enter__()
 
 
-def test_files_are_written_and_the_cache_is_left_out_without_locks(
+def test_without_locks_files_are_written_and_the_cache_is_off(
     tmp_path: Path, no_locks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"a": [1, 2]})

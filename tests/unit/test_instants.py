@@ -125,7 +125,7 @@ def test_a_text_is_the_same_instant_by_every_door(door: str, text: str, expected
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("text", NO_TIMESTAMPS)
-def test_what_is_no_timestamp_is_refused_by_every_door(door: str, text: str) -> None:
+def test_invalid_timestamp_is_refused_everywhere(door: str, text: str) -> None:
     with pytest.raises((UsageError, ProfileError)) as caught:
         DOORS[door](text)
     if door not in ("expirationTime of a profile",):
@@ -167,7 +167,7 @@ def test_anything_else_is_refused_with_the_arguments_name(value: object) -> None
         (pd.Timestamp("2024-01-31T12:00:00.000000001"), "2024-01-31T12:00:00Z", "2024-01-31T12:00:00.001Z"),
     ],
 )
-def test_finer_instants_move_to_the_millisecond_that_means_the_same(value: object, before: str, after: str) -> None:
+def test_finer_instants_round_to_the_equivalent_millisecond(value: object, before: str, after: str) -> None:
     assert to_instant(value, "ending_timestamp") == before
     assert to_instant(value, "starting_timestamp", up=True) == after
     if isinstance(value, (str, datetime.datetime)):

@@ -80,7 +80,7 @@ def test_threads_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_child_computes_what_another_thread_of_its_parent_computes() -> None:
+def test_child_computes_a_value_that_its_parent_is_computing() -> None:
     program = """
 import os, sys, threading
 from delta_sharing_client.lazy import lazy

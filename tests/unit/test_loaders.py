@@ -27,6 +27,6 @@ def test_help_shows_every_keyword_with_the_default_of_the_read(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_a_keyword_that_is_none_is_refused_by_the_name_of_the_loader(name: str) -> None:
+def test_invalid_keyword_is_refused_by_the_loaders_name(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colums'$"):
         getattr(ds, name)("no.share#a.b.c", colums=["a"])

@@ -72,14 +72,14 @@ def test_a_part_of_a_module_changes_with_its_own_text_alone() -> None:
     assert around[""] != before[""]
 
 
-def test_what_tests_share_belongs_to_all_of_them() -> None:
+def test_shared_test_code_belongs_to_all_tests() -> None:
     source = "def made():\n    return 1\n\n\ndef test_a():\n    pass\n\n\nclass TestB:\n    def test_b(self): pass\n"
     assert list(parts(source)) == ["", "test_a", "TestB.test_b"]
     assert parts(source.replace("1", "2"))[""] != parts(source)[""]
     assert parts(source.replace("pass", "..."))[""] == parts(source)[""]
 
 
-def test_what_an_import_makes_is_found_by_the_function_that_makes_it() -> None:
+def test_import_time_values_belong_to_their_function() -> None:
     source = "def made(x):\n    return x\n\n\nONE = made(1)\nTWO: dict = {2: made(2)}\nTHREE = 3\nFOUR = other(made)\n"
     assert [each.lineno for each in made_by(ast.parse(source), "made")] == [5, 6]
     assert mutants(Path("a.py"), "a.py", ast.parse(SOURCE))[0].function == "chosen"

@@ -44,7 +44,7 @@ def shown(value: Any) -> Checked:
     return Checked(value._repr_html_())
 
 
-def test_what_a_server_says_is_text_and_nothing_else() -> None:
+def test_server_text_is_escaped() -> None:
     hostile = "<script>alert(1)</script>\u202e\x1b[2J"
     found = shown(ListedInNotebook([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
     assert found.tags == {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
@@ -63,7 +63,7 @@ def test_long_listings_are_cut_and_say_so() -> None:
     assert found.words[-1] == "1050 more are not shown."
 
 
-def test_facts_leave_out_what_nobody_knows() -> None:
+def test_unknown_facts_are_left_out() -> None:
     found = Checked(html_facts("t", {"a": None, "b": (), "c": 0, "d": 1234567, "e": ["x", "y"], "f": True}))
     assert found.words == ["t", "c", "0", "d", "1,234,567", "e", "x, y", "f", "True"]
 

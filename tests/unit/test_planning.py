@@ -76,7 +76,7 @@ def test_a_file_listed_twice_is_read_once(partitioned: HandMadeTable) -> None:
         assert sorted(table.scan().to_pandas()["a"]) == [0, 1, 2, 3, 4, 5, 9]
 
 
-def test_table_that_changes_between_schema_and_query_is_planned_without_hints(
+def test_table_changed_between_schema_and_query_gets_no_hints(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from delta_sharing_client import planning
@@ -217,14 +217,14 @@ def test_hints_of_the_past_are_made_for_its_columns(
     assert ["'3'" in (one.request.json_predicate_hints or "").replace('"', "'") for one in sent] == [True]
 
 
-def test_both_a_version_and_a_timestamp_are_refused_before_any_request(partitioned: HandMadeTable) -> None:
+def test_version_and_timestamp_together_are_refused(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, server):
         with pytest.raises(ds.UsageError, match="not both"):
             table.scan(version=1, timestamp="2024-01-01")
         assert server.stats()["total_requests"] == 0
 
 
-def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
+def test_limit_reads_no_more_of_an_endless_listing_than_needed(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -269,7 +269,7 @@ def boast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.usefixtures("boast")
-def test_a_listing_of_other_numbers_than_said_is_a_warning_in_every_place(partitioned: HandMadeTable) -> None:
+def test_listing_with_other_totals_is_a_warning_everywhere(partitioned: HandMadeTable) -> None:
     said = r"'s.s.t' has 8 files and \d+ bytes at version 1, but it listed 6 files and \d+ bytes"
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
@@ -390,7 +390,7 @@ def test_the_schema_of_the_past_is_that_of_the_query(
     assert [one.response for one in sent] == [answer for answer in closed if answer is sent[0].response][:1]
 
 
-def test_the_schema_of_row_lineage_is_refused_where_rows_are_not_tracked(partitioned: HandMadeTable) -> None:
+def test_lineage_schema_is_refused_without_row_tracking(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _), pytest.raises(ds.UnsupportedFeatureError, match="does not track rows"):
         _ = table.scan(row_lineage=True).schema
 
@@ -482,7 +482,7 @@ def test_a_failure_of_no_mode_does_not_ask_for_the_modes(
         assert not any(server.stats()["requests"].values())
 
 
-def test_a_directory_that_fails_says_what_is_shared_instead(
+def test_failed_directory_read_names_the_shared_tables(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> TableResponse:

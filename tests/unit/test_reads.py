@@ -66,7 +66,7 @@ def test_no_fluent_method_loses_a_field(request: ScanRequest | ChangesRequest) -
     assert read.request == request
 
 
-def test_a_read_prints_what_was_asked_and_nothing_else() -> None:
+def test_read_prints_only_the_request() -> None:
     table = ds.SharingClient(PROFILE).table("s.s.t")
     assert (repr(table), repr(table.scan())) == ("SharedTable(s.s.t)", "Scan(s.s.t)")
     assert (
@@ -219,7 +219,7 @@ def test_schema_and_explanation_download_nothing(table: ds.SharedTable) -> None:
     assert "http" not in text
 
 
-def test_nothing_of_a_read_shows_the_token(table: ds.SharedTable) -> None:
+def test_read_never_shows_the_token(table: ds.SharedTable) -> None:
     scan = ds.SharingClient(PROFILE).table("s.s.t").scan()
     for shown in (repr(scan), str(scan), repr(scan.table), repr(scan.rest), repr(ds.SharingClient(PROFILE))):
         assert "planted-token" not in shown
@@ -260,9 +260,7 @@ def test_schema_of_a_table_is_that_of_its_scan(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("columns", [None, ["a"]], ids=["whole files", "a column"])
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_a_second_read_asks_for_the_listing_alone_and_a_changed_file_alone_is_fetched(
-    tmp_path: pathlib.Path, wire: str, columns: list[str] | None
-) -> None:
+def test_second_read_fetches_only_changed_files(tmp_path: pathlib.Path, wire: str, columns: list[str] | None) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64()), ("text", pa.string())]))
 
     def file(number: int) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_errors_mask_urls_in_their_messages() -> None:
         ("naïve 日本 👩‍🚀", "naïve 日本 👩‍🚀"),
     ],
 )
-def test_what_a_terminal_would_obey_is_written_out(text: str, shown: str) -> None:
+def test_terminal_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -117,7 +117,7 @@ def test_errors_send_a_terminal_nothing_that_it_obeys() -> None:
     assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in str(error)
 
 
-def test_a_signed_url_that_a_server_uses_as_file_id_is_masked_wherever_it_is_set() -> None:
+def test_signed_url_as_file_id_is_masked_everywhere() -> None:
     error = DeltaSharingError("Broken.", file_id="https://h/f?sig=planted")
     assert error.file_id == "https://h/f?***"
 
@@ -141,7 +141,7 @@ def test_names_of_files_and_tables_are_no_signatures(path: str) -> None:
     assert safe_url(f"https://h/{path}") == scrub(f"https://h/{path}") == f"https://h/{path}"
 
 
-def test_signature_in_a_path_is_masked_in_errors_and_in_the_debug_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_signature_in_a_path_is_masked_in_errors_and_logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
     logging.getLogger("urllib3.connectionpool").debug('"%s %s"', "GET", f"/d/{SIGNATURE}/f.parquet")
 
@@ -166,5 +166,5 @@ def test_a_jwt_is_masked_wherever_it_stands(token: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["part-00000-eyJ.c000.snappy.parquet", "eyJournal.parquet", "keyJson12345.a.b"])
-def test_names_that_only_look_like_the_beginning_of_one_are_shown(name: str) -> None:
+def test_names_that_only_resemble_a_secret_are_shown(name: str) -> None:
     assert scrub(f"https://host/{name}") == f"https://host/{name}"

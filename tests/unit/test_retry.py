@@ -78,7 +78,7 @@ def test_retry_after_is_the_least_wait(sleeps: list[float]) -> None:
     assert sleeps == [7]
 
 
-def test_retry_after_beyond_the_limit_ends_it_at_once_and_is_told(sleeps: list[float]) -> None:
+def test_retry_after_beyond_the_limit_fails_at_once(sleeps: list[float]) -> None:
     with pytest.raises(RequestError, match="asks to wait 3600 s"):
         Tries(limits(3, 100)).call(Failing(1, after=3600))
     assert sleeps == []
@@ -87,7 +87,7 @@ def test_retry_after_beyond_the_limit_ends_it_at_once_and_is_told(sleeps: list[f
 @pytest.mark.parametrize(
     ("host", "least", "most"), [("10.1.2.3", 1.0, 10.0), ("127.0.0.1", 0.0, 0.0), ("[::1]", 0.0, 0.0)]
 )
-def test_a_refused_connection_is_told_soon_and_on_this_machine_at_once(
+def test_refused_connection_fails_soon_and_locally_at_once(
     sleeps: list[float], host: str, least: float, most: float
 ) -> None:
     def attempt() -> None:
@@ -129,7 +129,7 @@ def test_tries_go_on_in_another_thread() -> None:
         tries.failed(failure)
 
 
-def test_what_is_tried_again_says_so_after_two_seconds(caplog: pytest.LogCaptureFixture, sleeps: list[float]) -> None:
+def test_retry_is_reported_after_two_seconds(caplog: pytest.LogCaptureFixture, sleeps: list[float]) -> None:
     with caplog.at_level(logging.WARNING, "delta_sharing_client"):
         Tries(limits(8, 100)).call(Failing(3))
     assert caplog.messages == []
@@ -377,7 +377,7 @@ def test_failures_of_the_network_may_pass(error: Exception) -> None:
     ],
     ids=repr,
 )
-def test_failures_that_stay_are_not_tried_again_and_say_what_to_check(error: Exception, said: str) -> None:
+def test_permanent_failures_are_not_retried_and_suggest_checks(error: Exception, said: str) -> None:
     failure = translated(error, "Asking", None)
 
     assert isinstance(failure, TransportError)

@@ -37,7 +37,7 @@ IN_MEMORY = {"arrow": ROWS, "pandas": ROWS.to_pandas()} | ({"polars": pl.from_ar
 
 
 @pytest.mark.parametrize("rows", IN_MEMORY.values(), ids=IN_MEMORY)
-def test_what_is_in_memory_is_shared(rows: object) -> None:
+def test_in_memory_tables_are_shared(rows: object) -> None:
     with testing.running({"s.d.t": rows}) as server:
         url = f"{server.profile_path}#s.d.t"
         found = ds.load_as_arrow(url).to_pydict()
@@ -52,7 +52,7 @@ def test_what_is_in_memory_is_shared(rows: object) -> None:
 
 
 @pytest.mark.skipif(PYARROW >= 16, reason="this pyarrow takes views")
-def test_views_of_polars_are_refused_where_pyarrow_does_not_take_them() -> None:
+def test_polars_views_are_refused_if_pyarrow_lacks_them() -> None:
     with (
         pytest.raises(ds.UsageError, match="views, which Polars has, need 16"),
         testing.running({"s.d.t": pl.from_arrow(ROWS)}),
@@ -93,7 +93,7 @@ def test_reads(delta_sharing_server):
     assert "1 passed" in run.stdout, run.stdout + run.stderr
 
 
-def test_without_the_extra_the_install_line_is_said() -> None:
+def test_without_the_extra_the_error_shows_the_install_line() -> None:
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "from delta_sharing_client import testing\n"

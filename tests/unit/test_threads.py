@@ -50,7 +50,7 @@ def test_as_many_threads_as_jobs_up_to_the_size() -> None:
         assert len({each.result() for each in [pool.submit(together.wait, 60) for _ in range(3)]}) == 3
 
 
-def test_neither_result_nor_error_is_kept_by_a_thread_that_waits() -> None:
+def test_waiting_thread_keeps_neither_result_nor_error() -> None:
     with Threads(1, "kept") as pool:
         found = pool.submit(Value)
         reference = weakref.ref(found.result())
@@ -124,7 +124,7 @@ def test_with_fewer_threads_than_wanted_all_jobs_are_done(monkeypatch: pytest.Mo
         assert [each.result() for each in others] == ["0", "1", "2"]
 
 
-def test_nothing_starts_in_an_interpreter_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_starts_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     check_running()
     monkeypatch.setattr(threads.sys, "is_finalizing", lambda: True)
     for refused in (check_running, lambda: start(threading.Thread()), lambda: Threads(1, "late").submit(str)):

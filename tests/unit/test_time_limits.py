@@ -36,7 +36,7 @@ def works(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Now, list[floa
     return make
 
 
-def test_what_is_within_its_limit_measures_nothing(works: Callable[..., tuple[Now, list[float]]]) -> None:
+def test_call_within_its_limit_measures_nothing(works: Callable[..., tuple[Now, list[float]]]) -> None:
     now, _ = works()
     clock = Stopwatch(now)
     now.now += 4.9

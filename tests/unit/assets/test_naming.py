@@ -145,7 +145,7 @@ def test_no_allowed_name_leads_out_of_the_directory(path: str, disk: Disk) -> No
     assert len(whole.split(module.sep)) == len(root.split(module.sep)) + len(path.split("/"))
 
 
-def test_what_is_there_already_is_respected(tmp_path: pathlib.Path) -> None:
+def test_existing_names_are_respected(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "folder").mkdir()
     (tmp_path / "outside").mkdir()

@@ -126,7 +126,7 @@ def test_a_feed_passes_on_all_that_is_asked(run: Run) -> None:
         assert run(f"changes a.b.c --starting-{start} {end} --explain", table)[0] == "plan\n"
 
 
-def test_the_cost_is_told_where_it_is_asked_for(run: Run) -> None:
+def test_cost_is_shown_on_request(run: Run) -> None:
     for report, told in (("cheap", "cheap\n"), (None, "")):
         table = Recorder(to_reader=reader)
         table.report = report  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ def test_the_cost_is_told_where_it_is_asked_for(run: Run) -> None:
             assert run(words, table)[1] == ""
 
 
-def test_a_listing_of_files_says_what_is_known(run: Run) -> None:
+def test_file_listing_shows_known_values(run: Run) -> None:
     field = NS(physical_name="col-1", name="day")
     tasks = [
         NS(file_id="f", size=5, live_records=2, partition_values={"col-1": "x", "p": None}),
@@ -155,7 +155,7 @@ def test_a_listing_of_files_says_what_is_known(run: Run) -> None:
     ]
 
 
-def test_a_history_says_what_happened(run: Run) -> None:
+def test_history_shows_the_operations(run: Run) -> None:
     one = NS(
         version=1, timestamp=WHEN, operation="WRITE", operation_parameters={"m": "a"}, inserts=2, updates=3, deletes=4
     )
@@ -384,7 +384,7 @@ def test_files_are_those_of_the_asset_that_is_named(run: Run, noun: str, monkeyp
         asset_files.open_files(PLAIN, "a.b.c", None, None)
 
 
-def test_what_was_downloaded_is_told(run: Run) -> None:
+def test_downloads_are_reported(run: Run) -> None:
     asset = Asset()
     client = Recorder(volume=asset)
     client.rest = NS(is_shared=lambda ref: True)  # type: ignore[attr-defined]
@@ -649,7 +649,7 @@ def test_a_profile_is_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
         assert (told or "not stated in the profile") in run("profile check", client(expires))[0]
 
 
-def test_a_place_is_described_with_what_is_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [NS(kind=KINDS[0], schema="d", name="t"), NS(kind=KINDS[1], schema="e", name="v")]
     monkeypatch.setattr("delta_sharing_client.formats.assets_in", lambda rest, share, schema: ([], entries))
     client = Recorder(get_share=named(name="S", comment="c", properties={"k": "v"}))
@@ -844,7 +844,7 @@ def test_the_end_of_a_program_says_how_it_ended(
     assert told == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"
 
 
-def test_what_nobody_reads_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_data_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "out").open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         program._drop_output()

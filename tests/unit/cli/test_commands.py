@@ -83,7 +83,7 @@ def test_every_command_has_two_examples_and_they_run(
 
 # The help of ``serve`` is that of mock_server.
 @pytest.mark.parametrize("command", ["", "profile", *(name for name in _commands() if name != "serve")])
-def test_help_fits_80_columns_with_whole_examples_and_no_type_of_a_switch(
+def test_help_fits_80_columns_with_whole_examples(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -97,9 +97,7 @@ def test_help_fits_80_columns_with_whole_examples_and_no_type_of_a_switch(
     assert [example for example in examples if f"  Example: {example}\n" not in printed] == []
 
 
-def test_a_profile_that_does_not_tell_when_its_token_expires_is_said_to(
-    serve_demo: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profile_without_token_expiration_is_reported(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check"]) == 0
     assert re.search(r"^tokenExpires +not stated in the profile$", capsys.readouterr().out, re.MULTILINE)
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check", "--json"]) == 0

@@ -23,7 +23,7 @@ def folder(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def test_each_step_is_a_file_and_one_that_comes_again_replaces_it(folder: Path, capfd: Any) -> None:
+def test_each_step_is_a_file_and_a_repeated_one_replaces_it(folder: Path, capfd: Any) -> None:
     table = ds.SharingClient("demo.share").table("demo.shop.orders")
     first = next(iter(table.follow("orders.cursor")))
     assert main([*FOLLOW, "--to", "out"]) == 0

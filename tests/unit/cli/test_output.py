@@ -21,7 +21,7 @@ def test_piped_rows_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split() == ["x" * 60] * 40
 
 
-def test_data_cannot_send_control_sequences_or_markup_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_cannot_send_control_sequences_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_rows(["[red]name"], [{"[red]name": "\x1b[2J[bold]x\r\n"}])
     output.print_tree("end\x07point", {"s": {"d": {"tables": ["t\x1b[1m"], "volumes": ["v\x07[red]"]}}})
     output.print_facts({"a": "\x9b1m"})
@@ -33,7 +33,7 @@ def test_data_cannot_send_control_sequences_or_markup_to_the_terminal(capsys: py
     assert not set(printed) & {"\x1b", "\x07", "\r", "\x9b"}
 
 
-def test_keys_of_temporary_credentials_are_shown_only_where_that_is_asked_for() -> None:
+def test_temporary_credentials_are_shown_only_on_request() -> None:
     keys = AwsCredentials("planted-id", "planted-key", "x")
     given = TemporaryCredentials(location="s3://bucket/t", expiration_time=1, aws_temp_credentials=keys)
     place = {"location": "s3://bucket/t", "expirationTime": 1}
@@ -45,7 +45,7 @@ def test_keys_of_temporary_credentials_are_shown_only_where_that_is_asked_for() 
     assert masked == place | dict.fromkeys(("access_key_id", "secret_access_key", "session_token"), "***")
 
 
-def test_a_null_is_told_from_the_text_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_null_differs_from_the_text_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     output.print_rows(["a", "b"], [{"a": None, "b": [None, 1]}])
 
     assert capsys.readouterr().out.splitlines()[1].split() == ["null", "[null,1]"]
@@ -53,7 +53,7 @@ def test_a_null_is_told_from_the_text_null(capsys: pytest.CaptureFixture[str], m
     assert output.cell("null").style == ""
 
 
-def test_a_listing_leaves_out_columns_without_values_but_never_the_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_omits_empty_columns_but_never_the_name(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_items([{"name": "a", "id": None}], ["name", "id"])
     output.print_items([], ["name", "id"])
 
@@ -65,7 +65,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_what_is_too_long_for_a_terminal_goes_on_further_to_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_output_continues_to_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setattr("sys.stdout", terminal)
@@ -102,7 +102,7 @@ def test_json_is_one_line_with_unicode_as_it_is(capsys: pytest.CaptureFixture[st
     assert json.loads(printed) == {"näme": ["a\nb", None]}
 
 
-def test_on_a_narrow_terminal_a_listing_shortens_its_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_terminal_shortens_only_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("sys.stdout", terminal)

@@ -62,7 +62,7 @@ def test_no_command_shows_the_help_and_nothing_else(
     assert "delta-sharing: " not in printed.err
 
 
-def test_a_missing_profile_is_one_line_that_says_where_it_was_looked_for(
+def test_missing_profile_is_one_line_with_the_searched_places(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["shares", "--profile", str(tmp_path / "none.share")]) == ExitCode.USAGE
@@ -104,7 +104,7 @@ def test_the_version_and_the_help_are_printed_without_a_profile(capsys: pytest.C
     ],
     ids=["interrupt", "fault of ours"],
 )
-def test_nothing_that_is_raised_becomes_a_traceback(
+def test_no_error_becomes_a_traceback(
     raised: BaseException,
     code: ExitCode,
     said: str,
@@ -138,7 +138,7 @@ def test_a_warning_is_a_line_of_its_own_and_the_command_goes_on(capsys: pytest.C
 
 
 @pytest.mark.parametrize("query", ["SELECT 1 FROM FROM", "SELECT (1 FROM t", "SELECT 'a"])
-def test_sql_that_cannot_be_read_is_told_without_marks_for_a_terminal(
+def test_invalid_sql_is_reported_without_terminal_markup(
     query: str, serve_demo: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sql", query, "--profile", str(serve_demo.profile_path)]) == ExitCode.USAGE
@@ -149,7 +149,7 @@ def test_sql_that_cannot_be_read_is_told_without_marks_for_a_terminal(
     assert "[4m" not in said
 
 
-def test_a_file_that_cannot_be_written_says_what_helps(
+def test_unwritable_file_error_suggests_a_remedy(
     serve_demo: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     target = tmp_path / "nowhere" / "x.csv"
@@ -168,7 +168,7 @@ def test_every_error_class_has_an_exit_code_of_its_own_meaning(cls: type[errors.
     assert exit_code(cls("sentence")) not in (ExitCode.OK, ExitCode.INTERNAL)
 
 
-def test_a_not_found_answer_is_told_from_other_answers() -> None:
+def test_not_found_differs_from_other_responses() -> None:
     assert exit_code(errors.NotFoundError("no such table")) is ExitCode.NOT_FOUND
     assert exit_code(errors.RequestError("bad gateway")) is ExitCode.SERVER
 

@@ -114,7 +114,7 @@ def test_describe_of_a_model_has_its_versions(run: Run) -> None:
         (["demo.shop.churn", "--kind", "view"], ExitCode.USAGE, "Expected one of table, volume, model, skill"),
     ],
 )
-def test_describe_of_what_is_not_there(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
+def test_describe_a_missing_table(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
     error = run("describe", *arguments, code=code)
     assert message in error
     assert len(error.splitlines()) == 1

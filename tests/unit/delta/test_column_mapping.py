@@ -87,7 +87,7 @@ def _in_struct(item: StructField) -> StructField:
         (_in_value, "m.value.x"),
     ],
 )
-def test_every_column_of_a_mapped_table_needs_a_name_in_its_files(
+def test_every_mapped_column_needs_a_physical_name(
     mode: ColumnMappingMode, place: Callable[[StructField], StructField], path: str
 ) -> None:
     whole = _field("x", physical="q", number=2)
@@ -102,7 +102,7 @@ def test_every_column_of_a_mapped_table_needs_a_name_in_its_files(
             check_mapping(columns, mode)
 
 
-def test_names_in_files_are_unique_beside_each_other_and_ids_in_the_table() -> None:
+def test_physical_names_are_unique_per_struct_and_ids_per_table() -> None:
     def both(first: StructField, second: StructField, mode: ColumnMappingMode) -> None:
         check_mapping(StructType((first, second)), mode)
 

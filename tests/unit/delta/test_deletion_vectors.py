@@ -98,7 +98,7 @@ def test_a_bucket_is_there_once() -> None:
 
 @pytest.mark.parametrize("containers", range(1, 18))
 @pytest.mark.parametrize("runs", [True, False])
-def test_bitmaps_of_any_number_of_containers_end_where_another_library_ends_them(containers: int, runs: bool) -> None:
+def test_bitmaps_end_where_another_library_ends_them(containers: int, runs: bool) -> None:
     step = 1 if runs else 2
     positions = [number for first in range(containers) for number in range(first << 16, (first << 16) + 50, step)]
     bitmap = pyroaring.BitMap64(positions)
@@ -223,7 +223,7 @@ def array(*values: int) -> bytes:
     ],
     ids=["native big-endian", "portable"],
 )
-def test_inline_examples_of_the_specification_decode_to_their_rows(text, size):
+def test_inline_examples_of_the_spec_decode_to_their_rows(text, size):
     vector = decode_inline(DeletionVectorDescriptor("i", text, size, 6))
     assert vector.positions().tolist() == EXAMPLE
 
@@ -256,7 +256,7 @@ def test_bytes_of_a_real_file_decode_to_rows_0_and_9():
 @meets(several=13, beyond=6, empty=1)
 @settings(deadline=None, max_examples=60)
 @given(position_sets(), st.sampled_from([encode_inline, native_inline, partial(encode_inline, text_padding=True)]))
-def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, encode):
+def test_inline_vectors_agree_with_an_independent_decoder(values, encode):
     met("several", len(values) > 1)
     met("beyond", any(value >> 32 for value in values))
     met("empty", not values)
@@ -269,7 +269,7 @@ def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, en
 @meets(several=6, beyond=6)
 @settings(deadline=None, max_examples=40)
 @given(st.lists(position_sets(), min_size=1, max_size=4), st.booleans())
-def test_vectors_of_one_file_decode_by_offset_from_the_file_or_their_range(sets, by_uuid):
+def test_vectors_of_one_file_decode_by_offset(sets, by_uuid):
     met("several", len(sets) > 1)
     met("beyond", any(value >> 32 for values in sets for value in values))
     vectors = [DeletionVector.from_positions(values) for values in sets]
@@ -323,7 +323,7 @@ def test_a_zero_before_a_vector_is_that_of_a_whole_vector(gap, readable):
         decode_file(gap + blob, descriptor)
 
 
-def test_a_later_version_of_the_file_is_refused_for_every_vector_in_it():
+def test_later_version_of_the_file_is_refused_for_every_vector():
     first, _ = record([1, 3])
     second, size = record([2])
     descriptor = DeletionVectorDescriptor("p", "https://host/dv.bin", size, 1, 1 + len(first))
@@ -523,7 +523,7 @@ def test_inline_size_that_is_not_the_texts_is_refused(size):
     [(run_bitmap(4, (3, 3)), [3, 4, 5, 6]), (run_bitmap(1, (9, 0)), [9]), (bitmap_of((0, 1, array(3))), [3])],
     ids=["27 bytes", "27 bytes, one row", "26 bytes"],
 )
-def test_a_last_group_padded_in_the_text_is_read_as_its_writer_meant_it(data, rows):
+def test_padded_last_group_is_read_as_written(data, rows):
     text = in_padded_text(data)
     assert text[-5] == "#"
     assert decode_inline(DeletionVectorDescriptor("i", text, len(data), len(rows))).positions().tolist() == rows
@@ -648,7 +648,7 @@ def test_text_without_a_uuid_is_refused(storage, text):
 @meets(refused=66, read=8)
 @settings(deadline=None, max_examples=300)
 @given(st.data())
-def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
+def test_damaged_bitmaps_give_their_cardinality_or_a_data_error(data):
     values = data.draw(position_sets())
     descriptor = data.draw(st.sampled_from([encode_inline, native_inline]))(DeletionVector.from_positions(values))
     blob = bytearray(z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes])

@@ -38,12 +38,12 @@ def _features(*names: str, writer: tuple[str, ...] = ()) -> Protocol:
         _features("typeWidening-preview", "variantType", "variantShredding-preview", writer=("catalogManaged",)),
     ],
 )
-def test_a_protocol_whose_reader_features_are_all_known_is_read(protocol: Protocol, operation: Operation) -> None:
+def test_protocol_with_known_reader_features_is_read(protocol: Protocol, operation: Operation) -> None:
     check_readable(protocol, PLAIN, operation=operation)
 
 
 @pytest.mark.parametrize("name", ["redirectReaderWriter-preview", "fromTheFuture"])
-def test_an_unsupported_or_unknown_reader_feature_is_refused_by_name(name: str) -> None:
+def test_unsupported_or_unknown_reader_feature_is_named(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=name) as caught:
         check_readable(_features("deletionVectors", name), operation=Operation.SNAPSHOT, table="s.s.t")
     assert caught.value.feature == name
@@ -58,7 +58,7 @@ def test_an_unsupported_or_unknown_reader_feature_is_refused_by_name(name: str) 
         ("adaptiveMetadata-preview", "adaptiveMetadata"),
     ],
 )
-def test_a_feature_by_another_name_that_engines_write_is_the_same(name: str, usual: str) -> None:
+def test_feature_under_an_alias_is_the_same(name: str, usual: str) -> None:
     """See ``tests/protocol/features.py``, which compares all names with those of the engines."""
     check_readable(_features(name), PLAIN, operation=Operation.SNAPSHOT)
     found, known = find_feature(name), find_feature(usual)
@@ -70,7 +70,7 @@ def test_a_feature_by_another_name_that_engines_write_is_the_same(name: str, usu
 
 
 @pytest.mark.parametrize("version", [4, 99])
-def test_a_newer_reader_version_is_refused_even_with_features_listed(version: int) -> None:
+def test_newer_reader_version_is_refused_even_with_features(version: int) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"reader version {version}"):
         check_readable(Protocol(version, 7, [], []), operation=Operation.SNAPSHOT)
 
@@ -134,7 +134,7 @@ def test_void_may_have_become_any_type(old: str, new: str, is_read: bool) -> Non
         check_readable(_features("typeWidening"), metadata, operation=Operation.SNAPSHOT)
 
 
-def test_the_capabilities_name_every_supported_reader_feature_and_no_other() -> None:
+def test_capabilities_name_exactly_the_supported_features() -> None:
     named = reader_features(Operation.SNAPSHOT)
     assert {"deletionvectors", "columnmapping", "timestampntz", "typewidening", "varianttype"} <= set(named)
     assert all(name == name.lower() for name in named)
@@ -168,7 +168,7 @@ def test_features_are_listed_once_and_found_regardless_of_case() -> None:
         ),
     ],
 )
-def test_the_parquet_format_refuses_what_it_cannot_carry(
+def test_parquet_format_refuses_unsupported_features(
     protocol: Protocol, configuration: dict[str, str], expected: list[str]
 ) -> None:
     metadata = Metadata(id="t", schema_string="{}", configuration=configuration)
@@ -194,7 +194,7 @@ def test_a_list_of_files_needs_no_feature_of_the_log(
 @pytest.mark.parametrize(
     "name", ["catalogManaged", "catalogOwned-preview", "adaptiveMetadata", "columnMappingUsageTracking"]
 )
-def test_what_concerns_the_log_only_keeps_nobody_from_reading_a_list_of_files(name: str) -> None:
+def test_log_only_features_do_not_prevent_reading_files(name: str) -> None:
     protocol = _features("deletionVectors", name)
     for operation in Operation:
         check_readable(protocol, operation=operation)

@@ -99,5 +99,5 @@ def test_a_value_that_does_not_fit_is_an_error(
 
 
 @pytest.mark.parametrize(("name", "target", "found"), NEVER, ids=str)
-def test_a_type_whose_values_are_others_is_not_converted(name: str, target: pa.DataType, found: pa.DataType) -> None:
+def test_type_with_other_values_is_not_converted(name: str, target: pa.DataType, found: pa.DataType) -> None:
     assert TYPES[name].stored(target, found) is None

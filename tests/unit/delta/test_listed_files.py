@@ -108,7 +108,7 @@ def test_names_are_held_up_to_a_number() -> None:
     assert held == [1, 2, 3, 0] * 2 + [1, 2]
 
 
-def test_files_that_are_kept_share_the_values_of_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_files_share_partition_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered, dicts in ((2, 2), (1, 6)):
         monkeypatch.setattr(listed_module, "_REMEMBERED", remembered)
         files = [SharedFile(AddFile("a", {"p": "xy"[number % 2]}), str(number)) for number in range(6)]
@@ -130,7 +130,7 @@ def test_the_bytes_are_known_if_the_size_of_every_file_is() -> None:
     assert (listed.files, listed.bytes) == (5, None)
 
 
-def test_what_is_no_file_of_a_snapshot_is_refused() -> None:
+def test_line_that_is_not_a_snapshot_file_is_refused() -> None:
     with pytest.raises(ProtocolError, match="a line of type 'RemoveFile' was found") as caught:
         ListedFiles("s.s.t", 3).new([file("a"), SharedFile(RemoveFile("b"))])
     assert (caught.value.table, caught.value.version) == ("s.s.t", 3)

@@ -186,7 +186,7 @@ def test_nan_is_read_in_both_float_types():
         ("string", "a\udfff"),
     ],
 )
-def test_text_that_is_no_value_of_the_type_is_refused_with_column_and_value(name, text):
+def test_invalid_text_is_refused_with_column_and_value(name, text):
     with pytest.raises(DataError, match=r"Found .* in column 'p'") as caught:
         parse_partition_value(text, kind(name), column="p")
     assert repr(text[:60])[1:20] in str(caught.value)

@@ -92,7 +92,7 @@ def test_a_local_file_may_have_its_scheme_in_any_case(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["s3://b/x", "https://host/file?sig=secret", "../up", "a/%2E%2E/b", "", "a%00b"])
-def test_a_path_that_is_no_file_of_a_local_table_is_refused_without_its_signature(path: str) -> None:
+def test_path_outside_a_local_table_is_refused_without_signature(path: str) -> None:
     with pytest.raises(DataError) as caught:
         resolve("/table", path)
     assert "secret" not in str(caught.value)
@@ -116,7 +116,7 @@ SIGNED = "https://h/p?sig=secret"
         (SharedFile(AddCdcFile(SIGNED), None, version=4), "cdc:4:https://h/p"),
     ],
 )
-def test_the_key_of_a_file_has_its_kind_and_version_where_there_is_one(file: SharedFile, key: str) -> None:
+def test_file_key_has_its_kind_and_version(file: SharedFile, key: str) -> None:
     assert url_key(file) == key
 
 

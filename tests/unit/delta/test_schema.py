@@ -84,7 +84,7 @@ def test_any_schema_survives_the_way_to_text_and_back(schema: StructType) -> Non
 
 @meets(json=17, other=7)
 @given(st.text(max_size=200) | st.recursive(st.none() | st.integers() | st.text(max_size=9), st.lists).map(json.dumps))
-def test_text_that_is_no_schema_is_refused_as_a_protocol_error(text: str) -> None:
+def test_text_that_is_not_a_schema_is_a_protocol_error(text: str) -> None:
     met("json" if text.startswith(("{", "[")) else "other")
     with pytest.raises(ProtocolError):
         parse_schema(text)
@@ -153,9 +153,7 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
         ),
     ],
 )
-def test_a_geospatial_column_is_binary_with_the_metadata_of_geoarrow(
-    name: str, base: str, content: dict[str, str]
-) -> None:
+def test_geospatial_column_is_binary_with_geoarrow_metadata(name: str, base: str, content: dict[str, str]) -> None:
     found = parse_schema(_schema(_field("id", "long"), _field("place", name)))
     assert found.all_left_out == ()
     assert found.fields[1].type == PrimitiveType(name)
@@ -218,7 +216,7 @@ def test_two_columns_of_one_name_regardless_of_case_are_refused(first: str, seco
 
 
 @pytest.mark.parametrize("depth", [150, 5_000, 200_000])
-def test_a_schema_that_nests_too_deep_is_refused_without_a_recursion_error(depth: int) -> None:
+def test_deeply_nested_schema_is_refused_without_recursion_error(depth: int) -> None:
     deep = '{"type":"array","containsNull":true,"elementType":' * depth + '"long"' + "}" * depth
     text = '{"type":"struct","fields":[{"name":"a","nullable":true,"metadata":{},"type":' + deep + "}]}"
     with pytest.raises(ProtocolError, match="deep"):
@@ -268,7 +266,7 @@ def test_a_malformed_field_is_refused(field: object) -> None:
         ),
     ],
 )
-def test_the_message_says_which_column_and_what_was_found(text: str, message: str) -> None:
+def test_message_names_the_column_and_its_type(text: str, message: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse_schema(text)
     assert caught.value.message == message
@@ -366,7 +364,7 @@ def test_a_variant_is_a_struct_of_metadata_and_value() -> None:
     assert [(field.name, field.type) for field in arrow] == [("metadata", pa.binary()), ("value", pa.binary())]
 
 
-def test_nesting_and_nullability_survive_the_way_to_arrow_and_back() -> None:
+def test_nesting_and_nullability_survive_the_round_trip() -> None:
     schema = StructType(
         (
             StructField("id", PrimitiveType("long"), nullable=False),

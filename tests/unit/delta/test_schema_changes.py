@@ -110,7 +110,7 @@ DIFFERENCES = [
 
 
 @pytest.mark.parametrize(("kind", "old", "new", "told"), DIFFERENCES, ids=lambda value: getattr(value, "name", None))
-def test_a_difference_is_told_once_and_only_where_it_is_asked_for(
+def test_difference_is_reported_once_on_request(
     kind: SchemaChangeKind, old: Metadata, new: Metadata, told: str
 ) -> None:
     assert str(first_difference(old, new, {kind})) == told
@@ -125,7 +125,7 @@ def test_every_kind_has_its_case() -> None:
 
 
 @pytest.mark.parametrize("modes", [(True, False), (False, True)])
-def test_columns_are_compared_by_name_where_one_side_has_no_other(modes: tuple[bool, bool]) -> None:
+def test_columns_are_compared_by_name_without_ids(modes: tuple[bool, bool]) -> None:
     old, new = table(column("a", physical="p"), mapped=modes[0]), table(column("a", physical="q"), mapped=modes[1])
     assert first_difference(old, new, set(SchemaChangeKind)) is None
 
@@ -136,7 +136,7 @@ def test_partition_columns_may_be_spelled_otherwise() -> None:
     assert first_difference(new, old, {SchemaChangeKind.REPARTITIONED}) is None
 
 
-def test_a_rename_does_not_hide_what_else_became_of_the_column() -> None:
+def test_rename_does_not_hide_other_changes() -> None:
     old = table(column("a", "long", physical="p"), mapped=True)
     new = table(column("b", "integer", physical="p"), mapped=True)
     assert (
@@ -155,7 +155,7 @@ RELAXED = [
 
 
 @pytest.mark.parametrize(("old", "new"), RELAXED)
-def test_what_was_not_null_may_stay_so_or_become_nullable(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_not_null_column_may_become_nullable(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert first_difference(table(old), table(new), set(SchemaChangeKind)) is None
 
 
@@ -217,7 +217,7 @@ def test_a_type_holds_those_that_the_specification_lists(old: str) -> None:
 
 @pytest.mark.parametrize(("old", "digits"), [("byte", 3), ("short", 5), ("integer", 10), ("long", 20)])
 @pytest.mark.parametrize("scale", [0, 2])
-def test_a_decimal_holds_the_integers_whose_digits_fit_before_its_point(old: str, digits: int, scale: int) -> None:
+def test_decimal_holds_integers_that_fit_its_digits(old: str, digits: int, scale: int) -> None:
     exact, short = f"decimal({digits + scale},{scale})", f"decimal({digits + scale - 1},{scale})"
     assert holds(*parsed(exact, old))
     assert not holds(*parsed(short, old))

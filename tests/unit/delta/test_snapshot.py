@@ -139,7 +139,7 @@ keys = st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "x", "y"]))
 
 @meets(removed=5, cut=3)
 @given(st.lists(st.tuples(st.booleans(), keys), min_size=1, max_size=30), st.lists(st.integers(0, 30), max_size=4))
-def test_replay_equals_a_plain_dictionary_however_the_stream_is_cut(
+def test_replay_equals_a_dictionary_however_the_stream_is_cut(
     steps: list[tuple[bool, tuple[str, str | None]]], cuts: list[int]
 ) -> None:
     actions: list[Action] = []
@@ -224,14 +224,14 @@ def test_the_schema_has_physical_names_only_where_files_use_them(mode: str | Non
     assert Snapshot.from_actions(0, [Protocol(2, 5), metadata]).schema.fields[0].physical_name == physical
 
 
-def test_a_partition_column_that_is_no_column_is_refused_with_the_table() -> None:
+def test_unknown_partition_column_is_refused_with_the_table() -> None:
     metadata = Metadata(id="t", schema_string=SCHEMA, partition_columns=["nope"])
     with pytest.raises(ProtocolError, match="nope") as caught:
         _ = Snapshot.from_actions(0, [Protocol(1), metadata], table="s.s.t").schema
     assert caught.value.table == "s.s.t"
 
 
-def test_a_hundred_thousand_files_replay_within_microseconds_each() -> None:
+def test_hundred_thousand_files_replay_in_microseconds_each() -> None:
     actions = [AddFile(f"part-{i:08}.parquet", size=i) for i in range(100_000)]
     random.Random(1).shuffle(actions)
     clock = Stopwatch()

@@ -199,7 +199,7 @@ def test_floats_have_no_upper_bound_because_nan_is_largest():
 
 @meets(inexact=17, negative=7)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_float_bounds_hold_for_the_value_whose_shortest_text_was_written(value):
+def test_float_bounds_hold_for_the_shortest_text(value):
     shortest = json.loads(repr(float(f"{value:.9g}")))
     found = bounds("float", shortest, shortest)
     met("inexact", shortest != value)
@@ -207,7 +207,7 @@ def test_float_bounds_hold_for_the_value_whose_shortest_text_was_written(value):
     assert found.lower <= value <= found.upper_without_nan
 
 
-def test_float_widened_to_double_covers_the_float_that_was_written():
+def test_float_widened_to_double_covers_the_written_float():
     (written,) = struct.unpack("<f", struct.pack("<f", 3.4))
     assert written > 3.4
     column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
@@ -224,7 +224,7 @@ def test_only_columns_that_were_floats_are_covered_so():
         assert (found.lower, found.upper_without_nan) == (3.4, 3.4)
 
 
-def test_doubles_beyond_every_float_are_their_own_bounds_in_a_column_that_was_one_of_floats():
+def test_doubles_beyond_every_float_are_their_own_bounds():
     column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
     found = bounds(column, -1e300, 1e300)
     assert (found.lower, found.upper_without_nan) == (-1e300, 1e300)
@@ -355,7 +355,7 @@ def zones_and_moments():
 
 
 @pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
-def test_timestamp_bounds_hold_where_the_offset_lacks_its_seconds(data_type):
+def test_timestamp_bounds_hold_without_offset_seconds(data_type):
     reader = StatisticsReader(StructType((field("c", data_type),)), ColumnMappingMode.NONE, [], [("c",)])
     wrong = 0
     for moment in zones_and_moments():
@@ -464,7 +464,7 @@ def test_null_counts_are_exact_for_visible_rows_or_unknown(tight, deleted, nulls
     assert found.num_records == 10
 
 
-def test_a_vector_of_more_rows_than_the_file_has_leaves_its_counts_unknown():
+def test_vector_larger_than_the_file_makes_counts_unknown():
     stats = {"numRecords": 10, "tightBounds": True, "minValues": {"c": 1}, "nullCount": {"c": 0}}
     assert read("long", stats, deleted=11).bounds(("c",)) == ColumnBounds(1, None, None, None)
 
@@ -484,7 +484,7 @@ def test_rows_are_counted_from_zero_on(stated, deleted, counted, visible):
     assert (found.num_records, found.row_count) == (counted, visible)
 
 
-def test_tightness_is_what_the_file_says_or_its_lack_of_a_vector():
+def test_tightness_comes_from_the_file_or_the_lack_of_a_vector():
     assert read("long", {"numRecords": 1}).tight_bounds is True
     assert read("long", {"numRecords": 1}, deleted=0).tight_bounds is False
     assert read("long", {"numRecords": 1, "tightBounds": False}).tight_bounds is False

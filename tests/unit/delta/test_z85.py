@@ -27,7 +27,7 @@ def test_largest_group_is_four_ff_bytes_and_one_more_is_refused():
         z85_decode("00000%nSc1")
 
 
-def test_each_leading_padding_of_the_last_group_is_a_missing_byte():
+def test_leading_padding_is_a_missing_byte():
     assert z85_decode("HelloWorld##093") == bytes.fromhex("864FD26FB559F75B0300")
     assert z85_decode("###30") == b"\xff"
     assert z85_decode("##960") == b"\xff\xff"

@@ -49,7 +49,7 @@ def files_of(directory: Path) -> list[Path]:
     return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-def test_what_was_put_is_found_whole_and_in_part(
+def test_stored_blocks_are_read_whole_and_in_part(
     cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An entry does not begin in another directory: it may be on another disk.
@@ -62,7 +62,7 @@ def test_what_was_put_is_found_whole_and_in_part(
 
 
 @pytest.mark.parametrize(("start", "stop"), [(49, 60), (90, 101), (0, 10)])
-def test_what_is_not_covered_is_a_miss(cache: FileCache, start: int, stop: int) -> None:
+def test_uncovered_range_is_a_miss(cache: FileCache, start: int, stop: int) -> None:
     cache.put("f", block(50, 100), 200, V1)
     assert cache.get("f", ByteRange(start, stop), 200, V1.agrees) is None
 
@@ -153,7 +153,7 @@ def test_the_limit_holds_over_processes(tmp_path: Path) -> None:
     assert largest <= 1_000_000
 
 
-def test_a_process_that_holds_the_lock_for_ever_only_means_misses(cache: FileCache, tmp_path: Path) -> None:
+def test_lock_held_for_ever_only_means_misses(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(0, 50), 200, V1)
     with FileLock(tmp_path / "cache" / ".lock", "Taken."):
         cache.put("g", block(0, 50), 200, V1)
@@ -161,7 +161,7 @@ def test_a_process_that_holds_the_lock_for_ever_only_means_misses(cache: FileCac
     assert len(files_of(tmp_path)) == 1
 
 
-def test_such_a_process_is_waited_for_once_and_not_for_every_block(
+def test_held_lock_is_waited_for_once_and_not_per_block(
     cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.put("f", block(0, 50), 200, V1)
@@ -199,7 +199,7 @@ def test_threads_of_one_process_wait_for_each_other_however_long(
     assert len(files_of(tmp_path)) == len(threads)
 
 
-def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("planted")
 
@@ -340,9 +340,7 @@ def test_a_read_of_other_columns_fetches_only_those(make_table: MakeTable, tmp_p
 
 
 @pytest.mark.parametrize("damage", ["flip two bytes", "zero the data and mend the checksum"])
-def test_damaged_entries_are_fetched_again_and_the_rows_are_right(
-    make_table: MakeTable, tmp_path: Path, damage: str
-) -> None:
+def test_damaged_entries_are_fetched_again(make_table: MakeTable, tmp_path: Path, damage: str) -> None:
     table = big(make_table)
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     first = rows_of(table.plan(options=options, columns=["c3"]))
@@ -382,7 +380,7 @@ def test_deletion_vectors_are_cached_too(make_table: MakeTable, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", [".size", ".lock"])
-def test_a_link_in_place_of_a_file_of_the_cache_is_not_written_through(tmp_path: Path, name: str) -> None:
+def test_link_in_place_of_a_cache_file_is_not_written_through(tmp_path: Path, name: str) -> None:
     root, victim = tmp_path / "cache", tmp_path / "victim"
     root.mkdir()
     victim.write_bytes(b"1")
@@ -484,7 +482,7 @@ def test_no_more_goes_than_leaves_a_tenth(tmp_path: Path) -> None:
     assert [path.stat().st_size for path in files_of(tmp_path)] == [225, 225]
 
 
-def test_what_is_read_is_not_the_oldest(cache: FileCache, tmp_path: Path) -> None:
+def test_reading_an_entry_makes_it_recent(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(0, 200), 200, V1)
     (path,) = files_of(tmp_path)
     for accept, is_used in ((V2.agrees, False), (V1.agrees, True)):

@@ -36,7 +36,7 @@ from tests.unit.raw_server import FOR_EVER, Deaf, Raw, pause
 from tests.unit.storages import wait_for
 
 
-def test_what_may_be_fetched_depends_on_the_endpoint():
+def test_allowed_urls_depend_on_the_endpoint():
     def allowed(endpoint):
         return RestClient(Profile(endpoint, BearerToken(Secret("t")))).allowed_data
 
@@ -267,7 +267,7 @@ def test_a_signed_url_goes_out_byte_for_byte(raw: Raw, fetch: Fetch, target: str
     assert sent == ("/" if target.startswith("?") else "") + target.partition("#")[0]
 
 
-def test_what_is_no_ascii_goes_out_as_utf_8(raw: Raw, fetch: Fetch) -> None:
+def test_non_ascii_headers_are_sent_as_utf_8(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [HEAD + BODY]
     assert fetch("/\u00e9/\u4e2d?a=%41\U0001f600") == BODY
     assert raw.requests[0].split(b" ")[1] == b"/%C3%A9/%E4%B8%AD?a=%41%F0%9F%98%80"
@@ -324,7 +324,7 @@ def test_dead_addresses_of_a_storage_are_not_waited_for(raw: Raw, many_addresses
     assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
 
 
-def test_sessions_differ_by_what_they_may_reach_alone() -> None:
+def test_sessions_differ_only_by_allowed_addresses() -> None:
     async def look() -> None:
         session = http._session(Reach.REMOTE)
         assert http._session(Reach.REMOTE) is session is not http._session(Reach.ANY)
@@ -448,7 +448,7 @@ def test_a_login_goes_to_the_proxy_and_not_through_it() -> None:
         assert sorted(files._proxies) == ["HTTP://h", "HTTPS://h", "https://h"]
 
 
-def test_what_is_asked_for_is_in_the_headers() -> None:
+def test_requested_range_is_in_the_headers() -> None:
     common = {"Accept-Encoding": "identity", "User-Agent": f"delta-sharing-client aiohttp/{aiohttp.__version__}"}
     for wanted, version, more in (
         (None, None, {}),
@@ -463,7 +463,7 @@ class Answer:
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def test_the_span_of_an_answer_is_what_was_asked_for() -> None:
+def test_response_range_equals_the_requested_one() -> None:
     def span(status: int, wanted: ByteRange | int | None = None, **headers: str) -> Span | str:
         try:
             return http._span(Answer(status, **headers), wanted)  # type: ignore[arg-type]
@@ -544,7 +544,7 @@ def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
     asyncio.run(asyncio.wait_for(look(), HANGS / 2))
 
 
-def test_a_wait_says_what_it_waited_for(raw: Raw, fetch: Fetch) -> None:
+def test_timeout_error_says_what_was_awaited(raw: Raw, fetch: Fetch) -> None:
     raw.answers, raw.pause = [[b""]], 1.0
     with pytest.raises(TransportError, match="no bytes within the time limit"):
         fetch(max_attempts=1, read_timeout=0.05)

@@ -38,7 +38,7 @@ def test_no_more_fly_than_may_and_the_lowest_order_goes_first() -> None:
     run(work())
 
 
-def test_one_that_is_cancelled_while_it_waits_or_flies_gives_its_place_back() -> None:
+def test_task_cancelled_waiting_or_in_flight_frees_its_slot() -> None:
     async def work() -> None:
         limiter, began, go = RequestLimiter(1), [], asyncio.Event()
 
@@ -60,7 +60,7 @@ def test_one_that_is_cancelled_while_it_waits_or_flies_gives_its_place_back() ->
     run(work())
 
 
-def test_one_that_is_cancelled_as_its_turn_comes_gives_its_place_back() -> None:
+def test_task_cancelled_as_its_turn_comes_frees_its_slot() -> None:
     async def work() -> None:
         limiter, began = RequestLimiter(1), []
 

@@ -43,7 +43,7 @@ def report() -> ScanReport:
     return ScanReport()
 
 
-def test_half_of_what_is_begun_counts_as_fetched(report: ScanReport) -> None:
+def test_half_of_a_started_request_counts_as_fetched(report: ScanReport) -> None:
     assert report.progress is None
     report.follow(lambda: (1, 4, 100, 400))
     report.add(bytes=100)
@@ -269,7 +269,7 @@ def test_answers_that_do_not_fit_the_request_are_refused(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "aws-chunked", "binary", "identity"])
-def test_a_content_encoding_that_is_none_changes_nothing(remote: MakeRemote, storage: Storage, encoding: str) -> None:
+def test_unknown_content_encoding_is_ignored(remote: MakeRemote, storage: Storage, encoding: str) -> None:
     storage.faults["f"] = [answer(200, slice(0, None), Content_Encoding=encoding)]
     assert read(remote()) == DATA
 
@@ -280,7 +280,7 @@ def test_a_content_range_is_read_in_any_spelling(remote: MakeRemote, storage: St
     assert read(remote(), 100, 200) == DATA[100:200]
 
 
-def test_the_end_of_a_file_whose_storage_does_not_tell_its_length(remote: MakeRemote, storage: Storage) -> None:
+def test_end_of_a_file_of_unknown_length_is_read(remote: MakeRemote, storage: Storage) -> None:
     size = len(DATA)
     storage.faults["f"] = [answer(206, slice(size - 100, None), Content_Range=f"bytes {size - 100}-{size - 1}/*")]
     total, tail = loop.call(remote(size=-1).read_tail(100))
@@ -384,7 +384,7 @@ def test_a_redirect_is_followed(remote: MakeRemote, storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "http://example.com/data", "ftp://127.0.0.1/x"])
-def test_a_redirect_to_what_may_not_be_fetched_is_refused(remote: MakeRemote, storage: Storage, location: str) -> None:
+def test_redirect_to_a_forbidden_url_is_refused(remote: MakeRemote, storage: Storage, location: str) -> None:
     storage.faults["f"] = [redirect(location)]
     with pytest.raises(ProtocolError):
         read(remote())
@@ -504,7 +504,7 @@ def test_a_download_is_not_resumed_with_another_object(remote: MakeRemote, stora
         read(remote())
 
 
-def test_an_object_of_another_length_is_refused_where_none_was_declared(remote: MakeRemote, storage: Storage) -> None:
+def test_object_of_another_length_is_refused_without_a_size(remote: MakeRemote, storage: Storage) -> None:
     file = remote(size=-1)
     assert read(file, 5, 10) == DATA[5:10]
     storage.files["f"] = DATA + b"more"
@@ -513,9 +513,7 @@ def test_an_object_of_another_length_is_refused_where_none_was_declared(remote: 
         read(file, 5, 10)
 
 
-def test_a_range_that_the_new_version_does_not_have_is_no_fault_of_the_range(
-    remote: MakeRemote, storage: Storage
-) -> None:
+def test_range_missing_in_the_new_version_is_a_changed_file(remote: MakeRemote, storage: Storage) -> None:
     file = remote()
     storage.headers["f"] = {"ETag": '"one"'}
     read(file, 0, 10)
@@ -524,7 +522,7 @@ def test_a_range_that_the_new_version_does_not_have_is_no_fault_of_the_range(
         read(file, 10, 20)
 
 
-def test_a_precondition_that_was_not_asked_for_is_an_error_of_the_storage(remote: MakeRemote, storage: Storage) -> None:
+def test_unrequested_precondition_failure_is_a_storage_error(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [status(412)]
     with pytest.raises(TransportError, match="412"):
         read(remote())
@@ -557,7 +555,7 @@ def everything(error: BaseException | None) -> str:
     ],
 )
 @pytest.mark.parametrize("how", ["url", "redirect"])
-def test_nothing_behind_an_error_holds_a_signature(
+def test_chained_errors_hold_no_signature(
     remote: MakeRemote, storage: Storage, location: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -118,7 +118,7 @@ def refused(kind: type[DeltaSharingError], call: Callable[[], object], *words: s
     return caught.value
 
 
-def test_what_is_missing_is_asked_for() -> None:
+def test_missing_ranges_are_requested() -> None:
     store = Store([Sent(0, 40, broken=True), Sent(40, 60), Sent(60)])
     file = made(store)
     assert read(file) == DATA
@@ -193,7 +193,7 @@ def test_parts_of_two_versions_do_not_fit() -> None:
     assert [file.agree(version) for version in (V1, V2, V1)] == [True, False, True]
 
 
-def test_a_status_is_told_as_what_it_means() -> None:
+def test_status_is_reported_by_its_meaning() -> None:
     gone = refused(DataError, lambda: read(made(Store([404]))), "vacuumed")
     assert gone.status == 404
     refused(DataError, lambda: read(made(Store([416])), 3, 9), "bytes 3 to 9 do not exist in it")

@@ -104,7 +104,7 @@ def test_both_limits_hold_together() -> None:
     assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=100, bytes=1)) == [1, 1, 1, 1]
 
 
-def test_no_limit_takes_all_and_stands_at_the_base_of_the_next_version() -> None:
+def test_without_limit_all_is_admitted_to_the_next_version() -> None:
     assert admit(Position(0), CHANGES, BatchLimits()) == Position(5)
 
 
@@ -112,7 +112,7 @@ def test_versions_without_files_are_passed_for_free() -> None:
     assert admit(Position(3), (offered(3), offered(4), offered(5)), BatchLimits(files=1, bytes=1)) == Position(6)
 
 
-def test_nothing_offered_moves_nothing() -> None:
+def test_empty_offer_moves_nothing() -> None:
     assert admit(Position(3, 1), (), BatchLimits(files=1)) == Position(3, 1)
 
 

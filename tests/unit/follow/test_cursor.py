@@ -37,7 +37,7 @@ def cursor(tmp_path: pathlib.Path) -> CursorFile:
 
 
 @pytest.mark.parametrize("state", [State("a", 0, BEGINNING, END, 3), State("a", 4, END, None)])
-def test_what_is_written_is_read(cursor: CursorFile, state: State) -> None:
+def test_written_cursor_is_read_back(cursor: CursorFile, state: State) -> None:
     with cursor.held():
         cursor.write(state)
     assert cursor.read() == state
@@ -80,7 +80,7 @@ def test_name_and_endpoint_are_compared_as_servers_compare_them(cursor: CursorFi
         ({"committed": {**END.to_json(), "sourceVersion": 9}}, "'sourceVersion' 9"),
     ],
 )
-def test_what_is_no_cursor_is_refused_by_name(cursor: CursorFile, content: Any, said: str) -> None:
+def test_invalid_cursor_is_refused_by_name(cursor: CursorFile, content: Any, said: str) -> None:
     cursor.write(State("a", 4, END, None))
     whole = json.loads(cursor.path.read_text())
     cursor.path.write_bytes(content if isinstance(content, bytes) else json.dumps({**whole, **content}).encode())

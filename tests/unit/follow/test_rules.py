@@ -127,7 +127,7 @@ PLAIN = table(("a", "integer"), ("b", "string"))
         (table(("a", "integer"), ("b", "string"), partition_by=["a"]), "partition columns change"),
     ],
 )
-def test_what_was_seen_must_have_a_place_in_what_is_read(seen: Metadata, fragment: str | None) -> None:
+def test_seen_columns_must_be_in_the_new_schema(seen: Metadata, fragment: str | None) -> None:
     found = difference(seen, PLAIN)
     assert found is None if fragment is None else fragment in str(found)
 
@@ -225,7 +225,7 @@ class Outage:
 
 
 @pytest.mark.parametrize("error", [TransportError("down"), RequestError("down", status=503)])
-def test_outage_shorter_than_the_patience_is_outlasted_and_a_longer_one_is_not(error: DeltaSharingError) -> None:
+def test_only_outages_shorter_than_the_patience_are_outlasted(error: DeltaSharingError) -> None:
     server = Outage(error, range(10, 250))
     clock = VersionClock(server, 30, lambda: server.now, max_outage=300)
     assert clock.latest() == 5
@@ -250,7 +250,7 @@ def test_outage_shorter_than_the_patience_is_outlasted_and_a_longer_one_is_not(e
     ("max_outage", "error"),
     [(0, TransportError("down")), (300, RequestError("no such table", status=404)), (300, AuthError("no"))],
 )
-def test_what_will_not_pass_or_is_not_waited_for_is_raised(max_outage: float, error: DeltaSharingError) -> None:
+def test_permanent_errors_are_raised(max_outage: float, error: DeltaSharingError) -> None:
     server = Outage(error, range(10, 250))
     clock = VersionClock(server, 30, lambda: server.now, max_outage=max_outage)
     assert clock.latest() == 5
@@ -259,7 +259,7 @@ def test_what_will_not_pass_or_is_not_waited_for_is_raised(max_outage: float, er
         clock.latest()
 
 
-def test_a_stream_does_not_wait_for_what_a_server_does_not_implement() -> None:
+def test_stream_does_not_wait_for_unimplemented_requests() -> None:
     found = {status: may_pass(RequestError("x", status=status)) for status in (400, 404, 429, 500, 501, 503, 505, 520)}
     assert [status for status, passes in found.items() if passes] == [429, 500, 503, 520]
     assert may_pass(TransportError("x"))

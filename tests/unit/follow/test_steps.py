@@ -78,9 +78,7 @@ def test_snapshot_comes_first_and_then_each_change_once(
     assert followed(lake, cursor, response_format=wire) == [(6, 7, [(5, "insert", 6), (6, "insert", 7)])]
 
 
-def test_steps_from_a_version_are_the_changes_that_a_read_of_them_has(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_steps_from_a_version_equal_a_read_of_its_changes(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     for most, steps in ((1, [(0, 2), (3, 4), (5, 5)]), (2, [(0, 2), (3, 4), (5, 5)]), (3, [(0, 4), (5, 5)])):
         cursor.unlink(missing_ok=True)
         found = followed(lake, cursor, starting_version=0, max_files=most)
@@ -89,7 +87,7 @@ def test_steps_from_a_version_are_the_changes_that_a_read_of_them_has(
             assert rows == content(shared(lake).changes(start, end))
 
 
-def test_large_snapshot_comes_in_parts_and_says_which_is_the_last(
+def test_large_snapshot_comes_in_parts_with_the_last_marked(
     lake: Any, table: TableWriter, cursor: pathlib.Path
 ) -> None:
     rows, told = [], []
@@ -102,7 +100,7 @@ def test_large_snapshot_comes_in_parts_and_says_which_is_the_last(
     assert told == [(0, False), (1, False), (2, True)]
 
 
-def test_backlog_of_many_versions_is_cut_into_steps_of_whole_versions(lake: Any, cursor: pathlib.Path) -> None:
+def test_backlog_is_cut_into_steps_of_whole_versions(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     for number in range(230):
         # More empty versions than one question has.
@@ -218,9 +216,7 @@ def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
 # === What comes again ===
 
 
-def test_what_was_not_committed_comes_again_with_the_same_versions(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_uncommitted_steps_repeat_with_the_same_versions(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     first = next(iter(shared(lake).follow(cursor, starting_version=1)))
     assert not first.is_repeat
     before = content(first)
@@ -264,9 +260,7 @@ def test_part_of_a_snapshot_with_other_files_does_not_come_again(
         next(iter(shared(lake).follow(cursor, max_files=2)))
 
 
-def test_next_step_is_not_handed_out_before_the_last_one_is_committed(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_next_step_waits_for_the_commit_of_the_last_one(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     steps = iter(shared(lake).follow(cursor, max_files=1))
     next(steps)
     with pytest.raises(ds.UsageError, match=r"The changes of step 0 were not committed: call 'commit\(\)'"):
@@ -284,7 +278,7 @@ def test_commit_after_the_loop_and_twice(lake: Any, table: TableWriter, cursor: 
     assert cursor.read_bytes() == before
 
 
-def test_commit_of_what_another_program_has_committed(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_commit_of_a_step_committed_by_another_program(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     ours = next(iter(shared(lake).follow(cursor)))
     cursor.unlink()
     theirs = next(iter(shared(lake).follow(cursor)))
@@ -394,7 +388,7 @@ def test_table_that_was_created_anew_is_refused(
         next(steps)
 
 
-def test_history_that_is_gone_is_told(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_removed_history_is_reported(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     next(iter(shared(lake).follow(cursor, starting_version=1, max_files=1))).commit()
     for version in range(4):
         (table.path / "_delta_log" / f"{version:020d}.json").unlink()
@@ -402,7 +396,7 @@ def test_history_that_is_gone_is_told(lake: Any, table: TableWriter, cursor: pat
         followed(lake, cursor)
 
 
-def test_step_of_which_files_are_gone_does_not_come_again_without_them(
+def test_step_with_missing_files_is_not_repeated_without_them(
     lake: Any, table: TableWriter, cursor: pathlib.Path
 ) -> None:
     next(iter(shared(lake).follow(cursor, starting_version=1)))
@@ -505,7 +499,7 @@ def test_cursor_is_of_one_table_and_one_loop(lake: Any, table: TableWriter, curs
         ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "followed by URL alone"),
     ],
 )
-def test_what_cannot_be_asked(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], said: str) -> None:
+def test_invalid_requests_are_refused(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(ds.UsageError, match=said):
         shared(lake).follow(cursor, **asked)
 

@@ -179,7 +179,7 @@ def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_expands_too_much_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excessive_expansion_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro, "MOST_BYTES", 1000)
     schema = _record((1, "string"))
     fits = avro_file(schema, [{"f1": "x" * 300}] * 3, codec=codec)

@@ -187,7 +187,7 @@ def _applied(data: File, *deletes: File) -> list[str]:
     return [one.path for one in (*([found.vector] if found.vector else ()), *found.positions, *found.equality)]
 
 
-def test_positions_apply_to_files_of_the_same_commit_equality_to_older_ones() -> None:
+def test_positions_apply_to_their_commit_equality_to_older_files() -> None:
     data = _live("d", 5)
 
     assert _applied(data, _positions(4), _positions(5), _positions(6)) == ["pos5", "pos6"]
@@ -203,7 +203,7 @@ def test_deletes_apply_within_their_partition() -> None:
     assert _applied(data, _positions(6, spec_id=2), _equality(6, spec_id=0, partition={})) == ["eq6"]
 
 
-def test_equality_deletes_of_an_unpartitioned_spec_apply_everywhere() -> None:
+def test_unpartitioned_equality_deletes_apply_everywhere() -> None:
     data = _live("d", 5)
 
     assert _applied(data, _equality(6, spec_id=0, partition={})) == ["eq6"]

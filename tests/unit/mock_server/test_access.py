@@ -136,7 +136,7 @@ def test_files_with_odd_names_are_fetched_from_s3(
     assert all(api.fetch(url).content.startswith(b"PAR1") for url in urls)
 
 
-def test_a_commit_to_a_table_in_s3_is_seen_and_a_lost_log_is_a_refusal(
+def test_s3_commit_is_seen_and_a_lost_log_is_refused(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api]
 ) -> None:
     write_plain(tmp_path / "plain")
@@ -256,5 +256,5 @@ def test_without_boto3_the_extra_is_named(tmp_path: Path) -> None:
         ("s3://other/t/a", False),
     ],
 )
-def test_only_what_is_below_a_location_lies_in_it(address: str, lies: bool) -> None:
+def test_only_paths_below_a_location_belong_to_it(address: str, lies: bool) -> None:
     assert _lies_in(address, "s3://b/t") is lies

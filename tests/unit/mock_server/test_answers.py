@@ -79,7 +79,7 @@ def test_delta_only_is_answered_in_delta(api: Api) -> None:
         assert line["file"]["size"] == add["size"]
 
 
-def test_both_formats_give_parquet_for_a_plain_table_and_delta_for_an_advanced_one(api: Api) -> None:
+def test_both_formats_give_parquet_for_plain_and_delta_otherwise(api: Api) -> None:
     assert api.query("plain", BOTH).headers["delta-sharing-capabilities"] == "responseformat=parquet"
     assert api.query("vectors", BOTH).headers["delta-sharing-capabilities"] == "responseformat=delta"
 
@@ -91,7 +91,7 @@ def test_a_table_that_parquet_cannot_carry_is_refused_by_name(api: Api, path: st
     assert "deletionVectors" in response.json()["message"]
 
 
-def test_a_reader_feature_that_the_client_does_not_list_is_refused_by_name(api: Api) -> None:
+def test_feature_missing_from_the_clients_list_is_refused(api: Api) -> None:
     status, code, message = failure(api, "vectors", "responseformat=delta;readerfeatures=columnmapping")
     assert (status, code) == (400, "UNSUPPORTED_OPERATION")
     assert "does not list deletionVectors" in message
@@ -179,7 +179,7 @@ def test_a_commit_is_seen_by_the_next_request(start: Callable[..., Api], tmp_pat
 # --- files: ids, URLs, deletion vectors ---
 
 
-def test_file_ids_are_md5_for_parquet_and_sha256_for_delta_unless_asked_otherwise(api: Api) -> None:
+def test_file_ids_are_md5_for_parquet_and_sha256_for_delta(api: Api) -> None:
     assert {len(line["file"]["id"]) for line in api.query("plain").files} == {32}
     assert {len(line["file"]["id"]) for line in api.query("plain", DELTA).files} == {64}
     response = api.post(f"{TABLES}/plain/query", {}, DELTA, fileidhash="Parquet")
@@ -359,7 +359,7 @@ def test_a_range_gives_data_changes_with_version_and_time(api: Api) -> None:
     assert kinds(api.query("plain", DELTA, startingVersion=0)) == kinds(lines)
 
 
-def test_the_end_of_a_range_is_included_and_may_lie_in_the_future(api: Api) -> None:
+def test_end_of_a_range_is_inclusive_and_may_be_in_the_future(api: Api) -> None:
     assert kinds(api.query("plain", startingVersion=1, endingVersion=2)) == [(1, "add")]
     assert kinds(api.query("plain", startingVersion=3, endingVersion=99)) == [(3, "remove")]
 
@@ -396,9 +396,7 @@ def test_urls_are_of_the_host_that_was_asked(api: Api) -> None:
     assert all(url_of(line).startswith("http://example.test:1234/data/") for line in lines.files)
 
 
-def test_a_file_that_cannot_be_named_ends_the_stream_with_an_error_never_without_it(
-    start: Callable[..., Api], tmp_path: Path
-) -> None:
+def test_unnameable_file_ends_the_stream_with_an_error(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     good, bad = (writer.add(rows(number), time=at(0)) for number in range(2))
     bad = replace(bad, path="../outside.parquet")
@@ -421,7 +419,7 @@ def test_the_head_of_a_range_states_its_first_version(api: Api, capabilities: st
 
 
 @pytest.mark.parametrize("where", ["body", "url"])
-def test_a_feed_states_the_version_of_its_protocols_when_they_are_asked_for(
+def test_feed_states_the_version_of_its_protocols_on_request(
     start: Callable[..., Api], tmp_path: Path, where: str
 ) -> None:
     write_vectors(tmp_path / "vectors")
@@ -448,7 +446,7 @@ def test_a_feed_states_the_version_of_its_protocols_when_they_are_asked_for(
     "feature", ["catalogManaged", "adaptiveMetadata-preview", "redirectReaderWriter-preview", "fooBar"]
 )
 @pytest.mark.parametrize("capabilities", [None, f"{DELTA};readerfeatures=foobar,redirectreaderwriter-preview"])
-def test_a_table_whose_log_this_library_does_not_read_is_refused_by_name(
+def test_table_with_an_unreadable_log_is_refused_by_name(
     start: Callable[..., Api], tmp_path: Path, feature: str, capabilities: str | None
 ) -> None:
     write_plain(tmp_path / "plain")
@@ -500,7 +498,7 @@ def test_a_vector_makes_statistics_wide() -> None:
         assert (found.deletion_vector, found.data_change) == (vector, True)
 
 
-def test_in_parquet_columns_have_their_comments_and_no_other_metadata() -> None:
+def test_parquet_columns_have_comments_and_no_other_metadata() -> None:
     """As from the reference server, at every level."""
 
     def column(name: str, kind: object, **metadata: object) -> dict[str, object]:

@@ -77,7 +77,7 @@ def test_a_page_token_of_another_listing_is_400(api: Api) -> None:
         "nothing",
     ],
 )
-def test_what_is_not_there_is_404(api: Api, path: str) -> None:
+def test_missing_resource_is_404(api: Api, path: str) -> None:
     assert error_of(api.get(path)) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
@@ -180,7 +180,7 @@ def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..
     assert own.server.stats()["total_requests"] == 0
 
 
-def test_what_the_log_cannot_be_read_for_is_told_without_advice_to_a_client(tmp_path: Path) -> None:
+def test_unreadable_log_is_reported_without_client_advice(tmp_path: Path) -> None:
     refusal = UnsupportedFeatureError("The table needs 'x'. Upgrade the client.", feature="x", table="a.b.c")
     lost = DataError("The commit 3 is missing. Ask the provider to share the table again.", table="a.b.c")
     assert from_table_error(refusal).message == "The table 'a.b.c' needs 'x', with which this server cannot read it."
@@ -197,7 +197,7 @@ def test_a_table_that_is_lost_while_the_server_runs_is_a_refusal(start: Callable
         assert error_of(response) == (400, "RESOURCE_DOES_NOT_EXIST"), response.text
 
 
-def test_a_failure_of_the_server_itself_has_the_shape_of_the_protocol(
+def test_internal_server_error_has_the_shape_of_the_protocol(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:

@@ -195,7 +195,7 @@ def test_credentials_of_a_store_read_below_the_location(
     assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
 
 
-def test_credentials_of_s3_are_for_reading_below_the_location_alone() -> None:
+def test_s3_credentials_only_allow_reads_below_the_location() -> None:
     policy = json.loads(policy_of("s3://files/some where/docs/"))
     actions = {statement["Action"]: statement for statement in policy["Statement"]}
     assert actions.keys() == {"s3:GetObject", "s3:ListBucket"}
@@ -393,7 +393,7 @@ def test_an_address_in_s3_is_a_bucket_and_a_key(location: str, folder: str, file
     assert _split(location, folder=False) == ("b", file)
 
 
-def test_a_location_is_told_as_a_url(tmp_path: Path) -> None:
+def test_location_is_a_url(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     url = (tmp_path / "a b").resolve().as_uri()
     assert "%20" in url

@@ -226,7 +226,7 @@ def test_a_signature_that_is_not_ascii_is_wrong(api: Api) -> None:
         (f"bytes=5-{'0' * 5000}", 200),
     ],
 )
-def test_a_range_of_thousands_of_digits_is_a_range_like_any_other(api: Api, wanted: str, status: int) -> None:
+def test_range_of_thousands_of_digits_is_handled(api: Api, wanted: str, status: int) -> None:
     assert api.fetch(api.query("plain").urls[0], Range=wanted).status_code == status
 
 
@@ -275,7 +275,7 @@ def test_a_host_that_no_url_can_be_made_of_is_refused(api: Api, host: str) -> No
         b'"fault"',
     ],
 )
-def test_a_control_that_is_none_is_refused(api: Api, content: bytes) -> None:
+def test_invalid_control_is_refused(api: Api, content: bytes) -> None:
     origin = api.server.endpoint.split("/delta-sharing")[0]
     response = api.session.post(f"{origin}/_control", data=content)
     assert (response.status_code, response.json()["errorCode"]) == (400, "MALFORMED_REQUEST")
@@ -286,7 +286,7 @@ def test_a_number_is_written_in_digits(api: Api, value: str) -> None:
     assert api.get(f"shares?maxResults={quote(value)}").status_code == 400
 
 
-def test_what_is_quoted_from_a_request_is_short(api: Api) -> None:
+def test_quoted_request_text_is_short(api: Api) -> None:
     for path in (f"shares?maxResults={_DIGITS}", f"shares/{'x' * 5000}", f"shares?pageToken={_DIGITS}"):
         assert len(api.get(path).json()["message"]) < 300
 

@@ -69,7 +69,7 @@ def test_a_mapping_names_tables_in_full_or_by_table_only() -> None:
         from_mapping({"a.b": "x"})
 
 
-def test_ids_are_the_same_at_every_start_and_differ_between_tables() -> None:
+def test_ids_are_stable_across_starts_and_unique_per_table() -> None:
     first, second = (from_mapping({"s.d.t": "x", "s.d.u": "y"}).tables for _ in range(2))
     assert [table.id for table in first] == [table.id for table in second]
     assert first[0].id != first[1].id

@@ -71,7 +71,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert "the-secret" not in repr(config)
 
 
-def test_what_is_left_out_has_the_defaults_of_the_reference_server(tmp_path: Path) -> None:
+def test_defaults_are_those_of_the_reference_server(tmp_path: Path) -> None:
     config = from_yaml(write(tmp_path, "version: 1\nshares: []\n", "s.yml"))
     assert not config.check_token
     assert config.token.reveal()
@@ -154,7 +154,7 @@ def test_a_location_without_a_table_is_refused_at_the_start(tmp_path: Path) -> N
         create_app(config)
 
 
-def test_what_is_told_of_shares_and_tables_is_listed(tmp_path: Path, tables: Path, start: Callable[..., Api]) -> None:
+def test_configured_shares_and_tables_are_listed(tmp_path: Path, tables: Path, start: Callable[..., Api]) -> None:
     config = from_yaml(
         write(
             tmp_path,

@@ -160,7 +160,7 @@ def test_the_tables_are_those_of_the_documentation(tmp_path: Path) -> None:
 # === demo.lake.refunds ===
 
 
-def test_the_iceberg_table_is_what_pyiceberg_reads(root: Path) -> None:
+def test_demo_iceberg_table_equals_what_pyiceberg_reads(root: Path) -> None:
     location = root / "lake" / "refunds"
     table = StaticTable.from_metadata(max((location / "metadata").glob("v*.metadata.json")).as_uri())
     counts = [table.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in table.snapshots()]

@@ -57,7 +57,7 @@ def test_a_fault_that_cannot_be_read_is_refused_in_a_sentence(text: str) -> None
         parse_fault(text)
 
 
-def test_a_fault_spoils_as_many_answers_as_it_says_and_only_those_it_means() -> None:
+def test_fault_spoils_only_the_responses_it_names() -> None:
     faults = FaultSet([parse_fault("slow:2@data")])
     assert faults.take("slow", Target.API) is None
     assert [faults.take("slow", Target.DATA) is not None for _ in range(3)] == [True, True, False]
@@ -429,7 +429,7 @@ def test_every_fault_has_a_check_and_a_description() -> None:
 
 
 @pytest.mark.parametrize("name", list(CHECKS))
-def test_the_fault_does_what_it_says(start: Callable[..., Api], name: str) -> None:
+def test_fault_has_its_effect(start: Callable[..., Api], name: str) -> None:
     own = start(
         local_directories=True,
         volumes={"default.default.docs": "r2://b/docs"},
@@ -441,7 +441,7 @@ def test_the_fault_does_what_it_says(start: Callable[..., Api], name: str) -> No
     assert len(own.query("plain").files) == 2
 
 
-def test_faults_can_be_set_from_another_process_with_the_token_only(api: Api) -> None:
+def test_faults_from_another_process_need_the_token(api: Api) -> None:
     origin = "/".join(api.server.endpoint.split("/", 3)[:3])
     body: dict[str, Any] = {"fault": "503-first@api", "expire_urls": True}
     assert requests.post(f"{origin}/_control", json=body).status_code == 401

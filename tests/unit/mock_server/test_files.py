@@ -23,7 +23,7 @@ def url(api: Api) -> str:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 9), (4, 4), (9, 10)])
-def test_a_part_is_sent_in_pieces_where_the_system_cannot_copy_it(
+def test_range_is_sent_in_pieces_where_sendfile_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
 ) -> None:
     path, sent = tmp_path / "f", bytearray()
@@ -151,9 +151,7 @@ def test_a_connection_serves_many_requests(api: Api, url: str, content: bytes) -
         assert pool.num_connections == 1
 
 
-def test_a_client_that_goes_away_in_the_middle_of_a_file_hurts_nobody(
-    start: Callable[..., Api], tmp_path: Path
-) -> None:
+def test_client_that_disconnects_mid_file_harms_nobody(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     add = writer.add(rows(1), time=at(0))
     path = tmp_path / "t" / add.path

@@ -214,7 +214,7 @@ def test_a_file_that_cannot_match_is_left_out(tree: Any) -> None:
         ("i in (9)", True), ("", True), ("p = NULL", True), ("s = 'a' AND s = 'z'", True),
     ],
 )  # fmt: skip
-def test_sql_comparisons_with_a_constant_are_used_and_others_ignored(text: str, expected: bool) -> None:
+def test_comparisons_with_a_constant_are_used_and_others_ignored(text: str, expected: bool) -> None:
     row = {"i": 2, "s": "b", "f": 1.0, "d": datetime.date(2026, 1, 1), "t": 1000, "b": None}
     assert kept(file_of([row], 7), predicate_hints=(text,)) is expected
 
@@ -245,7 +245,7 @@ def deep(levels: int) -> dict[str, Any]:
         json.dumps({**to_json(("equal", "i", 9, False)), "x": "y" * hints.MAX_TEXT}),
     ],
 )
-def test_a_json_predicate_that_is_not_understood_leaves_out_nothing(text: str) -> None:
+def test_unknown_json_predicate_skips_no_file(text: str) -> None:
     row = dict.fromkeys(VALUES, None)
     one = snapshot(file_of([{**row, "i": 2}], 7))
     with pytest.raises(NotUnderstood):
@@ -329,7 +329,7 @@ def test_statistics_are_used_only_if_they_may_be() -> None:
     assert not hints.select(one.files, one, request, sql=True, json_=True, with_stats=True)
 
 
-def test_a_limit_counts_rows_that_are_left_and_passes_over_unknown_counts() -> None:
+def test_limit_counts_remaining_rows_and_skips_unknown_counts() -> None:
     vector = DeletionVectorDescriptor("i", "x", 1, 3)
     files = [
         AddFile("a", stats='{"numRecords":5}', deletion_vector=vector),

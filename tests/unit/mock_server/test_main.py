@@ -43,7 +43,7 @@ def demo(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         child.wait()
 
 
-def test_the_demo_serves_writes_its_profile_and_says_what_to_try(demo: tuple[subprocess.Popen[str], Path]) -> None:
+def test_demo_serves_writes_its_profile_and_prints_examples(demo: tuple[subprocess.Popen[str], Path]) -> None:
     child, path = demo
     profile = json.loads(path.read_text())
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -62,7 +62,7 @@ def test_the_demo_serves_writes_its_profile_and_says_what_to_try(demo: tuple[sub
     assert "planted-secret" not in output
 
 
-def test_a_server_in_its_own_process_can_be_told_what_to_do(tables: Path) -> None:
+def test_server_in_its_own_process_can_be_controlled(tables: Path) -> None:
     faults = [parse_fault("503-first")]
     with mock_server.running(tables, process=True, url_ttl=100, faults=faults, token=Secret("planted")) as server:
         headers = {"Authorization": "Bearer planted"}

@@ -169,7 +169,7 @@ def test_a_token_is_expected_and_compared() -> None:
 # === Data files ===
 
 
-def test_a_range_is_what_is_there_of_it() -> None:
+def test_range_is_cut_to_the_available_bytes() -> None:
     for header, found in (
         (b"bytes=0-9", (0, 10)),
         (b" bytes=5-5 ", (5, 6)),
@@ -448,7 +448,7 @@ def test_faults_are_read_as_they_are_written() -> None:
 # === Listings ===
 
 
-def test_assets_are_told_with_what_is_known_of_them() -> None:
+def test_assets_are_described_with_known_values() -> None:
     asset = AssetEntry(
         kind=AssetKind.VOLUME,
         share="s",
@@ -504,7 +504,7 @@ def test_pages_of_a_listing_follow_each_other() -> None:
     assert next_page("l", [1, 2], 2, None) == ([1, 2], None)
 
 
-def test_a_table_is_told_with_its_formats() -> None:
+def test_table_is_described_with_its_formats() -> None:
     entry = TableEntry(share="s", schema="d", name="n", location=Path("/x"), id="i")
     found = Listings(cast("Any", None), FaultSet()).table(entry)
     assert found == {

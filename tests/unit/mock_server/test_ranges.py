@@ -31,7 +31,7 @@ def refusal(api: Api, name: str, query: str, capabilities: str | None = None) ->
 
 
 @pytest.mark.parametrize("capabilities", [None, DELTA])
-def test_change_files_replace_the_adds_and_removes_of_their_commit(api: Api, capabilities: str | None) -> None:
+def test_change_files_replace_adds_and_removes_of_their_commit(api: Api, capabilities: str | None) -> None:
     lines = api.changes("feed", "startingVersion=1", capabilities)
     change = "cdf" if capabilities is None else "cdc"
     assert kinds(lines) == [(2, "add"), (3, change), (5, "add")]
@@ -44,7 +44,7 @@ def test_change_files_replace_the_adds_and_removes_of_their_commit(api: Api, cap
         assert file["size"] == len(api.fetch(url).content)
 
 
-def test_adds_and_removes_are_the_feed_where_there_is_no_change_file(api: Api) -> None:
+def test_without_change_files_adds_and_removes_are_the_feed(api: Api) -> None:
     lines = api.changes("vectors", "startingVersion=0", DELTA)
     assert kinds(lines) == [(0, "add"), (1, "add"), (1, "remove"), (2, "add"), (2, "remove")]
     removed = lines.files[-1]["file"]["deltaSingleAction"]["remove"]
@@ -67,7 +67,7 @@ def test_both_bounds_are_included(api: Api, query: str, versions: list[int]) -> 
     assert [version for version, _ in kinds(api.changes("feed", query))] == versions
 
 
-def test_historical_metadata_begins_at_the_start_and_follows_its_changes(api: Api) -> None:
+def test_historical_metadata_starts_first_and_follows_changes(api: Api) -> None:
     for spelling in ("true", "True"):
         lines = api.changes("feed", f"startingVersion=2&includeHistoricalMetadata={spelling}")
         assert lines.metadata["version"] == 2
@@ -101,9 +101,7 @@ def test_a_table_without_the_feed_is_refused(api: Api) -> None:
     assert "cdf is not enabled" in refusal(api, "plain", "startingVersion=0")
 
 
-def test_a_range_in_which_the_feed_was_switched_off_names_the_version(
-    start: Callable[..., Api], tmp_path: Path
-) -> None:
+def test_range_with_the_feed_disabled_names_the_version(start: Callable[..., Api], tmp_path: Path) -> None:
     on = table("t", delta_enableChangeDataFeed="true")
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 4), on, writer.add(rows(1), time=at(0))], "WRITE", at(0))
@@ -140,9 +138,7 @@ def test_the_feed_comes_in_pages(api: Api) -> None:
     assert metadata == 1
 
 
-def test_a_tombstone_without_size_and_partition_is_completed_from_the_version_before(
-    start: Callable[..., Api], tmp_path: Path
-) -> None:
+def test_bare_tombstone_is_completed_from_the_previous_version(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     add = writer.add(rows(1), {"p": "a"}, time=at(0))
     described = table("t", partition=("p",), delta_enableChangeDataFeed="true")

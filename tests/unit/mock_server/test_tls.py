@@ -40,7 +40,7 @@ def test_answers_and_files_come_over_https(secure: Api) -> None:
         requests.get(url, verify=str(secure.server.ca_path))
 
 
-def test_who_does_not_trust_the_certificate_gets_nothing(secure: Api) -> None:
+def test_client_that_does_not_trust_the_certificate_gets_nothing(secure: Api) -> None:
     with pytest.raises(requests.exceptions.SSLError):
         requests.get(secure.server.endpoint + "shares")
 

@@ -237,7 +237,7 @@ def test_a_protocol_is_sent_with_its_features_and_version() -> None:
     assert line(renderer(Format.PARQUET).protocol(full, 5)) == {"protocol": {"minReaderVersion": 1}}
 
 
-def test_quirks_change_what_they_name() -> None:
+def test_quirks_change_only_their_subject() -> None:
     for form in Format:
         plain = renderer(form).adds([ADD], None, None)
         assert b"expirationTimestamp" not in renderer(form, no_expiration=True).adds([ADD], None, None)
@@ -253,7 +253,7 @@ def test_quirks_change_what_they_name() -> None:
         assert "\u2028" in renderer(form, odd_names=True).metadata(METADATA).decode()
 
 
-def test_the_last_lines_say_what_they_are_given() -> None:
+def test_last_lines_are_as_given() -> None:
     assert line(end_stream_line()) == {"endStreamAction": {}}
     full = end_stream_line(refresh_token="r", next_page_token="n", min_url_expiration=0, error=(500, "e"))
     assert line(full)["endStreamAction"] == {
@@ -441,7 +441,7 @@ def test_a_body_is_sent_in_pieces_where_a_rate_asks_for_it(tmp_path: Path, throt
         assert throttle.waits == [4, 4, 2]
 
 
-def test_a_piece_is_what_a_hundredth_of_a_second_sends() -> None:
+def test_piece_is_a_hundredth_of_a_second_of_data() -> None:
     assert [Throttle(rate).piece for rate in (1, 102_400, 1_000_000, 10**9)] == [1024, 1024, 10_000, 262_144]
 
 

@@ -123,7 +123,7 @@ def test_a_file_has_the_modes_of_the_umask_which_stays(tmp_path: Path, mask: int
 
 
 @pytest.mark.parametrize("lasting", [True, False])
-def test_only_what_must_last_waits_for_the_disk(tmp_path: Path, lasting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_durable_files_wait_for_the_disk(tmp_path: Path, lasting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Path] = []
     replace = file_writers.durable.replace
     monkeypatch.setattr(file_writers.durable, "replace", lambda *names: waited.append(names[1]) or replace(*names))
@@ -166,7 +166,7 @@ def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", list(FileFormat))
-def test_a_disk_without_room_is_told_in_a_sentence(
+def test_full_disk_is_reported_in_one_sentence(
     tmp_path: Path, file_format: FileFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # halves of compiled modules would stay
@@ -200,7 +200,7 @@ write_file(batches(), pa.schema([("id", pa.int64())]), Path(sys.argv[1]), FileFo
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
-def test_a_process_that_is_ended_leaves_nothing_that_the_next_does_not_remove(tmp_path: Path, name: str) -> None:
+def test_leftovers_of_a_killed_process_are_removed_by_the_next(tmp_path: Path, name: str) -> None:
     target = tmp_path / "t.csv"
     command = [sys.executable, "-c", WRITER, str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as run:
@@ -228,7 +228,7 @@ def test_a_name_that_no_file_system_takes_is_one_sentence(tmp_path: Path, length
 
 
 @pytest.mark.parametrize("name", ["x" * 251 + ".csv", "\u00e4" * 125 + ".csv"])
-def test_the_longest_name_is_written_and_what_was_left_of_it_removed(tmp_path: Path, name: str) -> None:
+def test_longest_name_is_written_and_its_leftovers_removed(tmp_path: Path, name: str) -> None:
     rows = pa.table({"a": [1]})
     left = tmp_path / f"{_temporary_prefix(tmp_path / name)}old{_TEMPORARY_SUFFIX}"
     left.write_bytes(b"half")

@@ -54,7 +54,7 @@ def test_a_slice_of_nested_values_equals_the_slice_of_the_values(rows: list[obje
     assert json_values(array.slice(*cut)) == json_values(array)[cut[0] : cut[0] + cut[1]]
 
 
-def test_rows_keep_column_order_and_rows_without_columns_are_still_rows() -> None:
+def test_rows_keep_column_order_even_without_columns() -> None:
     batch = pa.RecordBatch.from_pydict({"b": [1, 2], "a": ["x", None]})
 
     assert [list(row.items()) for row in json_rows(batch)] == [[("b", 1), ("a", "x")], [("b", 2), ("a", None)]]

@@ -86,7 +86,7 @@ def test_a_frame_without_rows_has_its_dtypes(name: str, backend: str) -> None:
     pd.testing.assert_frame_equal(frame(field, [], backend, 0), frame(field, [], backend, None))
 
 
-def test_null_in_a_column_that_should_have_none_is_as_pandas_has_it() -> None:
+def test_null_in_a_not_null_column_is_as_in_pandas() -> None:
     field = pa.field("c", pa.int64(), nullable=False)
     made = batches(field, [[1, 2], [None, 3]])
 
@@ -152,7 +152,7 @@ def test_nanoseconds_in_structs_and_maps_are_timestamps(data_type: pa.DataType, 
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
-def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanoseconds(
+def test_times_outside_the_nanosecond_range_are_refused_by_name(
     data_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([("when", data_type)])
@@ -181,9 +181,7 @@ FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
     [FAR, pa.array([-(1 << 31), None], pa.int32()).view(pa.date32()), pa.ListArray.from_arrays([0, 2], FAR)],
     ids=["after 9999", "before 1", "in a list"],
 )
-def test_a_date_that_python_has_no_object_for_is_an_error_that_names_the_column(
-    column: pa.Array, rows: int | None
-) -> None:
+def test_date_outside_pythons_range_names_the_column(column: pa.Array, rows: int | None) -> None:
     batch = pa.RecordBatch.from_pydict({"id": pa.array(range(len(column))), "day": column})
     for backend in ("numpy", "numpy_nullable"):
         with pytest.raises(UnsupportedFeatureError, match=r"'day' .* the years 1 to 9999.*'to_arrow\(\)'"):
@@ -234,7 +232,7 @@ def test_text_of_nullable_dtypes_is_that_of_pandas(rows: int | None) -> None:
         ("pyarrow", 3.0, 3.0, False),
     ],
 )
-def test_a_report_says_what_is_faster_than_decimals(
+def test_report_suggests_faster_types_than_decimals(
     monkeypatch: pytest.MonkeyPatch, backend: str, made: float, all_of_it: float, is_noted: bool
 ) -> None:
     """More than a second, and more than half of the time."""

@@ -115,9 +115,7 @@ FILTERS = st.recursive(
 @meets(matching=12, left_out=25)
 @given(FILTERS, st.lists(_row(), min_size=4, max_size=10))
 @example(A == 1, [{}])
-def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
-    condition: pl.Expr, rows: list[dict[str, Any]]
-) -> None:
+def test_weaker_predicate_keeps_every_row_that_polars_keeps(condition: pl.Expr, rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, SCHEMA)
     try:
         wanted = frame.select(condition.fill_null(False).alias("kept"))["kept"].to_list()
@@ -133,7 +131,7 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
     assert all(ours for ours, theirs in zip(kept, wanted, strict=True) if theirs)
 
 
-def test_what_an_engine_cannot_take_is_refused_or_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_values_are_refused_or_simplified(monkeypatch: pytest.MonkeyPatch) -> None:
     def field(name: str, facts: bytes) -> pa.Field:
         extension = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": facts}
         return pa.field(name, pa.binary(), metadata=extension)
@@ -199,7 +197,7 @@ def test_what_an_engine_cannot_take_is_refused_or_plain(monkeypatch: pytest.Monk
     ],
     ids=str,
 )
-def test_what_is_known_of_a_filter(condition: pl.Expr, expected: object) -> None:
+def test_known_parts_of_a_filter_are_pushed(condition: pl.Expr, expected: object) -> None:
     assert weaker_predicate(condition, arrow_schema()) == expected
 
 
@@ -230,6 +228,6 @@ def test_an_expression_of_polars_is_a_filter(condition: pl.Expr, text: str) -> N
     ],
     ids=str,
 )
-def test_what_an_expression_says_beyond_filters_is_named(condition: pl.Expr, named: str) -> None:
+def test_unsupported_expression_parts_are_named(condition: pl.Expr, named: str) -> None:
     with pytest.raises(UsageError, match=f"^({named}).* is not supported here"):
         parse_filter(condition)

@@ -59,7 +59,7 @@ def deaf() -> Iterator[None]:
     signal.set_wakeup_fd(-1)
 
 
-def test_rows_come_after_the_change_and_a_batch_may_become_none_or_many() -> None:
+def test_batch_may_become_zero_or_many_batches_after_a_change() -> None:
     stream = RowStream(lambda: Rows(9), lambda batch: [batch.slice(0, 1), batch.slice(1, 1)])
     assert [next(stream).column(0)[0].as_py() for _ in range(3)] == ["größe", None, "größe"]
     turn = iter([[], [], [BATCH]])
@@ -85,7 +85,7 @@ def test_the_first_batches_are_small_where_that_is_asked_for() -> None:
         reader.close()
 
 
-def test_who_waits_for_a_stream_lets_it_go_on() -> None:
+def test_waiting_for_a_stream_does_not_block_it() -> None:
     stream = RowStream(lambda: Rows(9))
     stream.wait(time.monotonic() + HANGS)
     stream.close()
@@ -108,7 +108,7 @@ of_a_session.__module__ = "pyspark.core.context"
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, of_a_session])
-def test_ctrl_c_ends_what_the_main_thread_waits_for(handler: Any) -> None:
+def test_ctrl_c_ends_a_wait_of_the_main_thread(handler: Any) -> None:
     signal.signal(signal.SIGINT, handler)
     streams.end_on_interrupt()
     rows = Rows()
@@ -156,7 +156,7 @@ def test_an_error_at_the_beginning_comes_as_it_is() -> None:
         pool.submit(_alien, lambda: RowStream(lambda: Rows(1 // 0))).result(HANGS)
 
 
-def test_what_another_thread_of_the_program_reads_goes_on() -> None:
+def test_reads_on_other_threads_continue_after_ctrl_c() -> None:
     streams.end_on_interrupt()
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
@@ -184,7 +184,7 @@ def test_a_program_with_a_handler_of_its_own_decides_itself() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_who_listens_already_keeps_listening() -> None:
+def test_existing_signal_handlers_are_kept() -> None:
     mine, other = socket.socketpair()
     with mine, other:
         mine.setblocking(False)

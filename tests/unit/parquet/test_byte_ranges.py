@@ -87,7 +87,7 @@ def test_two_ranges_are_joined_as_more_are() -> None:
 
 @meets(overlap=19, left=12)
 @given(RANGES, RANGES)
-def test_a_difference_is_what_the_others_do_not_cover(ranges: list[ByteRange], held: list[ByteRange]) -> None:
+def test_difference_is_the_uncovered_ranges(ranges: list[ByteRange], held: list[ByteRange]) -> None:
     met("overlap", covered(ranges) & covered(held))
     met("left", covered(ranges) & covered(held) and covered(ranges) - covered(held))
     found = subtract(ranges, held)

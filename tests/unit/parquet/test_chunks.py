@@ -97,7 +97,7 @@ def found_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None 
     return Chunks(pa.py_buffer(struct_of(footer)), [0], END).get(0, 0)
 
 
-def test_a_chunk_is_what_the_footer_says() -> None:
+def test_chunk_matches_the_footer() -> None:
     chunk = found_chunk({11: 10, 12: {3: 7, 5: HIGH, 6: LOW}, 13: [{1: 0, 2: 8, 3: 4}]}, _4=500, _5=10, _6=510, _7=20)
     assert chunk == ColumnChunk(
         start=10,
@@ -253,7 +253,7 @@ def test_an_index_lies_in_the_file(start: Any, size: Any, found: ByteRange | Non
         ([(0, None, 1)], None),
     ],
 )
-def test_pages_of_a_dictionary_are_counted_where_the_footer_counts_them(stats: Any, pages: int | None) -> None:
+def test_dictionary_pages_are_counted_where_the_footer_does(stats: Any, pages: int | None) -> None:
     entries = None if stats is None else [dict(enumerate(entry, 1)) for entry in stats]
     assert found_chunk({13: entries}).dictionary_pages() == pages
 
@@ -275,7 +275,7 @@ def test_a_footer_without_row_groups_or_writer() -> None:
 
 
 @pytest.mark.parametrize("field", [1, 5, 6, 7, 9])
-def test_a_chunk_that_lacks_what_it_must_have_is_refused(field: int) -> None:
+def test_chunk_without_required_fields_is_refused(field: int) -> None:
     with pytest.raises(DataError, match="The Parquet footer does not decode: KeyError"):
         found_chunk({field: None})
 

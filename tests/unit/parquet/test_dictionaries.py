@@ -144,7 +144,7 @@ def test_a_large_dictionary_of_many_texts_is_not_known(monkeypatch: pytest.Monke
     assert longest([*texts[1:], b"zz"]) is None
 
 
-def test_what_is_not_compressed_as_it_says_is_not_known() -> None:
+def test_wrongly_compressed_page_is_unknown() -> None:
     page = PageHeader(DICTIONARY_PAGE, 10, 100, 3)
     for codec in range(10):
         assert longest_text(memoryview(b"\xff" * 10), (page, 0), codec) is None

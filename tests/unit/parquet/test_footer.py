@@ -46,7 +46,7 @@ def test_a_footer_is_read_from_a_tail_of_any_length() -> None:
         (b"\1\0\0\x10PAR1", 1 << 32, "has 268435457 bytes; at most 268435456 are read"),
     ],
 )
-def test_what_is_no_footer_is_a_data_error(tail: bytes, size: int, message: str) -> None:
+def test_invalid_footer_is_a_data_error(tail: bytes, size: int, message: str) -> None:
     for read in (footer_length, parse_footer):
         with pytest.raises(DataError, match=message):
             read(pa.py_buffer(tail), size)
@@ -138,14 +138,14 @@ def test_files_with_one_schema_share_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("footer_bytes", [b"\x15\x04\x19\x00\x16\x00\x00", b"\x25\x04\x19\x00"])
-def test_the_beginning_of_a_footer_is_its_first_two_fields_or_unknown(footer_bytes: bytes) -> None:
+def test_footer_prefix_is_its_first_two_fields_or_unknown(footer_bytes: bytes) -> None:
     assert footer._beginning(footer_bytes) == (b"\x15\x04\x19\x00" if footer_bytes[0] == 0x15 else b"")
 
 
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int64()), pa.duration("us"), pa.duration("ns"), pa.large_string(), pa.time64("us")], ids=str
 )
-def test_a_file_of_other_types_is_opened_with_what_they_become(kind: pa.DataType) -> None:
+def test_file_with_other_types_is_opened_as_the_target_types(kind: pa.DataType) -> None:
     """Between files of plain types, which are remembered."""
     plain = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
     mixed = pa.py_buffer(parquet_bytes(pa.table({"a": [1], "c": pa.nulls(1, kind)})))
@@ -156,7 +156,7 @@ def test_a_file_of_other_types_is_opened_with_what_they_become(kind: pa.DataType
         assert found.arrow == parse_footer(mixed, mixed.size).arrow
 
 
-def test_a_file_that_does_not_open_says_what_its_footer_does() -> None:
+def test_file_that_does_not_open_describes_its_footer() -> None:
     data = parquet_bytes(pa.table({"a": [1]}))
     for wrong in (b"", data[:-1], b"PAR1garbage!\x08\0\0\0PAR1"):
         with pytest.raises(DataError):

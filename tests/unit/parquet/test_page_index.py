@@ -104,7 +104,7 @@ def header(kind: int, uncompressed: int = 20, compressed: int = 10, body: dict[i
         (4, PageHeader(4, 10, 20)),
     ],
 )
-def test_a_header_says_what_follows_it(kind: int, expected: PageHeader) -> None:
+def test_header_describes_the_page(kind: int, expected: PageHeader) -> None:
     data = header(kind)
     assert read_page_header(b"!!" + data + b"!", 2) == (expected, 2 + len(data))
     # A page may be empty.
@@ -151,7 +151,7 @@ def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 
     return pages(struct_of({1: [dict(enumerate(item, 1)) for item in locations]}), chunk, 30)
 
 
-def test_the_pages_of_an_index_follow_each_other_to_the_end_of_the_chunk() -> None:
+def test_indexed_pages_are_contiguous_to_the_end_of_the_chunk() -> None:
     assert found_pages((14, 40, 0), (54, 50, 20)) == DataPages((14, 54, 104), (0, 20, 30))
 
 
@@ -173,7 +173,7 @@ def test_the_pages_of_an_index_follow_each_other_to_the_end_of_the_chunk() -> No
         ((54, 50, 0), (14, 40, 20)),
     ],
 )
-def test_an_offset_index_that_contradicts_itself_or_the_footer_is_not_used(
+def test_contradictory_offset_index_is_not_used(
     locations: tuple[tuple[int, int, int], ...],
 ) -> None:
     assert found_pages(*locations) is None
@@ -184,7 +184,7 @@ def test_an_offset_index_without_pages_is_not_used() -> None:
     assert pages(struct_of({1: []}), chunk, 0) is None
 
 
-def test_an_offset_index_of_a_chunk_with_other_counts_is_not_used() -> None:
+def test_offset_index_with_other_counts_is_not_used() -> None:
     assert found_pages((14, 40, 0), (54, 50, 20), rows=31) is None
 
 
@@ -235,11 +235,11 @@ def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
     ],
 )
-def test_a_column_index_that_contradicts_itself_or_the_footer_is_not_used(data: bytes) -> None:
+def test_contradictory_column_index_is_not_used(data: bytes) -> None:
     assert described(data) is None
 
 
-def test_null_counts_of_pages_need_none_of_the_chunk() -> None:
+def test_page_null_counts_do_not_need_that_of_the_chunk() -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [2, 10, 0])
     assert described(index, None) == described(index, 12) == [((-5, 0), None), (None, 10), ((1, 9), 0)]
     assert described(index, 13) is None
@@ -290,6 +290,6 @@ def test_a_chunk_may_begin_with_its_first_data_page() -> None:
     "index", [b"", b"\0", struct_of({1: []}), struct_of({1: 5}), struct_of({1: [{1: 4, 2: 100}]}), struct_of({2: b""}),
               struct_of({1: [{1: 4, 2: b"100", 3: 0}]}), struct_of({1: [b"1"]})],
 )  # fmt: skip
-def test_an_offset_index_that_lacks_what_it_must_have_is_not_used(index: bytes) -> None:
+def test_offset_index_without_required_fields_is_not_used(index: bytes) -> None:
     chunk = ColumnChunk(CHUNK_START, 100, 200, 0, None, 30, 2, 0, True, None, None)
     assert pages(index, chunk, 30) is None

@@ -81,7 +81,7 @@ class File:
 @pytest.mark.parametrize("has_dictionary", [False, True])
 @pytest.mark.parametrize("optional", [False, True])
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_the_rows_of_kept_pages_are_what_was_written(
+def test_rows_of_kept_pages_equal_the_written_ones(
     kind: str, optional: bool, has_dictionary: bool, version: str
 ) -> None:
     column = COLUMNS[kind]
@@ -129,7 +129,7 @@ def test_a_gap_of_any_length_keeps_the_rows_behind_it(gap: int, kind: str, optio
     assert file.read(part).slice(first).to_pylist() == values[first:]
 
 
-def test_texts_of_no_dictionary_are_left_out_in_front_of_those_of_one() -> None:
+def test_plain_texts_before_dictionary_texts_are_left_out() -> None:
     """Its first pages are the ones that use a dictionary; without them it is not read."""
     texts = [f"{row:09}" for row in range(ROWS)]
     file = File(pa.array(texts), optional=True, dictionary_pagesize_limit=2000, use_dictionary=True)
@@ -163,7 +163,7 @@ def test_numbers_that_stand_for_others_need_the_dictionary() -> None:
     assert file.read(part).to_pylist()[950:] == values[950:]
 
 
-def test_nothing_is_left_out_where_every_page_is_wanted() -> None:
+def test_nothing_is_left_out_if_every_page_is_needed() -> None:
     file = File(COLUMNS["int64"], optional=False)
     assert file.part((0, ROWS)) is None
     assert file.part(*((row, row + 1) for row in range(0, ROWS, STEP))) is None
@@ -210,7 +210,7 @@ def test_a_chunk_without_a_dictionary_needs_none() -> None:
     assert part.dictionary is None
 
 
-def test_a_page_of_indices_is_refused_in_a_chunk_whose_dictionary_is_left_out() -> None:
+def test_index_page_without_its_dictionary_is_refused() -> None:
     file = File(COLUMNS["int64"], optional=False, use_dictionary=True)
     part = file.part((0, 1))
     assert part is not None
@@ -249,7 +249,9 @@ def chunk_of(found: DataPages, physical: int = 2, start: int = 4) -> ColumnChunk
         (100, 0, 3, False, False),
     ],
 )
-def test_what_has_no_stub_is_read_whole(rows: int, depth: int, physical: int, is_dictionary: bool, fits: bool) -> None:
+def test_columns_without_a_stub_are_read_whole(
+    rows: int, depth: int, physical: int, is_dictionary: bool, fits: bool
+) -> None:
     found = pages_of((0, rows, rows + 5), (1000, 40))
     part = partial_chunk(chunk_of(found, physical), found, [(rows, rows + 1)], ColumnShape(depth, is_dictionary))
     assert (part is not None) is fits

@@ -57,7 +57,7 @@ def test_decoded_rows_take_no_more_memory_than_they_have_bytes(much: int, most: 
 
 
 @needs_jemalloc
-def test_who_has_chosen_memory_for_arrow_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_arrow_memory_pool_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader.decoding_pool().backend_name == "jemalloc"
     default = pa.default_memory_pool()
     try:
@@ -73,7 +73,7 @@ def test_who_has_chosen_memory_for_arrow_keeps_it(monkeypatch: pytest.MonkeyPatc
         reader._jemalloc.cache_clear()
 
 
-def test_where_there_is_no_other_memory_the_default_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_memory_pool_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> pa.MemoryPool:
         raise NotImplementedError("not built with jemalloc")
 

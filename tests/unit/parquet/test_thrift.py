@@ -209,7 +209,7 @@ def test_numbers_have_at_most_64_bits() -> None:
         (read_struct, (STRUCT,), b"\x00\x15\x02\x00", [{}, {1: 1}]),
     ],
 )
-def test_lists_hold_what_they_must(
+def test_lists_hold_the_required_elements(
     element: Callable[..., Any], kinds: tuple[int, ...], data: bytes, values: list[Any]
 ) -> None:
     for kind in range(16):
@@ -255,14 +255,14 @@ def test_millions_of_fields_are_skipped_without_memory(around: bytes) -> None:
 @pytest.mark.parametrize(
     "other", [b"\x15\x02", b"\x11", b"\x18\x01a", b"\x1c\x00"], ids=["number", "bool", "binary", "struct"]
 )
-def test_what_is_no_list_where_one_must_be_is_damage(other: bytes) -> None:
+def test_missing_list_is_damage(other: bytes) -> None:
     with pytest.raises(ValueError, match="not a list"):
         read_struct(other + b"\x00", 0, lists={1: list_of(number)})
 
 
 @pytest.mark.parametrize("walk", [read_struct, skip_struct])
 @pytest.mark.parametrize("head", [b"\x1c", b"\x19\x1c", b"\x1c\x19\x1c", b"\x19", b"\x1a", b"\x19\x1a\x1c"])
-def test_what_is_nested_beyond_any_use_is_refused(walk: Callable[..., Any], head: bytes) -> None:
+def test_excessive_nesting_is_refused(walk: Callable[..., Any], head: bytes) -> None:
     with pytest.raises(ValueError, match="too deep"):
         walk(head * 100_000, 0)
 

@@ -113,7 +113,7 @@ def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, ki
         feed.plan()
 
 
-def test_a_file_without_an_id_that_is_sent_twice_with_two_signatures_is_refused(feed: Feed) -> None:
+def test_file_without_id_sent_twice_is_refused(feed: Feed) -> None:
     for signature in "xy":
         feed.add(2, "a", [1], file_id=None)
         feed.tell(action=replace(feed.actions[-1].action, path=feed.storage.url("a", signature)))
@@ -121,7 +121,7 @@ def test_a_file_without_an_id_that_is_sent_twice_with_two_signatures_is_refused(
         feed.plan()
 
 
-def test_extra_columns_follow_the_tables_with_one_type_in_both_formats(feed: Feed) -> None:
+def test_extra_columns_have_the_same_types_in_both_formats(feed: Feed) -> None:
     feed.add(1, "a", [1])
     found = feed.read()
     assert found.schema == pa.schema(
@@ -136,7 +136,7 @@ def test_extra_columns_follow_the_tables_with_one_type_in_both_formats(feed: Fee
     assert found.to_pylist() == [{"id": 1, "_change_type": "insert", "_commit_version": 1, "_commit_timestamp": moment}]
 
 
-def test_a_column_of_a_view_that_only_tables_feeds_add_is_filtered_by_what_the_files_hold(storage: Storage) -> None:
+def test_feed_only_column_is_filtered_by_file_contents(storage: Storage) -> None:
     rows = pa.table({"id": [1, 2], "_commit_version": [7, 8]})
     feed = Feed(storage, metadata(rows.schema))
     feed.add(1, "a", rows)
@@ -200,7 +200,7 @@ def test_a_change_file_without_change_types_is_an_error(feed: Feed) -> None:
         (None, None, []),
     ],
 )
-def test_add_and_remove_of_one_file_give_the_difference_of_their_vectors(
+def test_add_and_remove_of_one_file_give_the_vector_difference(
     feed: Feed, before: tuple[int, ...] | None, after: tuple[int, ...] | None, expected: list[Any], same_id: bool
 ) -> None:
     ids = range(10, 16)
@@ -248,7 +248,7 @@ def test_the_same_vector_signed_twice_is_no_change(feed: Feed, storage: Storage)
     assert feed.plan().tasks == []
 
 
-def test_a_file_is_changed_that_has_the_same_id_rather_than_the_same_path(feed: Feed) -> None:
+def test_changed_files_are_matched_by_id_before_path(feed: Feed) -> None:
     for name, path, file_id in (("a", "b", "id-a"), ("b", "a", "id-b")):
         feed.remove(5, name, [1, 2], file_id=file_id)
         feed.tell(action=replace(feed.actions[-1].action, path=feed.storage.url(path, "moved")))
@@ -257,7 +257,7 @@ def test_a_file_is_changed_that_has_the_same_id_rather_than_the_same_path(feed: 
     assert changes == [("id-b", False), ("id-a", True)]
 
 
-def test_files_of_one_version_without_ids_are_told_apart_by_their_paths(feed: Feed) -> None:
+def test_files_without_ids_are_distinguished_by_path(feed: Feed) -> None:
     for name, ids in (("a", [1, 2]), ("b", [3, 4])):
         feed.remove(5, name, ids, file_id=None)
         feed.add(5, name, ids, deletion_vector=vector(1), file_id=None)
@@ -362,7 +362,7 @@ def mapped(name: str, physical: str, number: int, data_type: str = "long", nulla
     return {"name": name, "type": data_type, "nullable": nullable, "metadata": keys}
 
 
-def test_older_rows_have_nulls_in_added_columns_and_widened_types(storage: Storage) -> None:
+def test_older_rows_have_nulls_and_widened_types(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "integer")))
     feed.add(1, "a", pa.table({"id": pa.array([1], pa.int32())}))
     feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
@@ -397,7 +397,7 @@ def test_columns_and_filter_are_those_of_the_schema_at_the_end(storage: Storage)
     assert plan.output_schema.names == ["name", "_change_type"]
 
 
-def test_the_schema_at_the_end_is_that_of_the_last_version_in_any_order(storage: Storage) -> None:
+def test_end_schema_is_that_of_the_last_version_in_any_order(storage: Storage) -> None:
     schemas = [described(*((name, "long") for name in "abcd"[:count])) for count in (1, 2, 3, 4)]
     for order in itertools.permutations(range(1, 4)):
         feed = Feed(storage, schemas[0])
@@ -447,7 +447,7 @@ def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage,
 @pytest.mark.parametrize(
     "columns", [["_CHANGE_TYPE"], [("_Commit_Version",)], ["_change_type", "_commit_version", "_commit_timestamp"]]
 )
-def test_what_happened_alone_is_named_in_any_case(storage: Storage, columns: Any) -> None:
+def test_change_column_names_are_case_insensitive(storage: Storage, columns: Any) -> None:
     before, after, _ = BREAKING["dropped"]
     wanted = ChangesRequest(starting_version=0, columns=columns)
     plan = plan_changes(table_state(before), [VersionedMetadata(7, after)], wanted, fast_options())
@@ -497,7 +497,7 @@ def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
 
 @pytest.mark.parametrize("columns", [["id"], ["_change_type"], []])
 @pytest.mark.parametrize("before", [None, (1, 77)])
-def test_a_vector_that_points_past_the_files_end_is_an_error_in_a_feed_too(
+def test_vector_past_the_files_end_is_an_error_in_a_feed(
     feed: Feed, columns: list[str], before: tuple[int, ...] | None
 ) -> None:
     shared = {"deletion_vector": vector(*before)} if before else {}
@@ -571,7 +571,7 @@ def test_the_parts_of_a_feed_share_one_history(feed: Feed) -> None:
         versions(listed(*parts, columns=["_commit_version"], filter=col("id") > 1))
 
 
-def test_rows_that_do_not_fit_the_end_are_not_returned_before_the_error(feed: Feed) -> None:
+def test_rows_before_a_schema_error_are_not_returned(feed: Feed) -> None:
     before, after, _ = BREAKING["another type"]
     actions = [feed.add(1, "a", [1])]
     stream = listed(FeedPart(None, before, actions), FeedPart(2, after, []))
@@ -634,7 +634,7 @@ def test_vectors_are_the_same_only_if_all_of_them_is(feed: Feed, field: str) -> 
     assert kinds == [ChangeKind.DELETE, ChangeKind.INSERT]
 
 
-def test_changes_of_another_table_row_are_described_by_the_file_that_holds_them(feed: Feed) -> None:
+def test_changes_of_another_table_row_use_their_own_file(feed: Feed) -> None:
     """A deleted row was visible before, an inserted one is visible now."""
     stats = '{{"numRecords": 3, "tightBounds": true, "minValues": {{"id": {0}}}, "maxValues": {{"id": {1}}}}}'
     feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2), stats=stats.format(1, 2))
@@ -653,7 +653,7 @@ def test_a_changed_file_has_as_many_rows_as_its_own_action_says(feed: Feed, pred
 
 
 @pytest.mark.parametrize("kind", [AddFile, RemoveFile])
-def test_changes_that_rearrange_are_left_out_beside_those_that_do_not(feed: Feed, kind: type) -> None:
+def test_rearranging_changes_are_left_out(feed: Feed, kind: type) -> None:
     feed.file(kind, 1, "a", [1, 2], data_change=False)
     feed.file(kind, 1, "b", [3])
     assert [row[0] for row in feed.rows()] == [3]
@@ -668,7 +668,7 @@ def test_the_first_change_says_nothing_of_a_version_before_it(storage: Storage) 
     assert caught.value.version == 0
 
 
-def test_a_tombstone_without_partition_values_has_those_of_its_file(storage: Storage) -> None:
+def test_tombstone_takes_partition_values_from_its_file(storage: Storage) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     feed.remove(5, "a", [1, 2])
@@ -680,9 +680,7 @@ def test_a_tombstone_without_partition_values_has_those_of_its_file(storage: Sto
 
 
 @pytest.mark.parametrize("kind", [AddFile, RemoveFile, AddCdcFile])
-def test_a_change_is_not_skipped_if_its_partition_value_matches_and_its_statistics_do_not(
-    storage: Storage, kind: type
-) -> None:
+def test_matching_change_is_not_skipped_by_statistics(storage: Storage, kind: type) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     columns = {"id": [1, 2], "_change_type": ["insert", "delete"]} if kind is AddCdcFile else {"id": [1, 2]}

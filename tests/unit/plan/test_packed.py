@@ -35,7 +35,7 @@ def task(number: int, size: int = 100, rows: int | None = 7) -> FileTask:
 
 @meets(several=2, unknown=2)
 @given(st.lists(st.just(-1) | st.integers(0, 1000), max_size=70).map(lambda sizes: sizes * 50), st.integers(1, 20_000))
-def test_what_is_packed_comes_out_as_it_was(sizes: list[int], most: int) -> None:
+def test_unpacking_restores_the_packed_value(sizes: list[int], most: int) -> None:
     met("several", len(sizes) > 250)
     met("unknown", -1 in sizes)
     tasks = [task(number, size) for number, size in enumerate(sizes)]
@@ -59,7 +59,7 @@ def test_chunks_grow_with_the_plan_but_not_beyond_a_part_of_it(monkeypatch: pyte
     assert [one.key for one in found] == [str(number) for number in range(20_000)]
 
 
-def test_chunks_are_as_large_as_they_may_be_wherever_the_listing_pauses() -> None:
+def test_chunks_are_full_wherever_the_listing_pauses() -> None:
     found = pack_tasks((task(number) for number in range(9_100)), lambda _: 1, 300)
     assert [chunk.files for chunk in found.chunks] == [300] * 30 + [100]
 
@@ -85,7 +85,7 @@ def test_rows_are_counted_without_deleted_ones(vectors: tuple[str, ...], rows: i
     assert pack_tasks([task(1), two], lambda _: 1, 10).rows == rows
 
 
-def test_only_many_are_packed_and_they_are_smaller_and_show_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_long_plans_are_packed_and_show_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "MANY_FILES", 1000)
     few = packed_if_many((task(number) for number in range(1000)), lambda _: 1, 100)
     assert isinstance(few, list)
@@ -120,7 +120,7 @@ def test_a_task_with_everything_is_packed(monkeypatch: pytest.MonkeyPatch) -> No
     assert [type(getattr(found, name)) for name in ("change", "row_groups", "version")] == [Change, tuple, Version]
 
 
-def test_what_is_read_in_between_is_not_overwritten() -> None:
+def test_interleaved_reads_are_not_overwritten() -> None:
     spool = packed._Spool()
     stored = [spool.store(b"one"), spool.store(b"two")]
     assert bytes(stored[0]) == b"one"
@@ -145,7 +145,7 @@ def test_the_temporary_file_ends_with_the_plan(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("step", ["write", "flush"])
-def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -110,7 +110,7 @@ def test_the_columns_of_a_filter_are_always_in_one_order() -> None:
 
 
 @pytest.mark.parametrize("variant_as", VariantAs)
-def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: VariantAs) -> None:
+def test_variants_at_every_level_have_the_requested_form(variant_as: VariantAs) -> None:
     in_struct = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
     variant = in_struct if variant_as is VariantAs.STRUCT else pa.string()
     lists, maps, whole = chosen(("lists",), ("maps",), ("v",), variant_as=variant_as)
@@ -124,7 +124,7 @@ def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: 
     assert filter_columns(TABLE, col("v").is_null(), ["p"])[0].arrow.type == in_struct
 
 
-def test_a_geometry_says_what_it_is_at_every_level() -> None:
+def test_geometry_is_annotated_at_every_level() -> None:
     table = schema(g="geometry(OGC:CRS84)", lists=array("geometry(OGC:CRS84)"))
     whole, lists = (column.arrow for column in output_columns(table, None, [], VariantAs.STRUCT))
     assert is_geometry(whole)
@@ -176,12 +176,12 @@ def test_the_larger_part_of_a_column_counts_once() -> None:
         assert needed_share(table, columns, []) == pytest.approx(2 / 3)
 
 
-def test_nothing_is_a_share_of_files_that_hold_no_column() -> None:
+def test_files_without_columns_have_no_share() -> None:
     table = schema(p="string", nothing="void")
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 0.0
 
 
-def test_what_is_left_out_is_said_in_the_metadata_and_refused_where_it_would_last() -> None:
+def test_dropped_columns_are_in_metadata_and_refused_for_writes() -> None:
     table = schema(a="long", new="fromTheFuture", s=struct(x="long", y="alsoNew"))
     (told,) = (left_out_metadata(table),)
     assert told == {"delta_sharing.left_out": '{"new": "fromTheFuture", "s.y": "alsoNew"}'}

@@ -30,7 +30,7 @@ def test_counts_are_integers_of_any_library(name: str, given: Any, kept: int | N
 
 @pytest.mark.parametrize("name", ["limit", "version"])
 @pytest.mark.parametrize("given", [-1, np.int64(-1), True, False, np.bool_(True), 1.0, "1", np.float64(2)])
-def test_what_is_no_count_is_refused_by_its_name(name: str, given: Any) -> None:
+def test_invalid_count_is_refused_by_name(name: str, given: Any) -> None:
     with pytest.raises(UsageError, match=f"^'{name}' must be an integer of 0 or more"):
         # Iceberg tables have the version -1.
         version_number(ScanRequest(**{name: given}).version) if name == "version" else ScanRequest(limit=given)
@@ -54,7 +54,7 @@ def test_a_feed_is_asked_with_counts(name: str) -> None:
         ({"starting_version": 2, "ending_version": 1}, "'ending_version' 1 is before 'starting_version' 2"),
     ],
 )
-def test_a_range_has_one_start_at_most_one_end_and_no_end_before_its_start(given: Any, message: str) -> None:
+def test_range_has_one_start_and_at_most_one_end_after_it(given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ChangesRequest(**given)
 
@@ -133,7 +133,7 @@ def test_partition_columns_are_spelled_as_in_the_schema() -> None:
     ],
     ids=str,
 )
-def test_a_column_of_an_unknown_type_is_refused_where_it_is_named(request_: Any, said: bool) -> None:
+def test_column_of_an_unknown_type_is_refused_if_selected(request_: Any, said: bool) -> None:
     def fields(*kinds: tuple[str, Any]) -> list[dict[str, Any]]:
         return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
 

@@ -133,9 +133,7 @@ def _matches(predicate: Expression, rows: pa.Table) -> list[bool]:
     return [bool(found) for found in mask(bind(predicate, rows.schema), batch).to_pylist()]
 
 
-def test_a_limit_reads_no_further_under_a_predicate_on_partition_columns_alone(
-    make_table: MakeTable, storage: Storage
-) -> None:
+def test_limit_with_a_partition_predicate_reads_no_further(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
     for value in ("x", "y", "y"):
         table.add(wide(40_000), partition_values={"p": value}, write={**WRITE, "row_group_size": 1000})
@@ -145,9 +143,7 @@ def test_a_limit_reads_no_further_under_a_predicate_on_partition_columns_alone(
     assert storage.sent < 0.08 * storage.bytes_of("part-1.parquet")
 
 
-def test_a_predicate_on_partition_columns_takes_one_request_for_a_whole_file(
-    make_table: MakeTable, storage: Storage
-) -> None:
+def test_partition_predicate_takes_one_request_per_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
     for value in ("x", "y"):
         table.add(wide(40_000), partition_values={"p": value}, write=WRITE)
@@ -174,9 +170,7 @@ def test_partition_columns_alone_are_read_from_no_file(
     assert storage.requests == []
 
 
-def test_a_row_group_without_a_match_is_not_fetched_even_if_the_file_is_needed(
-    make_table: MakeTable, storage: Storage
-) -> None:
+def test_row_group_without_a_match_is_not_fetched(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), ("a", pa.int64())]), ["p"])
     table.add(pa.table({"a": list(range(100))}), partition_values={"p": "x"}, write={"row_group_size": 10})
     report = ScanReport()
@@ -185,7 +179,7 @@ def test_a_row_group_without_a_match_is_not_fetched_even_if_the_file_is_needed(
     assert report.row_groups == 1
 
 
-def test_an_old_file_without_the_filtered_column_costs_its_footer(make_table: MakeTable, storage: Storage) -> None:
+def test_old_file_without_the_filtered_column_costs_its_footer(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([*WIDE, pa.field("new", pa.int64())]))
     table.add(wide(40_000), write=WRITE)
     assert table.read(filter=col("new") > 1).num_rows == 0
@@ -261,7 +255,7 @@ def test_nan_is_found_although_parquet_statistics_do_not_know_it(make_table: Mak
 # === Limits ===
 
 
-def test_a_limit_behind_a_filter_reads_on_past_files_without_a_matching_row(make_table: MakeTable) -> None:
+def test_limit_after_a_filter_reads_past_files_without_matches(make_table: MakeTable) -> None:
     """How many rows a file has is no reason to be content with it where they may not match."""
     table = make_table(pa.schema([("a", pa.int64())]))
     for first in (0, 10, 20):
@@ -273,7 +267,7 @@ def test_a_limit_behind_a_filter_reads_on_past_files_without_a_matching_row(make
 # === explain ===
 
 
-def test_explain_says_what_is_read_and_skipped_and_shows_no_url(make_table: MakeTable) -> None:
+def test_explain_shows_read_and_skipped_files_without_urls(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("p", pa.string()), ("a", pa.int64()), ("b", pa.int64())]), ["p"])
     for value in ("x", "y"):
         table.add(pa.table({"a": [1, 2], "b": [3, 4]}), partition_values={"p": value}, stats={"numRecords": 2})
@@ -291,7 +285,7 @@ def test_explain_says_what_is_read_and_skipped_and_shows_no_url(make_table: Make
 
 
 @pytest.mark.parametrize(("rows", "kind", "is_said"), [(10**6, 9, True), (10**6, None, False), (10**6 - 1, 9, False)])
-def test_explain_says_what_is_faster_for_many_decimals(
+def test_explain_suggests_a_faster_type_for_many_decimals(
     make_table: MakeTable, rows: int, kind: int | None, is_said: bool
 ) -> None:
     data_type = pa.int64() if kind is None else pa.decimal128(kind, 2)

@@ -62,7 +62,7 @@ def names(found: ScanPlan) -> list[str | None]:
 # === Skipping ===
 
 
-def test_a_skipped_file_is_counted_once_with_its_first_reason_and_its_bytes() -> None:
+def test_skipped_file_is_counted_once_with_its_first_reason() -> None:
     files = [
         file("a", size=3),
         file("b", p="y", size=5),
@@ -86,7 +86,7 @@ def test_statistics_decide_with_partition_values() -> None:
     assert found.skipped == SkippedFiles(by_statistics=1, bytes=10)
 
 
-def test_a_partition_is_decided_once_and_as_often_as_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_is_evaluated_once_until_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered in (1, 2, 100):
         monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
         files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
@@ -187,7 +187,7 @@ def test_a_plan_knows_how_to_reach_its_table() -> None:
 # === Tasks ===
 
 
-def test_a_task_is_what_the_server_said_of_a_file() -> None:
+def test_task_matches_the_servers_description_of_the_file() -> None:
     plain = file("a", renew_at=77)
     with_vector = changed(plain, deletion_vector=encode_inline(DeletionVector.from_positions([1])))
     for add in (plain, with_vector):
@@ -229,7 +229,7 @@ def lineage(*files: SharedFile, **properties: str) -> ScanPlan:
     return plan_snapshot(table, files, ScanRequest(row_lineage=True), fast_options())
 
 
-def test_row_lineage_needs_the_property_of_the_table_and_two_numbers_of_each_file() -> None:
+def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
     found = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
     assert found.context.row_lineage == RowLineage(
         row_id=StructField("_id", PrimitiveType("long")), row_update=StructField("_version", PrimitiveType("long"))

@@ -65,7 +65,7 @@ def plan(*tasks: FileTask, schema: pa.Schema = SCHEMA, request: ScanRequest | No
         ({"only": removed(3), "without": removed(2)}, None, True),
     ],
 )
-def test_the_rows_of_a_file_are_known_where_its_vectors_leave_no_doubt(
+def test_row_count_is_known_where_vectors_are_unambiguous(
     fields: dict[str, Any], rows: int | None, has_vector: bool
 ) -> None:
     found = task(**fields)
@@ -76,9 +76,7 @@ def test_the_rows_of_a_file_are_known_where_its_vectors_leave_no_doubt(
     ("renew_at", "again", "path"),
     [(None, False, "f"), (2**50, False, "f"), (5, False, "new-k"), (None, True, "new-k"), (2**50, True, "new-k")],
 )
-def test_a_file_has_another_url_if_the_planned_one_expires_or_is_not_wanted(
-    renew_at: int | None, again: bool, path: str
-) -> None:
+def test_file_gets_a_new_url_if_the_old_one_expires_or_fails(renew_at: int | None, again: bool, path: str) -> None:
     store = types.SimpleNamespace(options=fast_options())
     urls = types.SimpleNamespace(url_for=lambda key, rejected: f"https://host/new-{key}?sig=secret")
     reader = Reader(store, urls, ScanReport())  # type: ignore[arg-type]
@@ -98,7 +96,7 @@ def test_a_file_has_another_url_if_the_planned_one_expires_or_is_not_wanted(
         (ChangeKind.INSERT, Origin.FILE, None, None),
     ],
 )
-def test_the_constants_of_a_change_are_bounds_of_one_row_without_null(
+def test_constants_of_a_change_are_bounds_without_null(
     kind: ChangeKind, origin: Origin, value: Any, bound: Any
 ) -> None:
     change = Change(kind, 8, 1_700_000_000_123)
@@ -148,7 +146,7 @@ def test_a_plan_has_vectors_if_one_of_its_files_has() -> None:
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-def test_a_whole_listing_is_released_and_keeps_what_is_known_of_it(breaks: bool) -> None:
+def test_whole_listing_is_released_and_keeps_its_totals(breaks: bool) -> None:
     events: list[str] = []
     notes: list[str] = []
 

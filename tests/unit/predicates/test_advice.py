@@ -105,7 +105,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("mistake", "advice", "right"), MISTAKES, ids=[mistake for mistake, *_ in MISTAKES])
-def test_a_mistake_is_answered_with_what_to_write(mistake: str, advice: str, right: str) -> None:
+def test_mistake_gets_a_corrected_form(mistake: str, advice: str, right: str) -> None:
     with pytest.raises(UsageError) as caught:
         bind(parse_filter(mistake), SCHEMA)
 
@@ -164,7 +164,7 @@ def test_words_of_mistakes_in_texts_and_names_are_no_mistakes() -> None:
         ("_h31 _h31", " at '"),
     ],
 )
-def test_the_place_is_told_where_the_parser_stopped(text: str, where: str | None) -> None:
+def test_error_points_where_the_parser_stopped(text: str, where: str | None) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
     assert where is None or where in str(caught.value)
@@ -198,7 +198,7 @@ ODD = ["\u2018", "\u2019", "\x00", "\ud83d", "\n"]
 
 @meets(refused=20, advised=10)
 @given(st.lists(st.sampled_from([*FRAGMENTS.split(), *ODD]), max_size=8).map(" ".join))
-def test_whatever_is_written_is_read_or_refused_in_one_sentence(text: str) -> None:
+def test_any_text_is_parsed_or_refused_in_one_sentence(text: str) -> None:
     told = ""
     try:
         bind(parse_filter(text), SCHEMA)

@@ -133,7 +133,7 @@ def test_a_condition_means_the_same_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNSAID)
-def test_what_is_not_said_here_is_named_and_left_to_the_engine(name: str) -> None:
+def test_unsupported_parts_are_named_and_left_to_the_engine(name: str) -> None:
     condition, what = UNSAID[name]
     with pytest.raises(UsageError, match=what):
         parse_filter(condition)
@@ -148,7 +148,7 @@ def test_a_list_of_nulls_as_duckdb_writes_it_is_left_to_duckdb() -> None:
     assert rows_of_arrow(condition) == [0, 1, 2, 3, 5, 6, 7]
 
 
-def test_a_negation_of_numbers_is_pushed_and_one_of_floats_is_not() -> None:
+def test_negation_is_pushed_for_integers_but_not_floats() -> None:
     assert str(weaker_predicate(~(a > 1), ROWS.schema)) == "a <= 1"
     assert weaker_predicate(~(x > 1.0), ROWS.schema) is None
     assert weaker_predicate(~(pc.field("missing") > 1.0), ROWS.schema) is None
@@ -162,7 +162,7 @@ def test_the_columns_of_expressions_are_found_at_every_depth() -> None:
     assert columns_of([a > 1, pc.field(0) > 1]) is None
 
 
-def test_an_expression_with_a_part_of_a_kind_that_is_not_known_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expression_with_an_unknown_part_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     later = [("call", "greater"), ("placeholder", "a"), ("field_ref", "b"), ("end", "greater")]
     monkeypatch.setattr(arrow_expressions, "_entries", lambda schema: iter(later))
     assert columns_of([a > b]) is None

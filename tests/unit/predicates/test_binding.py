@@ -178,7 +178,7 @@ def test_nanoseconds_are_not_lost():
         ('"i64" = 1', "names take backticks, not quotes"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(text, message):
+def test_invalid_operand_is_refused_in_one_sentence(text, message):
     with pytest.raises(UsageError, match=message) as caught:
         bound(text)
     assert "\n" not in str(caught.value)
@@ -222,7 +222,7 @@ def test_only_a_text_is_advised_to_lose_its_quotes(value, advised):
     assert ("without quotes" in caught.value.message) is advised
 
 
-def test_empty_schema_is_said():
+def test_empty_schema_is_reported():
     with pytest.raises(UsageError, match="which has no columns"):
         bound("a = 1", pa.schema([]))
 
@@ -287,7 +287,7 @@ def test_a_test_is_exact_if_nobody_has_to_convert_a_constant(text: str, expected
     ],
     ids=str,
 )
-def test_constants_at_and_beyond_the_ends_of_a_type_compare_as_the_reference_does(
+def test_constants_at_the_ends_of_a_type_equal_the_reference(
     data_type: pa.DataType, stored: list[Any], constants: list[Any]
 ) -> None:
     schema = pa.schema({"c": data_type})
@@ -317,7 +317,7 @@ ENDS: list[tuple[pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("data_type", "values"), ENDS, ids=lambda value: str(value)[:30])
-def test_a_constant_of_the_type_of_its_column_is_not_searched_for(
+def test_constant_of_the_columns_type_needs_no_search(
     data_type: pa.DataType, values: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def search(*arguments: object) -> int:

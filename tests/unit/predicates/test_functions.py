@@ -191,7 +191,7 @@ def result_of(sql: str, row: dict[str, Any] = ROW) -> bool | None:
         ]
     ),
 )
-def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None) -> None:
+def test_functions_compute_the_same_as_spark(sql: str, expected: bool | None) -> None:
     assert result_of(sql) is expected
 
 
@@ -257,7 +257,7 @@ def test_arrow_computes_whole_columns(condition: str, monkeypatch: pytest.Monkey
         ("(instant + INTERVAL 5000000 MONTH) IS NULL", "overflows the type timestamp, and fails in Spark too. Exclude"),
     ],
 )
-def test_what_fails_in_spark_fails(sql: str, message: str) -> None:
+def test_functions_fail_where_spark_fails(sql: str, message: str) -> None:
     bound = bind(parse_filter(sql), SCHEMA)
     batch = pa.RecordBatch.from_pylist([{**ROW, "day": None}], schema=SCHEMA)
     with pytest.raises(DataError, match=message):
@@ -357,7 +357,7 @@ def test_a_condition_before_it_keeps_a_failure_away(sql: str) -> None:
         ]
     ),
 )
-def test_what_cannot_be_computed_is_refused_in_a_sentence(sql: str, message: str) -> None:
+def test_invalid_argument_is_refused_in_a_sentence(sql: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         bind(parse_filter(sql), SCHEMA)
     assert caught.value.message.rstrip("'").endswith((".", "?"))
@@ -369,7 +369,7 @@ def test_constants_keep_their_places_when_read_back(sql: str) -> None:
     assert parse_filter(str(expression)) == expression
 
 
-def test_the_builder_writes_what_sql_does() -> None:
+def test_builder_equals_sql() -> None:
     for built, sql in (
         (col("i32") * 2 > 100, "i32 * 2 > 100"),
         (1 - col("i32") / 3 <= col("f64"), "1 - i32 / 3 <= f64"),
@@ -531,7 +531,7 @@ def _predicates() -> st.SearchStrategy[Expression]:
 @meets(computed=5, matching=2)
 @settings(max_examples=examples(240), deadline=None)
 @given(_predicates(), rows(3, 1))
-def test_arrow_computes_what_the_reference_does(expression: Expression, found: list[dict[str, Any]]) -> None:
+def test_arrow_computes_the_same_as_the_reference(expression: Expression, found: list[dict[str, Any]]) -> None:
     try:
         bound = bind(expression, SCHEMA)
     except UsageError:
@@ -665,7 +665,7 @@ def test_casts_of_text_skip_nothing_and_are_left_to_engines() -> None:
     assert not is_exact(parse_filter("instant + INTERVAL 1 DAY > TIMESTAMP '2024-01-01 00:00:00Z'"), SCHEMA)
 
 
-def test_what_has_one_value_in_a_file_is_computed_once_for_all_of_it() -> None:
+def test_constant_column_is_computed_once_per_file() -> None:
     german = One(_bounds("DE", "DE", 0, 10))
     assert not _may_match(bind(parse_filter("lower(text) = 'fr'"), SCHEMA), german)
     assert _may_match(bind(parse_filter("lower(text) = 'de'"), SCHEMA), german)
@@ -1015,7 +1015,7 @@ def test_days_are_added_to_the_date_when_the_read_begins(text: str, day: str) ->
         "day > 7 - current_date()",
     ],
 )
-def test_what_is_no_number_of_days_is_refused(text: str) -> None:
+def test_invalid_number_of_days_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         fixed(parse_filter(text), Moment(1_709_381_000 * 10**9, Zone.UTC))
 

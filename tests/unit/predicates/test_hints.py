@@ -203,7 +203,7 @@ def test_server_that_reads_only_ranges_keeps_every_matching_file(data):
         ("f64", "f64 = CAST(0.7 AS FLOAT)"),
     ],
 )
-def test_a_float_whose_text_is_a_larger_double_is_kept(column, filter_, single):
+def test_float_whose_text_is_a_larger_double_is_kept(column, filter_, single):
     seven = float(np.float32(0.7))
     assert evaluate(bind(parse_filter(filter_), SCHEMA), {column: seven}) is True
     text = to_json_hints(bind(parse_filter(filter_), SCHEMA))
@@ -241,7 +241,7 @@ def test_a_maximum_that_was_cut_inside_a_character_hides_nothing():
     ],
 )
 @pytest.mark.parametrize("op", ["=", "<=", ">=", "<=>"])
-def test_bounds_whose_offset_lacked_seconds_hide_nothing(moment, seen, op):
+def test_bounds_without_offset_seconds_hide_nothing(moment, seen, op):
     filter_ = bind(parse_filter(f"instant {op} '{moment}'"), SCHEMA)
     assert Server({"instant": (seen, seen)}).keeps(json.loads(to_json_hints(filter_)))
 
@@ -304,7 +304,7 @@ def test_the_simulated_server_does_skip():
         ("day > DATE '+10000-01-01'", None),
     ],
 )  # fmt: skip
-def test_hint_says_what_the_protocol_can(text, expected):
+def test_hint_has_the_form_of_the_protocol(text, expected):
     assert hints(text) == expected
 
 
@@ -389,7 +389,7 @@ ONE = node("literal", value="1", valueType="int")
         (node("equal", COLUMN, node("literal", value=1, valueType="int")), "a = 1"),
     ],
 )  # fmt: skip
-def test_reads_what_the_protocol_defines(tree, expected):
+def test_reads_the_forms_of_the_protocol(tree, expected):
     assert str(from_json_hints(json.dumps(tree))) == expected
 
 
@@ -426,7 +426,7 @@ PLAIN = node("equal", COLUMN, ONE)
         ({"jsonPredicateHints": [PLAIN, PLAIN]}, "a = 1 AND a = 1"),
     ],
 )  # fmt: skip
-def test_reads_what_people_write_where_its_meaning_is_plain(given_, expected):
+def test_reads_common_forms_with_a_clear_meaning(given_, expected):
     assert str(from_json_hints(json.dumps(given_))) == expected
     assert str(from_json_hints(given_)) == expected
 
@@ -460,7 +460,7 @@ def nested(depth: int) -> dict[str, Any]:
         (node("or", nested(100), nested(3)), "deeper than 100 levels"),
     ],
 )  # fmt: skip
-def test_refuses_what_is_no_predicate(tree, message):
+def test_refuses_an_invalid_predicate(tree, message):
     with pytest.raises(UsageError, match=message):
         from_json_hints(json.dumps(tree))
 
@@ -471,7 +471,7 @@ def test_deepest_allowed_tree_is_read():
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"op":', "[" * 100_000])
-def test_refuses_text_that_is_no_json(text):
+def test_refuses_invalid_json(text):
     with pytest.raises(UsageError, match="not valid JSON"):
         from_json_hints(text)
 
@@ -610,7 +610,7 @@ def test_a_boolean_constant_is_a_condition_and_another_is_not():
     ],
     ids=str,
 )
-def test_a_tree_that_is_no_predicate_is_refused_with_its_place(node, message):
+def test_invalid_tree_is_refused_with_its_position(node, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         from_json_hints(node)
 
@@ -650,7 +650,7 @@ def test_a_large_text_is_refused_before_it_is_read():
         from_json_hints('"' + "é" * (MAX_BYTES // 2) + '"')
 
 
-def test_no_text_of_a_float_is_above_what_is_sent():
+def test_sent_bound_is_at_least_every_float_of_that_text():
     for value in (hints_module._BEYOND_FLOATS, 1e39, 0.1, 3.4028235e38):
         assert hints_module._float_above(value, or_equal=True) > value
 
@@ -696,7 +696,7 @@ def test_a_tree_may_have_a_hundred_levels(depth):
         ("instant IS NOT NULL", "(not (isNull instant:timestamp))"),
     ],
 )
-def test_of_a_partition_column_other_things_are_said(text, expected):
+def test_hints_on_partition_columns_differ(text, expected):
     names = ("instant", "day", "flag", "f32", "text", "blob", "Nest", "dotted.name")
     assert hints(text, names) == expected
 

@@ -136,7 +136,7 @@ def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
 @meets(matching=15, unmatched=30, floating=4, decimals=3, dates=3, null=10)
 @settings(max_examples=examples(900))
 @given(st.data())
-def test_mask_of_two_columns_is_the_reference_for_every_pair_of_types(data):
+def test_mask_of_two_columns_equals_the_reference(data):
     expression = data.draw(column_pairs())
     left, right = (column.path[0] for column in (expression.left, expression.right))
     types = {name: COMPARABLE[name,] for name in (left, right)}
@@ -240,7 +240,7 @@ def test_two_columns_have_one_order(left, right, order):
         "%é",
     ],
 )
-def test_patterns_match_what_the_reference_matches(pattern):
+def test_patterns_match_like_the_reference(pattern):
     texts = ["", "a", "aa", "ab", "ba", "aba", "xax", "%", "a%", "_x", "\\x", "é", "aé", "\n", "a\n", "a\nb", None]
     batch = table({"text": texts}, pa.schema({"text": pa.string()}))
     expression = Like(Column(("text",)), pattern)
@@ -248,7 +248,7 @@ def test_patterns_match_what_the_reference_matches(pattern):
     assert mask(bind(expression, batch.schema), batch).to_pylist() == expected
 
 
-def test_nulls_of_two_columns_are_equal_only_where_that_is_asked_for():
+def test_null_safe_equality_of_two_columns():
     batch = pa.RecordBatch.from_arrays([pa.array([None, None, 1, 1]), pa.array([None, 1, None, 1])], ["a", "b"])
     a, b = Column(("a",)), Column(("b",))
     assert mask(bind(NullSafeEqual(a, b), batch.schema), batch).to_pylist() == [True, False, False, True]
@@ -301,7 +301,7 @@ def test_one_row_that_is_left_is_asked_for_every_condition():
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
 
-def test_a_row_for_which_an_earlier_condition_is_unknown_is_not_computed():
+def test_row_with_an_unknown_first_condition_is_not_computed():
     batch = pa.RecordBatch.from_pydict({"a": [None, 5, 5, 5], "b": pa.array([0, 1, None, 2])})
     condition = bind(parse_filter("a > 2 AND 1 / b > 0.5 AND b IN (1, 3)"), batch.schema)
     assert mask(condition, batch).to_pylist() == [False, True, False, False]
@@ -391,7 +391,7 @@ VIEWS = [pa.string_view(), pa.binary_view()] if TAKES_VIEWS else []
 
 
 @pytest.mark.parametrize("kind", [*VIEWS, pa.large_string(), pa.large_binary()], ids=str)
-def test_views_of_texts_and_bytes_are_compared_as_what_they_show(kind):
+def test_string_and_binary_views_compare_by_value(kind):
     is_text = kind in (*VIEWS[:1], pa.large_string())
     found = ["a", None, "ü" * 40] if is_text else [b"a", None, b"\xff" * 40]
     batch = pa.RecordBatch.from_pydict({"c": pa.array(found, kind)})
@@ -436,7 +436,7 @@ def test_nan_in_a_list_is_found_and_missed_as_any_other_number():
         assert negated == ([False] * 5 if None in listed else missed)
 
 
-def test_a_batch_without_the_column_or_with_another_type_is_refused():
+def test_batch_with_a_missing_or_mistyped_column_is_refused():
     schema = pa.schema([("c", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
     one, two = bind(col("c") > 1, schema), bind(col("s.x") > 1, schema)
     with pytest.raises(DataError, match="The batch has no column 'c'; it has d"):
@@ -454,7 +454,7 @@ _UNITS = [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]
 
 
 @pytest.mark.parametrize(("unit", "size"), _UNITS)
-def test_dates_and_moments_of_every_unit_compare_as_points_in_time(unit, size):
+def test_dates_and_moments_of_every_unit_compare_in_time(unit, size):
     moments = pa.array([-86_400 * size - 1, -86_400 * size, 0, 86_400 * size, 86_400 * size + 1], pa.timestamp(unit))
     days = pa.array([-1, -1, 0, 1, 1], pa.int32()).cast(pa.date32())
     micros = pa.array([-86_400 * 10**6, -86_400 * 10**6, 0, 86_400 * 10**6, 86_400 * 10**6], pa.timestamp("us"))
@@ -507,7 +507,7 @@ def test_a_call_has_no_value_before_its_types_are_known():
 
 
 @pytest.mark.parametrize("around", [lambda a, b: And((a, b)), lambda a, b: Or((b, a)), lambda a, b: Not(b)])
-def test_what_another_library_says_beyond_filters_is_refused_wherever_it_stands(around):
+def test_unsupported_library_expression_is_refused_everywhere(around):
     plain = Comparison(Op.EQ, Column(("a",)), Literal(1))
     assert whole(around(plain, plain)) == around(plain, plain)
     with pytest.raises(UsageError, match="A series of another library's expression is not supported here"):
@@ -519,7 +519,7 @@ def test_a_call_below_a_conjunction_is_seen():
     assert not has_calls(parse_filter("a = 1 AND b = 2024"))
 
 
-def test_what_no_interpreter_knows_is_refused():
+def test_unknown_node_is_refused():
     class Other(tree.Expression):
         __match_args__ = ()
 

@@ -429,7 +429,7 @@ SCHEMA = pa.schema(
         (field("odd name").isin(["größe", "名前", "😀" * 3]), "`odd name` IN ('größe', '名前', '😀😀😀')"),
     ],
 )
-def test_what_has_a_counterpart_is_kept(expression: pc.Expression, text: str) -> None:
+def test_supported_expressions_are_kept(expression: pc.Expression, text: str) -> None:
     assert str(weaker_predicate(expression, SCHEMA)) == text
 
 
@@ -452,7 +452,7 @@ def test_what_has_a_counterpart_is_kept(expression: pc.Expression, text: str) ->
         field("odd name") == b"a",
     ],
 )
-def test_what_has_none_is_left_out(expression: pc.Expression) -> None:
+def test_unsupported_expressions_are_left_out(expression: pc.Expression) -> None:
     assert weaker_predicate(expression, SCHEMA) is None
 
 
@@ -492,7 +492,7 @@ def test_an_expression_of_pyarrow_is_a_filter(expression: pc.Expression, text: s
         (field("x").is_null(nan_is_null=True), "A null that may be NaN"),
     ],
 )
-def test_what_an_expression_says_beyond_filters_is_named(expression: pc.Expression, named: str) -> None:
+def test_unsupported_expression_parts_are_named(expression: pc.Expression, named: str) -> None:
     with pytest.raises(UsageError, match=f"^{named}.* of another library's expression is not supported here"):
         parse_filter(expression)
 

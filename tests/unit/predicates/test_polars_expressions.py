@@ -176,7 +176,7 @@ def test_a_condition_means_the_same_rows(name: str) -> None:
         assert all(found[row] for row, matches in enumerate(matching) if matches)
 
 
-def test_what_has_calls_or_floats_below_a_negation_is_left_to_polars() -> None:
+def test_negated_calls_and_floats_are_left_to_polars() -> None:
     assert weaker_predicate(a + 1 > 2, SCHEMA) is None
     assert weaker_predicate(~(x > 1.0), SCHEMA) is None
     assert str(weaker_predicate((a + 1 > 2) & (b < 3), SCHEMA)) == "b < 3"
@@ -188,7 +188,7 @@ def test_what_has_calls_or_floats_below_a_negation_is_left_to_polars() -> None:
 
 @pytest.mark.parametrize("name", UNSAID)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_not_said_here_is_named_and_left_to_polars(name: str) -> None:
+def test_unsupported_parts_are_named_and_left_to_polars(name: str) -> None:
     condition, what = evaluated(name), UNSAID[name]
     with pytest.raises(UsageError, match=what):
         parse_filter(condition)

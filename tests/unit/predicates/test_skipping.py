@@ -278,7 +278,7 @@ def test_negated_like_uses_a_constant_column():
     assert _may_match(bound, Known({("text",): _bounds("bc", "bc", 0, 5)}))
 
 
-def test_compiled_test_is_reusable_and_constant_predicates_are_allowed():
+def test_compiled_test_is_reusable_and_allows_constants():
     test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
     assert [test(Known({("i64",): _bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
     assert _may_match(Literal(True), Known({}))
@@ -303,7 +303,7 @@ def _range(ends: tuple[int | None, int | None]) -> range:
 
 @pytest.mark.parametrize("ends", _ENDS, ids=str)
 @pytest.mark.parametrize("column", ["i64", "small", "day"])
-def test_a_file_is_kept_exactly_where_a_value_between_its_bounds_matches(column, ends):
+def test_file_is_kept_if_a_value_between_its_bounds_matches(column, ends):
     """Whole numbers alone are listed; a decimal or a date between them does not matter to these conditions."""
     wrap = (lambda value: None if value is None else Decimal(value)) if column == "small" else (lambda value: value)
     known = Known({(column,): _bounds(*map(wrap, ends), 0, 9)})
@@ -327,7 +327,7 @@ def test_a_file_is_kept_exactly_where_a_value_between_its_bounds_matches(column,
 
 @pytest.mark.parametrize("left", _ENDS, ids=str)
 @pytest.mark.parametrize("right", _ENDS, ids=str)
-def test_a_file_is_kept_exactly_where_a_pair_between_the_bounds_matches(left, right):
+def test_file_is_kept_if_a_pair_between_the_bounds_matches(left, right):
     for other, wrap in (("i32", int), ("small", Decimal)):
         ends = [None if end is None else wrap(end) for end in right]
         known = Known({("i64",): _bounds(*left, 0, 9), (other,): _bounds(*ends, 0, 9)})
@@ -391,11 +391,11 @@ def test_a_list_is_compared_as_values_of_its_column_are(condition, kept):
         ("text LIKE 'b%'", False), ("startswith(text, 'abd')", True), ("text NOT LIKE 'abd%'", True),
     ],
 )  # fmt: skip
-def test_texts_are_kept_where_a_beginning_lies_between_the_bounds(condition, kept):
+def test_text_file_is_kept_if_a_prefix_lies_between_the_bounds(condition, kept):
     assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
 
 
-def test_a_computed_condition_is_decided_where_every_column_has_one_value_or_none():
+def test_computed_condition_is_decided_on_single_valued_columns():
     def kept(condition, **known):
         return _may_match(
             bind(parse_filter(condition), SCHEMA), Known({(name,): found for name, found in known.items()})
@@ -450,7 +450,7 @@ def test_a_date_and_a_moment_have_other_units_and_skip_nothing(moment):
 @pytest.mark.parametrize(
     ("left", "right"), [("f32", "f64"), ("i32", "f64"), ("f64", "wide"), ("text", "text"), ("i32", "wide")]
 )
-def test_pairs_of_other_kinds_are_compared_where_their_bounds_are(left, right):
+def test_pairs_of_other_types_are_compared_by_their_bounds(left, right):
     low, high = ("a", "b") if left == "text" else (1, 2)
     statistics = Known({(left,): _bounds(high, high, 0, 1), (right,): _bounds(low, low, 0, 1)})
     kept = "f64" in (left, right) or left == right
@@ -474,7 +474,7 @@ def within(span: tuple[int | None, int | None]) -> range:
 
 @pytest.mark.parametrize("text", [f"a {op} {limit}" for op in ("=", "<>", "<", "<=", ">", ">=") for limit in (0, 1, 3)])
 @pytest.mark.parametrize("data_type", [pa.int8(), pa.decimal128(5, 1)], ids=str)
-def test_a_file_is_kept_exactly_where_an_integer_between_its_bounds_matches(text: str, data_type: pa.DataType) -> None:
+def test_file_is_kept_if_an_integer_between_its_bounds_matches(text: str, data_type: pa.DataType) -> None:
     expression = parse_filter(text)
     bound = bind(expression, pa.schema({"a": data_type}))
     for span in SPANS:
@@ -487,7 +487,7 @@ def test_a_file_is_kept_exactly_where_an_integer_between_its_bounds_matches(text
 
 
 @pytest.mark.parametrize("values", [[1], [0, 3], [2, 1], [-1, 5], [0, None]])
-def test_a_file_is_kept_exactly_where_a_value_of_a_list_is_between_its_bounds(values: list[Any]) -> None:
+def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -> None:
     schema = pa.schema({"a": pa.int8()})
     inside, outside = bind(col("a").is_in(values), schema), bind(Not(col("a").is_in(values)), schema)
     for span in SPANS:
@@ -537,7 +537,7 @@ TEXTS = [None, "", "a", "aa", "ab", "abz", "b", "ba"]
 
 
 @pytest.mark.parametrize("prefix", ["a", "ab", "b"])
-def test_a_file_is_kept_exactly_where_a_text_between_its_bounds_begins_so(prefix: str) -> None:
+def test_file_is_kept_if_a_text_in_its_bounds_has_the_prefix(prefix: str) -> None:
     schema = pa.schema({"a": pa.string()})
     expressions = [col("a").starts_with(prefix), parse_filter(f"a LIKE '{prefix}%'")]
     universe = sorted({"", "a", "aa", "aaz", "ab", "aba", "abz", "abzz", "b", "ba", "baz", "c", prefix, prefix + "m"})
@@ -570,7 +570,7 @@ UNKNOWN_ENDS = [(None, None), (None, 3), (0, None)]
         *("f IN (1.5, 2.5)", "s LIKE 'a%'", "s NOT LIKE 'a%'", "s LIKE '%b'", "s >= 'b'", "year(d) = 2024"),
     ],
 )
-def test_an_unknown_bound_of_one_column_leaves_the_other_to_decide(text: str) -> None:
+def test_unknown_bound_leaves_the_other_column_to_decide(text: str) -> None:
     kinds = {"a": pa.int8(), "b": pa.int8(), "c": pa.int8(), "d": pa.date32(), "f": pa.float32(), "s": pa.string()}
     schema = pa.schema(kinds)
     both, one = bind(parse_filter(f"({text}) AND b > 5"), schema), bind(parse_filter(text), schema)

@@ -155,7 +155,7 @@ def test_like_matches_whole_strings(pattern, escape, text, expected):
     "misuse",
     [lambda: bool(col("a") > 1), lambda: 1 < col("a") < 5, lambda: not col("a"), lambda: col("a") > 1 and col("b") > 1],
 )
-def test_python_logic_is_refused_with_what_to_write(misuse):
+def test_python_logic_is_refused_with_the_right_operator(misuse):
     with pytest.raises(UsageError, match=r"use & \| ~"):
         misuse()
 
@@ -211,7 +211,7 @@ def test_columns_are_all_that_are_read():
     assert columns(expression) == {("a",), ("b", "c"), ("d",), ("e",), ("f",), ("g",), ("h",)}
 
 
-def test_no_conditions_hold_together_and_none_of_them_does():
+def test_all_of_nothing_is_true_and_any_of_nothing_is_false():
     assert (all_of([]), any_of([])) == (Literal(True), Literal(False))
 
 
@@ -268,7 +268,7 @@ def test_values_of_a_list_are_those_of_filters():
     assert str(col("a").is_in([datetime.date(2024, 1, 1), None])) == "a IN (DATE '2024-01-01', NULL)"
 
 
-def test_what_is_no_condition_is_refused():
+def test_invalid_condition_is_refused():
     with pytest.raises(UsageError, match=r"cast to one of .*found 'blob'"):
         col("a").cast("blob")
     with pytest.raises(UsageError, match="Expected a condition"):
@@ -322,7 +322,7 @@ def test_every_character_of_a_pattern_means_itself(char: str) -> None:
         assert pc.match_substring_regex(pa.array([other]), rf"\A(?:{pattern})\z").to_pylist() == [other == char]
 
 
-def test_values_of_python_become_those_of_filters_wherever_they_stand() -> None:
+def test_python_values_become_filter_values_in_every_position() -> None:
     day, moment = datetime.date(1970, 1, 2), datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     for value, expected in ((day, Day(1)), (moment, Moment(0, Zone.UTC)), (bytearray(b"x"), b"x"), (1, 1)):
         for found in (
@@ -339,6 +339,6 @@ def test_the_opposite_of_a_constant_is_that_of_a_truth_value(value: bool | None,
     assert tree.push_not(tree.Not(Literal(value))) == Literal(expected)
 
 
-def test_a_constant_that_is_no_truth_value_has_no_opposite() -> None:
+def test_non_boolean_constant_cannot_be_negated() -> None:
     with pytest.raises(UsageError, match="A condition must be true, false or null; found the constant 5"):
         tree.push_not(tree.Not(Literal(5)))

@@ -354,12 +354,12 @@ LAST = (2**63 - 1) // 10**6
         (Moment(-(2**63) * 1000, Zone.LOCAL), -(2**63)),
     ],
 )
-def test_seconds_and_days_become_moments_and_seconds_stop_at_the_ends(zone: Zone, value: object, micros: int) -> None:
+def test_seconds_and_days_become_moments_within_the_limits(zone: Zone, value: object, micros: int) -> None:
     assert timestamp_of(zone)(value) == Moment(micros * 1000, zone)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [Day(106_751_992), Day(-106_751_992), Moment(2**63 * 1000, Zone.UTC), "yesterday"])
-def test_what_is_no_moment_has_none(value: object) -> None:
+def test_invalid_moment_is_none(value: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - callers name the cast
         timestamp_of(Zone.UTC)(value)  # type: ignore[arg-type]
 

@@ -85,7 +85,7 @@ def test_listings_have_all_pages_and_fields(server, rest, wire, kind):
         (501, b'{"errorCode": "NOT_IMPLEMENTED", "message": "no"}'),
     ],
 )
-def test_server_without_a_kind_has_none_of_it(server, rest, wire, sleeps, kind, status, body):
+def test_server_without_an_asset_type_has_no_such_assets(server, rest, wire, sleeps, kind, status, body):
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "D"}, {"name": "e"}]}))
     for path in (f"{S}/{kind.plural}", f"/shares/s/schemas/D/{kind.plural}", f"/shares/s/all-{kind.plural}"):
         server.on("GET", path, wire.Reply(status, body))
@@ -140,7 +140,7 @@ def test_share_is_listed_by_schema_if_only_that_exists(server, rest, wire):
     assert [(one.schema, one.name) for one in rest.list_all_assets(VOLUME, "s")] == [("d", "a"), ("e", "b")]
 
 
-def test_items_without_what_the_protocol_requires_are_left_out_aloud(server, rest, wire, caplog):
+def test_items_without_required_fields_are_skipped_and_logged(server, rest, wire, caplog):
     bad = [{"name": "a"}, item_of(VOLUME, "../etc"), item_of(VOLUME, "x" * 256), item_of(VOLUME, "")]
     bad += [{**item_of(VOLUME, "n"), "schema": None}]
     server.on("GET", "/shares/s/all-volumes", wire.as_json({"items": [*bad, item_of(VOLUME, "good")]}))
@@ -193,7 +193,7 @@ def test_missing_asset_is_an_error_that_names_the_nearest(server, rest, wire, ki
         rest.get_asset(kind, AssetName("s", "d", "unlike"))
 
 
-def test_name_of_an_asset_of_another_kind_is_told(server, rest, wire):
+def test_name_of_an_asset_of_another_type_is_reported(server, rest, wire):
     serve_names(server, wire, VOLUME, "documents")
     for path in ("/shares/s/all-tables", f"{S}/tables"):
         server.on("GET", path, wire.as_json({}))
@@ -222,7 +222,7 @@ def test_table_says_its_formats(server, rest, wire, table):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_table_of_a_server_without_get_table_is_looked_up_in_the_listing(server, rest, wire, table, status):
+def test_without_get_table_the_table_is_looked_up_in_the_listing(server, rest, wire, table, status):
     server.on("GET", f"{S}/tables/t", wire.Reply(status, b"<html>"))
     server.on("GET", f"{S}/tables", wire.as_json({"items": [{"name": "T", "id": "1"}]}))
 
@@ -369,7 +369,7 @@ def test_both_names_of_the_path_of_a_version_are_tried(server, rest, wire, sleep
         rest.credentials(ref, "s3://b/v")
 
 
-def test_refused_credentials_of_a_version_are_not_asked_for_twice(server, rest, wire):
+def test_refused_version_credentials_are_not_requested_twice(server, rest, wire):
     server.on("POST", credentials_path(REFS[3]), wire.error(403, "PERMISSION_DENIED"))
 
     with pytest.raises(AuthError):

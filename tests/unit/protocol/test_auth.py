@@ -63,7 +63,7 @@ def test_the_life_of_a_token_is_in_its_claims(claims, life):
 
 
 @pytest.mark.parametrize("claims", [b"[1]", b'"exp"', b"5", b"{", b"", b"[" * 100_000, b"\xff", b'{"exp":"2030"}'])
-def test_the_life_of_what_is_no_such_token_is_not_known(claims):
+def test_lifetime_of_an_opaque_token_is_unknown(claims):
     part = base64.urlsafe_b64encode(claims).rstrip(b"=").decode()
     for text in (f"x.{part}.y", f"x.{part}", "token", "", "a.!.b"):
         assert auth._life_of_jwt(text, NOW) == 300.0
@@ -90,7 +90,7 @@ def test_a_token_is_over_at_its_end(monkeypatch, expires, is_over):
 
 
 @pytest.mark.parametrize("seconds", [-5, 3600])
-def test_a_token_of_a_function_is_not_sent_after_the_expiration_time_of_the_profile(server, wire, seconds):
+def test_token_of_a_function_is_not_sent_after_its_expiration(server, wire, seconds):
     end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
     profile = Profile.load({
         "shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted",
@@ -105,7 +105,7 @@ def test_a_token_of_a_function_is_not_sent_after_the_expiration_time_of_the_prof
     assert len(server.seen) == (seconds > 0)
 
 
-def test_a_token_of_a_function_that_no_header_can_hold_is_refused(server):
+def test_token_of_a_function_with_invalid_characters_is_refused(server):
     fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted\nHost: x"}
     with pytest.raises(ProfileError, match="The bearer token of the profile") as caught:
         RestClient(Profile.load(fields)).list_shares()
@@ -130,7 +130,7 @@ def test_a_failure_is_for_those_who_waited_for_it():
 
 
 @pytest.mark.parametrize("other", [None, "t2"])
-def test_what_another_thread_made_of_a_token_counts_after_the_wait_for_it(other):
+def test_token_made_by_another_thread_counts_after_the_wait(other):
     shared = auth._SharedToken(living("t1", -1.0))
 
     def acquire(*, blocking):
@@ -312,7 +312,7 @@ def test_token_endpoint_that_is_not_there_is_a_transport_error(server, oauth):
         oauth(tokenEndpoint="http://127.0.0.1:9/token").list_shares()
 
 
-def test_client_pickles_with_its_credentials_and_without_its_token(server, oauth, wire):
+def test_client_pickles_with_credentials_and_without_token(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "planted-t1", "planted-t2"))
     server.on("GET", "/shares", wire.as_json({}))
     rest = oauth()

@@ -74,7 +74,7 @@ def test_answer_is_read_in_every_encoding_and_framing(server, rest, table, wire,
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
-def test_compressed_answer_that_ends_at_a_line_boundary_loses_no_rows(server, rest, table, wire, encoding, framing):
+def test_compressed_response_cut_at_a_line_loses_no_rows(server, rest, table, wire, encoding, framing):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(200))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines, framing=framing)
     half.headers["Content-Encoding"] = encoding
@@ -89,7 +89,7 @@ def test_compressed_answer_that_ends_at_a_line_boundary_loses_no_rows(server, re
         list(query_table(rest, table).actions)
 
 
-def test_a_body_whose_bytes_make_no_sense_is_asked_for_again():
+def test_undecodable_body_is_requested_again():
     def read1(_):
         raise ValueError("no length of a chunk")
 
@@ -98,12 +98,12 @@ def test_a_body_whose_bytes_make_no_sense_is_asked_for_again():
         list(body.body_chunks(response, "Asking", None))
 
 
-def test_what_is_not_compressed_after_what_is_is_broken():
+def test_uncompressed_bytes_after_compressed_ones_are_an_error():
     with pytest.raises(ProtocolError, match="compression is broken"):
         list(body._inflated(iter([gzip.compress(b"a"), b'{"b": 1}']), False, "Asking", None))
 
 
-def test_what_is_compressed_may_look_like_text_in_between():
+def test_compressed_bytes_may_look_like_text():
     data = random.Random(1).randbytes(5000)
     packed = gzip.compress(data)
     at = packed.index(b"{", 20)
@@ -132,7 +132,7 @@ def test_damaged_compression_is_an_error(server, rest, wire, where):
         rest.list_shares()
 
 
-def test_what_was_unpacked_on_its_way_is_read_as_it_is(server, rest, table, wire):
+def test_body_decompressed_on_its_way_is_read_as_is(server, rest, table, wire):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(20)))
     for mark in (b"", b"\xef\xbb\xbf", b"\n "):
         headers = {**whole.headers, "Content-Encoding": "gzip"}
@@ -150,7 +150,7 @@ def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_many_bytes_come_several_chunks_at_a_time_and_all_before_an_interruption(monkeypatch, is_cut):
+def test_many_bytes_come_several_chunks_at_a_time(monkeypatch, is_cut):
     monkeypatch.setattr(body, "_AT_ONCE", 6)
     monkeypatch.setattr(body, "_BULK", 3)
 
@@ -209,7 +209,7 @@ def test_the_beginning_of_a_long_error_is_read():
     assert body.start_of_body(response, 100, []) == b"x" * 100
 
 
-def test_of_the_secrets_that_may_begin_where_an_error_is_cut_the_longest_is_left_out():
+def test_longest_secret_at_a_cut_is_left_out():
     for secrets in (["abX", "bY"], ["bY", "abX"]):
         response = requests.Response()
         response.raw = urllib3.HTTPResponse(io.BytesIO(b"no ab" + b"x" * 300), preload_content=False)
@@ -232,7 +232,7 @@ def test_encoding_that_was_not_asked_for_is_refused_by_name(server, rest, wire, 
     assert server.seen[0].headers["accept-encoding"] == "gzip, deflate"
 
 
-def test_what_unpacks_to_more_than_its_limit_is_never_held_whole(server, rest, wire, monkeypatch):
+def test_body_that_expands_past_its_limit_is_never_held_whole(server, rest, wire, monkeypatch):
     packed = gzip.compress(bytes(64 * 1024 * 1024))
     server.on("GET", "/shares", wire.Reply(200, packed, {"Content-Encoding": "gzip"}))
     pieces = []
@@ -264,12 +264,12 @@ def test_piece_that_is_exactly_as_long_as_one_step_is_whole(server, rest, wire):
     [(b"\x78\x9c", 15), (b"\x78\x01", 15), (b"\x78", 15), (b"\x78\x9d", -15), (b"\x79\x9c", -15), (b"\x4b\x04", -15),
      (b"\x58\x85", 15), (b"\x08\x1d", 15), (b"\x08\x1e", -15), (b"\x79\x18", -15)],
 )  # fmt: skip
-def test_deflate_is_told_from_zlib_by_its_first_bytes(start, window):
+def test_deflate_and_zlib_differ_by_their_first_bytes(start, window):
     assert body._window(start, deflate=True) == window
     assert body._window(start, deflate=False) == 31
 
 
-def test_a_page_that_is_no_text_is_a_page():
+def test_binary_page_is_still_a_page():
     assert body.html_page(b"<html><title>\xff a</title>") == "a page of HTML with the title '\ufffd a'"
     assert body.html_page(b"<html><title></title>") == "a page of HTML without a title"
     assert body.html_page(b"<html><h1></h1>") == "a page of HTML without a title"

@@ -41,7 +41,7 @@ def test_sharing_client_takes_names_and_values(server, profile, wire):
         lambda url, options: ds.SharingClient(url.partition("#")[0]).table("s.d.t").changes(0).plan(options),
     ],
 )
-def test_options_of_a_read_hold_for_its_requests_to_the_server_too(server, wire, tmp_path, load):
+def test_options_of_a_read_apply_to_its_server_requests(server, wire, tmp_path, load):
     for method, path in (("POST", "query"), ("GET", "changes")):
         server.on(method, f"/shares/s/schemas/d/tables/t/{path}", wire.error(503, "X"))
     path = tmp_path / "my.share"

@@ -114,7 +114,7 @@ def test_url_that_is_about_to_expire_is_renewed_before(server, rest, table, sign
     assert found == [f"https://x/a?{n}" for n in (1, 1, 2, 2)]
 
 
-def test_without_a_token_the_version_is_pinned_and_keys_still_fit(server, rest, table, signing):
+def test_without_a_token_the_version_is_pinned_and_keys_match(server, rest, table, signing):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table)
 
@@ -158,7 +158,7 @@ def test_a_refusal_that_is_not_about_the_token_is_passed_on(server, rest, table,
 
 
 @pytest.mark.parametrize("refusal", [400, 403])
-def test_without_history_the_latest_snapshot_serves_while_it_is_the_same(server, rest, table, signing, wire, refusal):
+def test_without_history_an_unchanged_latest_snapshot_serves(server, rest, table, signing, wire, refusal):
     no_history = wire.error(refusal, "X", "history is not shared")
     server.on("POST", QUERY, signing("a"), no_history, signing("a"), no_history, signing("a", version=8))
     urls, files = read(rest, table, QueryRequest(refresh_token="old"))
@@ -257,9 +257,7 @@ def test_many_threads_cause_one_refresh(server, rest, table, signing):
     assert len(server.seen) == 2
 
 
-def test_failed_refresh_fails_for_the_threads_that_waited_for_it_and_is_tried_again_later(
-    server, rest, table, signing, wire
-):
+def test_failed_refresh_fails_waiting_threads_and_is_retried(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table, QueryRequest(version=7))
     key, path = url_key(files["a"]), files["a"].action.path
@@ -314,7 +312,7 @@ def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
     assert copy.url_for(key, rejected=files["file-5"].action.path) == "https://x/file-5?2"
 
 
-def test_files_without_an_expiration_of_their_own_have_that_of_their_answer(server, rest, table, wire, clock):
+def test_files_without_an_expiration_use_the_responses(server, rest, table, wire, clock):
     end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + 3_600_000}}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a"), end))
     urls, files = read(rest, table)
@@ -350,7 +348,7 @@ def test_all_files_of_a_plan_are_renewed_by_one_query(server, rest, table, signi
     assert len(server.seen) == 2
 
 
-def test_a_server_that_gives_the_same_urls_again_is_not_asked_for_each_file(server, rest, table, wire, clock):
+def test_server_that_repeats_urls_is_not_asked_for_each_file(server, rest, table, wire, clock):
     """Some keep the URLs that they have signed until shortly before their end."""
     end = clock.now + 3_600_000
     files = [wire.delta_file(f"file-{number}", wrapper={"expirationTimestamp": end}) for number in range(40)]
@@ -373,9 +371,7 @@ def test_a_vector_within_its_action_has_no_url(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 100])
-def test_urls_of_very_many_files_are_compressed_and_found_in_any_order(
-    server, rest, table, signing, monkeypatch, block
-):
+def test_many_urls_are_compressed_and_found_in_any_order(server, rest, table, signing, monkeypatch, block):
     monkeypatch.setattr(protocol_urls, "_BLOCK", block)
     names = [f"file-{number}" for number in range(23)]
     server.on("POST", QUERY, signing(*names))

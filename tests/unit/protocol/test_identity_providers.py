@@ -169,7 +169,7 @@ def list_shares(fields):
         (Databricks, {"scope": "all-apis", "tokenEndpointAuthMethod": "client_secret_basic"}, 1),
     ],
 )
-def test_each_provider_gives_a_token_and_the_way_to_it_is_remembered(server, wire, provider, fields, requests):
+def test_each_provider_gives_a_token_by_a_remembered_method(server, wire, provider, fields, requests):
     endpoint = provider(server, wire)
 
     assert list_shares(profile(server, **fields)) == []
@@ -249,7 +249,7 @@ def test_a_signed_grant_is_for_a_resource(server, wire):
         (b'{"error": {"message": "the tenant is gone"}}', {}, "the tenant is gone"),
     ],
 )
-def test_a_gateway_before_the_provider_is_told_apart(server, wire, body, headers, expected):
+def test_gateway_before_the_provider_is_recognized(server, wire, body, headers, expected):
     server.on("POST", "/token", wire.Reply(401, body, headers))
 
     with pytest.raises(AuthError, match=expected):

@@ -156,7 +156,7 @@ def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
         ([{"queryStatus": {}}, HEADS[DELTA][0]], ProtocolError, "line 2 .* queryStatus must be the only line"),
     ],
 )
-def test_what_is_no_head_is_refused(documents: list[dict[str, Any]], error: type[Exception], message: str) -> None:
+def test_invalid_first_line_is_refused(documents: list[dict[str, Any]], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         began(Response(), *documents)
     failure = caught.value.error if isinstance(caught.value, Transient) else caught.value
@@ -174,7 +174,7 @@ def test_a_query_that_runs_says_so_alone() -> None:
     ("formats", "form", "is_refused"),
     [((DELTA,), DELTA, False), ((DELTA,), PARQUET, False), ((PARQUET,), PARQUET, False), ((PARQUET,), DELTA, True)],
 )
-def test_the_format_is_one_of_those_asked_for_or_that_of_old_servers(
+def test_format_is_a_requested_one_or_the_old_servers(
     formats: tuple[ResponseFormat, ...], form: ResponseFormat, is_refused: bool
 ) -> None:
     if is_refused:
@@ -200,7 +200,7 @@ def test_the_format_is_one_of_those_asked_for_or_that_of_old_servers(
         ("7", None, {"version": 6}, None),
     ],
 )
-def test_the_version_is_that_of_the_header_or_of_what_was_asked(
+def test_version_comes_from_the_header_or_the_request(
     header: str | None, described: int | None, rules: dict[str, Any], version: int | None
 ) -> None:
     found = Response({} if header is None else {"delta-table-version": header}, **rules)
@@ -298,7 +298,7 @@ def test_a_file_of_each_kind_is_read_in_both_formats(stopped: None) -> None:
     ]
 
 
-def test_what_a_file_does_not_say_is_unknown() -> None:
+def test_missing_file_fields_are_unknown() -> None:
     (found,) = taken(begun(PARQUET), parquet())
     assert found == SharedFile(AddFile("https://x/f", {}, -1), "f")
     (removed,) = taken(begun(PARQUET, operation=CHANGES), parquet("remove", version=7))
@@ -409,9 +409,7 @@ def test_a_url_lives_as_long_as_the_server_says(ahead: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("date", [None, "", "yesterday"])
-def test_without_a_date_a_url_that_has_expired_on_arrival_has_not(
-    date: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_date_a_url_is_not_expired_on_arrival(date: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = lives(date, monkeypatch)
     assert found.renewal(NOW + 3_600_000) == NOW + 3_540_000
     assert [found.renewal(stated) for stated in (NOW - 1, NOW, 0, -5, -(2**62))] == [None] * 5
@@ -445,7 +443,7 @@ def test_a_snapshot_asks_no_file_for_its_version() -> None:
     assert len(taken(found, parquet(version=1), parquet(version=9), parquet())) == 3
 
 
-def test_metadata_and_protocols_inside_a_range_are_given_with_their_version() -> None:
+def test_metadata_and_protocols_in_a_range_have_their_version() -> None:
     found = begun(operation=CHANGES, starting_version=3, ending_version=5)
     protocol = {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "version": 5}}
     metadata = {"metaData": {"deltaMetadata": METADATA, "version": 4}}
@@ -535,9 +533,7 @@ def test_after_the_end_comes_nothing() -> None:
     ("status", "error"),
     [(400, RequestError), (501, RequestError), (503, Transient), (429, Transient), (None, RequestError)],
 )
-def test_an_error_in_the_stream_is_tried_again_if_its_status_says_so(
-    status: int | None, error: type[Exception]
-) -> None:
+def test_stream_error_is_retried_if_its_status_allows(status: int | None, error: type[Exception]) -> None:
     found = begun()
     with pytest.raises(error, match="it broke"):
         taken(found, {"endStreamAction": {"errorMessage": "it broke", "httpStatusErrorCode": status}})

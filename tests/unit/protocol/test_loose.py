@@ -51,7 +51,7 @@ def loosely(value, key=""):
     return value
 
 
-def test_loose_scalars_mean_what_well_formed_ones_do():
+def test_loose_scalars_equal_well_formed_ones():
     text = json.dumps(loosely(PLAIN))
     for quoted, bare in (
         (json.dumps(f"<{ADD['stats']}>"), ADD["stats"]),
@@ -99,7 +99,7 @@ def test_numbers_have_several_spellings_and_one_meaning(text, size):
         '"٣"',
     ],
 )
-def test_what_could_mean_more_than_one_thing_is_refused(text):
+def test_ambiguous_values_are_refused(text):
     raw = b'{"file":{"id":"f","size":%s}}' % text.encode()
     with pytest.raises(loose.MALFORMED):
         decode(raw, Line, Loosened("Reading"))
@@ -118,7 +118,7 @@ def test_truth_has_several_spellings(text, expected):
 
 
 @pytest.mark.parametrize("text", ['"yes"', "2", "[]", '""', "0.0"])
-def test_what_is_not_known_to_be_true_or_false_is_refused(text):
+def test_invalid_booleans_are_refused(text):
     raw = b'{"file":{"id":"f","deltaSingleAction":{"add":{"path":"https://x/f","dataChange":%s}}}}' % text.encode()
     with pytest.raises(loose.MALFORMED):
         decode(raw, Line, Loosened("Reading"))
@@ -164,7 +164,7 @@ def test_a_null_that_was_not_expected_is_called_so():
     )
 
 
-def test_a_loose_answer_about_a_share_is_said_too(server, rest, wire, caplog):
+def test_loose_share_response_is_logged(server, rest, wire, caplog):
     server.on("GET", "/shares/b", wire.as_json({"share": {"name": "b", "id": 5}}))
     assert rest.get_share("b").id == "5"
     assert "'id' is not text" in caplog.text
@@ -173,7 +173,7 @@ def test_a_loose_answer_about_a_share_is_said_too(server, rest, wire, caplog):
     assert "Listing the shares: the response deviates" in caplog.text
 
 
-def test_a_loose_answer_about_a_table_is_said_too(server, rest, table, wire, caplog):
+def test_loose_table_response_is_logged(server, rest, table, wire, caplog):
     server.on("GET", "/shares/s/schemas/d/tables/t/metadata", wire.ndjson(*wire.delta_head(wrapper={"numFiles": "2"})))
     assert table_metadata(rest, table).num_files == 2
     assert "'numFiles' is not an integer" in caplog.text
@@ -207,7 +207,7 @@ def test_empty_reader_features_may_be_left_out(server, rest, table, wire, caplog
         ('{"x": ' + "[" * 9999 + "]" * 9999 + "}", "it is nested too deep"),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_told_in_plain_words(body, words):
+def test_invalid_response_is_described_in_plain_words(body, words):
     with pytest.raises(MALFORMED) as caught:
         decode(body if isinstance(body, bytes) else body.encode(), Line, Loosened("asking"))
     assert problem_of(caught.value) == words
@@ -303,7 +303,7 @@ def test_byte_order_marks_are_no_content(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "none", "application/json", "aws-chunked", "binary, identity"])
-def test_an_encoding_that_is_none_encodes_nothing(server, rest, wire, encoding):
+def test_identity_encoding_is_no_encoding(server, rest, wire, encoding):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.headers["Content-Encoding"] = encoding
     server.on("GET", "/shares", reply)
@@ -404,7 +404,7 @@ def test_a_page_with_a_status_of_success_is_named_as_such(server, rest, wire):
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b"[]", b'""'])
-def test_the_challenge_of_a_server_is_shown_where_it_says_nothing_else(server, rest, wire, body):
+def test_challenge_is_shown_if_the_server_sends_no_message(server, rest, wire, body):
     challenge = 'Bearer error="invalid_token", error_description="The token expired"'
     server.on("GET", "/shares", wire.Reply(401, body, {"WWW-Authenticate": challenge}))
 
@@ -413,7 +413,7 @@ def test_the_challenge_of_a_server_is_shown_where_it_says_nothing_else(server, r
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 507, 509, 511, 520, 522, 524, 530, 599])
-def test_what_may_pass_is_tried_again(server, rest, wire, status):
+def test_transient_errors_are_retried(server, rest, wire, status):
     server.on("GET", "/shares", wire.Reply(status, b""), wire.as_json({"items": []}))
     assert rest.list_shares() == []
 
@@ -444,7 +444,7 @@ def test_a_truth_value_is_one_of_few_texts(written, meant, is_told):
 
 
 @pytest.mark.parametrize("written", ['"yes"', "2", "[]", '""'])
-def test_what_may_be_true_or_false_is_refused(written):
+def test_ambiguous_booleans_are_refused(written):
     with pytest.raises(loose.MALFORMED):
         loose.Loosened("x").decode(f'{{"add":{{"path":"p","dataChange":{written}}}}}'.encode(), SingleAction)
 

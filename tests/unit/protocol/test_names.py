@@ -53,13 +53,13 @@ def test_profile_may_hold_marks_and_dots():
 
 
 @pytest.mark.parametrize("text", ["", "a", "a.b", "a.b.", ".b.c", "a..c", "a.b.c/d", "a.b.\x00", None, 5])
-def test_what_is_no_table_name_is_refused(text):
+def test_invalid_table_name_is_refused(text):
     with pytest.raises(UsageError):
         AssetName.parse(text)
 
 
 @pytest.mark.parametrize("url", ["", "my.share", "a.b.c", None, 5])
-def test_what_is_no_table_url_is_refused(url):
+def test_invalid_table_url_is_refused(url):
     with pytest.raises(UsageError, match=r"[Ee]xpected"):
         split_table_url(url)
 
@@ -75,7 +75,7 @@ def test_names_that_cannot_be_are_refused(parts):
             AssetName(name, "b", "c")
 
 
-def test_listed_values_print_what_the_server_told_and_nothing_else() -> None:
+def test_listed_values_print_only_what_the_server_sent() -> None:
     assert repr(ds.Share("s")) == "Share(name='s')"
     assert repr(ds.Schema("d", "s", id="1")) == "Schema(name='d', share='s', id='1')"
     assert repr(ds.Table("t", "s", "d")) == "Table(name='t', share='s', schema='d')"

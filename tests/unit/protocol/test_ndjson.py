@@ -209,7 +209,7 @@ def test_blocks_of_added_files_are_read_in_one_piece(monkeypatch, form):
 
 
 @pytest.mark.parametrize("odd", [{"errorCode": "X"}, {"new": {}}])
-def test_only_a_block_with_an_error_report_is_decoded_line_by_line(monkeypatch, odd):
+def test_only_blocks_with_an_error_are_decoded_line_by_line(monkeypatch, odd):
     lines, one_by_one = wire_lines.Lines, mock.Mock(return_value=iter(()))
     monkeypatch.setattr(lines, "_one_by_one", one_by_one)
     whole, report = [*[file_line()] * 500, file_line(odd), b"{}"], b'{"errorCode":"X"}'
@@ -281,7 +281,7 @@ def test_a_schema_has_so_many_fields(monkeypatch, names, is_refused):
 
 @pytest.mark.parametrize("between", [b",", b",5,", b""])
 @pytest.mark.parametrize("halves", [(b'{"new":[1', b"2]}"), (b'{"new":[[1]', b"[2]]}"), (b'{"new":', b"3}")])
-def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):
+def test_two_objects_on_a_line_do_not_offset_a_broken_line(halves, between):
     text = b"{}" + between + b"{}\n" + b"\n".join(halves)
     assert wire_lines._decoded_at_once(text, Line) is None
 
@@ -315,12 +315,12 @@ def response_lines():
     return wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None))
 
 
-def test_of_what_is_no_response_so_much_is_shown():
+def test_invalid_response_is_shown_in_part():
     with pytest.raises(ProtocolError, match=f"text/x that begins with '{'x' * 60}';"):
         list(response_lines().of(LineBlock(b"x" * 100, complete=True), 0))
 
 
-def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
+def test_line_number_is_that_of_the_response():
     first = b"{}\n" + file_line() + b"\n"
     for is_cut in (False, True):
         files, error, *_, number, _ = listing(first + b"\n".join([file_line()] * 3 + [b"{bad", b""]), is_cut)
@@ -340,7 +340,7 @@ def test_a_line_has_its_number_in_the_response_and_not_in_its_block():
         ([b"{}\n{}"], "expected lines of JSON, found text/x that begins with 'Sorry'"),
     ],
 )
-def test_text_is_another_page_only_if_no_line_of_an_answer_came_before(before, reason):
+def test_text_is_another_page_only_before_the_first_line(before, reason):
     lines = response_lines()
     for text in before:
         list(lines.of(LineBlock(text, complete=True), 2))
@@ -353,7 +353,7 @@ def test_a_number_is_no_line(text):
     assert wire_lines._decoded_at_once(text, Line) is None
 
 
-def test_what_is_beyond_the_nesting_of_one_line_is_left_to_it():
+def test_deep_nesting_is_left_to_the_line():
     text = b"\n".join([b"{}", b'{"new":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
     assert wire_lines._decoded_at_once(text, Line) is None
     assert wire_lines._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}', Line) is None

@@ -86,7 +86,7 @@ def test_file_object_stays_open():
     assert not file.closed
 
 
-def test_byte_order_mark_of_an_open_text_file_is_no_part_of_the_profile():
+def test_byte_order_mark_of_an_open_file_is_skipped():
     text = '{"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "t"}'
     assert Profile.load(io.StringIO("\ufeff" + text)).endpoint == "https://h/p"
 
@@ -102,12 +102,12 @@ def test_profile_is_read_through_chained_file_systems():
     ("url", "said"),
     [("memory://absent.share", "check the URL"), ("nosuch://x/y.share", "there is no file system")],
 )
-def test_url_without_a_profile_says_what_to_check(url, said):
+def test_url_without_a_profile_suggests_checks(url, said):
     with pytest.raises(ProfileError, match=said):
         Profile.load(url)
 
 
-def test_the_url_of_what_is_no_profile_is_shown_without_its_query():
+def test_invalid_profile_url_is_shown_without_its_query():
     with fsspec.open("memory://bad.share?sig=planted", "wb") as file:
         file.write(b"[1]")
     with pytest.raises(ProfileError, match="is not a JSON object") as caught:
@@ -176,7 +176,7 @@ class _BytesPath(os.PathLike):
 
 
 @pytest.mark.parametrize("text", ["", "planted{", '["planted"]', '"planted"', b"\xff\xfe planted"])
-def test_profile_that_is_no_json_object_is_refused_without_showing_it(text):
+def test_profile_that_is_not_a_json_object_is_not_shown(text):
     source = io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)
 
     with pytest.raises(ProfileError, match="download it again") as caught:
@@ -185,7 +185,7 @@ def test_profile_that_is_no_json_object_is_refused_without_showing_it(text):
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
-def test_json_text_is_a_profile_too_and_a_broken_one_is_not_shown(monkeypatch, from_environment):
+def test_json_text_is_a_profile_and_a_broken_one_is_not_shown(monkeypatch, from_environment):
     def load(text):
         monkeypatch.setenv("DELTA_SHARING_PROFILE", text)
         return Profile.load(None if from_environment else text)
@@ -244,7 +244,7 @@ def test_one_trailing_slash_of_the_endpoint_is_stripped(endpoint, kept):
         "http://h:x",
     ],
 )
-def test_endpoint_that_is_no_plain_http_url_is_refused_without_showing_secrets(endpoint):
+def test_invalid_endpoint_is_refused_without_showing_secrets(endpoint):
     with pytest.raises(ProfileError, match=r"must be an http\(s\) URL") as caught:
         Profile.load({**V1, "endpoint": endpoint})
     assert "planted" not in str(caught.value)
@@ -313,7 +313,7 @@ def within_auth(**fields):
     return {**JWT, "auth": {**JWT["auth"], **fields}}
 
 
-def test_private_key_jwt_is_read_and_its_key_only_when_it_is_needed():
+def test_private_key_jwt_key_is_read_only_when_needed():
     assert Profile.load(JWT).credentials == PrivateKeyJwt(
         "https://login/token", "id", "https://login", SecretFile("key.pem"), "k1", "ES256", "https://h", "a b"
     )
@@ -343,7 +343,7 @@ def test_sign_in_that_is_not_whole_is_refused_naming_the_field(profile, reason):
         Profile.load(profile)
 
 
-def test_oauth_client_may_name_an_audience_and_how_it_proves_itself():
+def test_oauth_client_may_set_audience_and_authentication():
     fields = {**OAUTH, "audience": "https://h", "tokenEndpointAuthMethod": "client_secret_post"}
     found = Profile.load(fields).credentials
     assert (found.audience, found.secret_in_body) == ("https://h", True)
@@ -369,12 +369,12 @@ def test_a_function_gives_a_secret_and_pickles_by_its_name():
 
 
 @pytest.mark.parametrize(("value", "found"), [(5, "a int"), (" ", "blank"), ([], "a list")])
-def test_a_field_that_is_no_text_is_refused_by_its_type(value, found):
+def test_non_text_field_is_refused_with_its_type(value, found):
     with pytest.raises(ProfileError, match=f"'endpoint' of the profile .* is {found}; expected text"):
         Profile.load({**V1, "endpoint": value})
 
 
-def test_secret_file_is_read_anew_each_time_and_what_is_wrong_with_it_said(tmp_path):
+def test_secret_file_is_read_each_time_and_errors_reported(tmp_path):
     path = tmp_path / "token"
     for text in ("first\n", " second "):
         path.write_text(text)
@@ -403,7 +403,7 @@ def test_secret_file_is_read_anew_each_time_and_what_is_wrong_with_it_said(tmp_p
         ("planted\u2026", "a character outside Latin-1 at position 8"),
     ],
 )
-def test_token_that_no_header_carries_is_refused_by_position_and_not_by_content(text, said):
+def test_unsendable_token_is_refused_by_position_without_content(text, said):
     for make in (lambda: Profile.load({**V1, "bearerToken": f"{text}x"}), lambda: BearerToken(Secret(text))):
         with pytest.raises(ProfileError, match=said.split(" of ")[0]) as caught:
             make()
@@ -426,7 +426,7 @@ def test_profile_is_reread_when_its_file_changed(path):
     assert fresh.reread() is fresh
 
 
-def test_profile_of_a_file_that_came_between_the_look_at_it_and_its_reading_is_reread(path, monkeypatch):
+def test_profile_created_while_reading_is_read_again(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(profiles, "_stamp", lambda path: None)
         profile = Profile.load(path)
@@ -564,7 +564,7 @@ def shown_of(fields: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "{"])
-def test_the_path_of_a_profile_is_shown_without_control_characters(tmp_path, text):
+def test_profile_path_is_shown_without_control_characters(tmp_path, text):
     file = tmp_path / "a\x1bb.share"
     file.write_text(text)
     with pytest.raises(ProfileError, match=r"a\\x1bb\.share'") as caught:

@@ -139,7 +139,7 @@ def test_text_with_half_a_character_is_no_profile() -> None:
         Profile.load('{"a": "\ud800"')
 
 
-def test_profile_with_a_token_is_not_fetched_in_clear_text_from_elsewhere() -> None:
+def test_profile_with_a_token_is_not_fetched_over_http() -> None:
     with pytest.raises(ProfileError, match=r"its URL has http to host 'example\.com'"):
         Profile.load("http://example.com/my.share")
 

@@ -105,7 +105,7 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
     assert (answer.refresh_token, answer.first_renewal) == ("fresh", NOW + MINUTE)
 
 
-def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server, rest, table, wire, stopped):
+def test_parquet_response_without_header_is_accepted(server, rest, table, wire, stopped):
     file = wire.parquet_file("f1", stats='{"numRecords":1}', expirationTimestamp=NOW + HOUR)
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(configuration=None), file))
 
@@ -128,13 +128,13 @@ def test_delta_answer_to_a_parquet_request_is_refused(server, rest, table, wire)
 
 
 @pytest.mark.parametrize("header", ["responseFormat=Delta", "RESPONSEFORMAT=delta;x=y", "responseformat=parquet", None])
-def test_format_is_what_the_lines_show_whatever_the_header_spells(server, rest, table, wire, header):
+def test_format_follows_the_lines_and_not_the_header(server, rest, table, wire, header):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), capabilities=header))
 
     assert ids(query_table(rest, table)) == ["f1"]
 
 
-def test_query_asks_for_one_format_with_features_and_end_of_stream(server, rest, table, wire):
+def test_query_requests_one_format_features_and_end_of_stream(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
 
     list(query_table(rest, table).actions)
@@ -169,7 +169,7 @@ def test_parquet_only_server_is_asked_again_for_parquet(server, rest, table, wir
 
 @pytest.mark.parametrize("in_stream", [False, True])
 @pytest.mark.parametrize("parquet", [400, 501, 505])
-def test_what_a_server_does_not_implement_is_told_at_once(server, rest, table, wire, sleeps, in_stream, parquet):
+def test_unimplemented_request_fails_at_once(server, rest, table, wire, sleeps, in_stream, parquet):
     said = wire.error(501, "NOT_IMPLEMENTED", "read this table through the Iceberg catalog")
     if in_stream:
         message = "read this table through the Iceberg catalog"
@@ -190,7 +190,7 @@ def test_what_a_server_does_not_implement_is_told_at_once(server, rest, table, w
     assert sleeps == []
 
 
-def test_a_501_of_a_later_page_and_of_a_poll_is_told_at_once(server, rest, table, wire, sleeps):
+def test_501_of_a_later_page_or_poll_fails_at_once(server, rest, table, wire, sleeps):
     pending = wire.ndjson({"queryStatus": {"queryId": "q", "status": "pending"}})
     first = wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), {"endStreamAction": {"nextPageToken": "n"}})
     server.on("POST", QUERY, first, wire.error(501, "X", "no pages"))
@@ -236,7 +236,7 @@ def test_capabilities_of_one_request_do_not_leak_into_the_next(server, rest, tab
     assert "delta-sharing-capabilities" not in server.seen[-1].headers
 
 
-def test_body_holds_what_was_asked_and_nothing_else(server, rest, table, wire):
+def test_body_holds_only_the_requested_fields(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
     hints = '{"op":"isNull","children":[{"op":"column","name":"a","valueType":"long"}]}'
 
@@ -267,7 +267,7 @@ def test_snapshot_of_another_version_than_asked_is_refused(server, rest, table, 
         query_table(rest, table, QueryRequest(version=7))
 
 
-def test_version_header_may_be_missing_where_the_metadata_states_it(server, rest, table, wire):
+def test_version_header_may_be_missing_if_metadata_has_it(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head({"version": 5}), version=None))
     assert query_table(rest, table).head.version == 5
 
@@ -319,7 +319,7 @@ def test_ids_may_be_missing(server, rest, table, wire, is_delta, given):
     assert len(set(keys)) == 2
 
 
-def test_what_lasts_needs_the_id_of_its_table(server, rest, table, wire, tmp_path):
+def test_durable_output_needs_the_table_id(server, rest, table, wire, tmp_path):
     """Without one, a copy or a cursor could go on with another table."""
     reply = wire.ndjson(*wire.delta_head(id=None))
     for method, path in (("POST", QUERY), ("GET", METADATA)):
@@ -393,9 +393,7 @@ def test_malformed_line_is_refused_naming_it(server, rest, table, wire, line, re
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("wrong", ["{bad", "{} {}", "5", '{"file": {"id": "x"}}', '{"queryStatus": {}}'])
-def test_files_before_a_malformed_line_are_given_out_before_its_error(
-    server, rest, table, wire, monkeypatch, wrong, at_once
-):
+def test_files_before_a_malformed_line_come_before_its_error(server, rest, table, wire, monkeypatch, wrong, at_once):
     monkeypatch.setattr(lines.SHORTCUTS, "lines_at_once", at_once)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *map(wire.delta_file, "abc"), wrong, wire.delta_file("d")))
     actions = query_table(rest, table).actions
@@ -404,7 +402,7 @@ def test_files_before_a_malformed_line_are_given_out_before_its_error(
         next(actions)
 
 
-def test_lines_that_hold_only_what_we_do_not_know_are_skipped(server, rest, table, wire):
+def test_lines_with_only_unknown_actions_are_skipped(server, rest, table, wire):
     head, file = wire.delta_head(), wire.delta_file("f")
     reply = wire.ndjson({"hello": 1}, head[0], {"later": {"a": 1}}, head[1], "{}", file, {"x": []}, END, {"bye": 1})
     server.on("POST", QUERY, reply)
@@ -419,7 +417,7 @@ def test_lines_that_hold_only_what_we_do_not_know_are_skipped(server, rest, tabl
         query_table(rest, table)
 
 
-def test_unknown_fields_null_fields_and_missing_fields_are_harmless(server, rest, table, wire):
+def test_unknown_null_and_missing_fields_are_harmless(server, rest, table, wire):
     lines = [
         '{"protocol": {"minReaderVersion": 1, "new": {}}, "file": null}',
         json.dumps({"metaData": {"id": "t", "schemaString": "{}", "configuration": {"a": "b"}, "new": 1}}),
@@ -462,7 +460,7 @@ def test_newer_version_of_the_parquet_format_asks_to_upgrade(server, rest, table
         query_table(rest, table)
 
 
-def test_table_without_url_access_is_refused_for_reads_and_described_by_metadata(server, rest, table, wire):
+def test_table_without_url_access_is_described_but_not_read(server, rest, table, wire):
     head = wire.delta_head({"accessModes": ["dir"], "location": "s3://b/t", "auxiliaryLocations": ["s3://c/t"]})
     server.on("POST", QUERY, wire.ndjson(*head))
     server.on("GET", METADATA, wire.ndjson(*head))
@@ -475,7 +473,7 @@ def test_table_without_url_access_is_refused_for_reads_and_described_by_metadata
     assert described.auxiliary_locations == ("s3://c/t",)
 
 
-def test_nothing_is_left_to_be_ended_of_an_answer_that_is_closed(server, rest, table, wire, monkeypatch):
+def test_closed_response_has_nothing_left_to_close(server, rest, table, wire, monkeypatch):
     """It may live on, and be let go of where a finalizer would lose a Ctrl-C."""
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), wire.delta_file("f2")))
     opened = []
@@ -526,7 +524,7 @@ def test_error_in_the_stream_fails_the_read_with_its_status(server, rest, table,
 
 @pytest.mark.parametrize("before", [0, 30, 55, 95])
 @pytest.mark.parametrize("page", ["<html><title>{}</title></html>", "{}", "{}\n{}"])
-def test_no_beginning_of_a_secret_is_shown_where_an_answer_is_cut(server, rest, table, wire, before, page):
+def test_cut_response_shows_no_prefix_of_a_secret(server, rest, table, wire, before, page):
     answer = wire.Reply(200, page.format("." * before + wire.token, "").encode())
     answer.headers["Content-Type"] = "text/" + "." * before + wire.token
     server.on("POST", QUERY, answer)
@@ -536,7 +534,7 @@ def test_no_beginning_of_a_secret_is_shown_where_an_answer_is_cut(server, rest, 
     assert wire.token[:4] not in str(caught.value)
 
 
-def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(server, rest, table, wire):
+def test_login_page_is_named_at_once_and_not_retried(server, rest, table, wire):
     page = wire.ndjson(f"<html>\n<title>Sign in {wire.token}</title>\n</html>")
     page.body = page.body.strip()  # nor taken for an answer that was cut off
     page.headers["Content-Type"] = "text/html"
@@ -548,7 +546,7 @@ def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(s
     assert len(server.seen) == 1
 
 
-def test_error_with_a_status_of_success_is_the_error_that_it_reports(server, rest, table, wire):
+def test_error_in_a_200_response_is_raised(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"errorCode": "QUOTA", "message": f"no more for {wire.token}"}))
 
     with pytest.raises(RequestError, match=r"QUOTA.*no more for") as caught:
@@ -557,7 +555,7 @@ def test_error_with_a_status_of_success_is_the_error_that_it_reports(server, res
     assert wire.token not in str(caught.value)
 
 
-def test_databricks_code_with_a_status_of_success_is_an_error_too(server, rest, table, wire):
+def test_databricks_error_code_in_a_200_response_is_raised(server, rest, table, wire):
     server.on("POST", QUERY, wire.as_json({"error_code": "QUOTA", "message": "too much"}))
 
     with pytest.raises(RequestError, match="QUOTA"):
@@ -565,7 +563,7 @@ def test_databricks_code_with_a_status_of_success_is_an_error_too(server, rest, 
 
 
 @pytest.mark.parametrize("code", ["UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"])
-def test_databricks_refusal_of_the_delta_format_is_followed_by_a_parquet_query(server, rest, table, wire, code):
+def test_databricks_delta_refusal_falls_back_to_parquet(server, rest, table, wire, code):
     refusal = wire.as_json({"error_code": code, "message": "no delta"}, status=400)
     server.on("POST", QUERY, refusal, wire.ndjson(*wire.parquet_head(), wire.parquet_file("f")))
 
@@ -573,7 +571,7 @@ def test_databricks_refusal_of_the_delta_format_is_followed_by_a_parquet_query(s
 
 
 @pytest.mark.parametrize("status", [400, 409])
-def test_the_refusal_of_the_delta_format_is_told_where_parquet_is_refused_too(server, rest, table, wire, status):
+def test_delta_refusal_is_reported_if_parquet_is_refused_too(server, rest, table, wire, status):
     refusals = (wire.error(status, "UNSUPPORTED_OPERATION", "no delta"), wire.error(400, "X", "no parquet"))
     server.on("POST", QUERY, *refusals)
     server.on("GET", METADATA, *refusals)
@@ -613,7 +611,7 @@ def test_error_report_may_be_the_whole_answer(server, rest, table, wire):
         query_table(rest, table)
 
 
-def test_promised_end_of_stream_that_never_comes_is_an_error_after_retries(server, rest, table, wire, sleeps):
+def test_missing_promised_end_of_stream_fails_after_retries(server, rest, table, wire, sleeps):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f"), capabilities=ENDS))
 
     with pytest.raises(TransportError, match="endStreamAction"):
@@ -624,7 +622,7 @@ def test_promised_end_of_stream_that_never_comes_is_an_error_after_retries(serve
 @pytest.mark.parametrize("framing", ["cut-length", "cut-chunked", "cut-close"])
 @pytest.mark.parametrize("promise", [None, ENDS])
 @pytest.mark.usefixtures("small_chunks")
-def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, rest, table, wire, framing, promise):
+def test_broken_stream_resumes_without_loss_or_duplicates(server, rest, table, wire, framing, promise):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(50)), END, capabilities=promise)
     reordered = wire.ndjson(
         *wire.delta_head(), *(wire.delta_file(f"f{i}") for i in reversed(range(50))), END, capabilities=promise
@@ -658,7 +656,7 @@ def test_each_answer_may_sign_the_path_of_a_file_in_another_way():
         assert seen.take(other[: new + 1]) == other[new : new + 1]
 
 
-def test_a_file_with_an_id_is_known_by_it_beside_files_without_one():
+def test_file_with_an_id_is_matched_by_it():
     bare, new = (SharedFile(AddFile(path=f"https://x/{name}?1", size=1), "") for name in "bc")
     signed = [SharedFile(AddFile(path=f"https://x/{way}/a", size=1), "a") for way in range(2)]
     seen = response_stream._Files("s.d.t", 7)
@@ -679,7 +677,7 @@ def test_changes_of_one_file_and_version_differ_by_their_vectors():
     assert seen.take(changes[::-1]) == changes[:0:-1]
 
 
-def test_a_change_that_an_answer_lists_three_times_is_given_out_three_times():
+def test_change_listed_three_times_is_returned_three_times():
     change = SharedFile(AddFile(path="https://x/f"), "f", version=1)
     seen = response_stream._Changes()
     assert len(seen.take([change] * 2)) == 2
@@ -689,9 +687,7 @@ def test_a_change_that_an_answer_lists_three_times_is_given_out_three_times():
 
 @pytest.mark.parametrize("other", [{"path": "https://storage.test/other.parquet"}, {"size": 6}])
 @pytest.mark.usefixtures("small_chunks")
-def test_two_files_of_one_id_are_refused_where_one_of_them_was_handed_out_before_a_break(
-    server, rest, table, wire, other
-):
+def test_duplicate_file_id_is_refused_after_a_broken_stream(server, rest, table, wire, other):
     files = [wire.delta_file(f"f{i}") for i in range(50)]
     whole = wire.ndjson(*wire.delta_head(), *files, wire.delta_file("f3", **other), END)
     server.on("POST", QUERY, wire.Reply(200, whole.body, whole.headers, "cut-length", len(whole.body) - 400), whole)
@@ -796,7 +792,7 @@ def test_a_change_that_is_listed_twice_is_given_twice():
 
 
 @pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.STREAMING])
-def test_a_query_asks_for_the_features_of_what_is_read(server, rest, table, wire, operation, monkeypatch):
+def test_query_requests_the_features_it_reads(server, rest, table, wire, operation, monkeypatch):
     monkeypatch.setattr(query, "reader_features", lambda operation: [f"of-{operation.value}"])
     request = QueryRequest() if operation is Operation.SNAPSHOT else QueryRequest(starting_version=7)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
@@ -864,7 +860,7 @@ def test_broken_page_is_asked_again_by_its_own_token(server, rest, table, wire):
 # --- ranges of versions ---
 
 
-def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(server, rest, table, wire):
+def test_parquet_changes_hold_every_kind_and_historical_metadata(server, rest, table, wire):
     historical = wire.parquet_head(version=2)[1]
     server.on(
         "GET",
@@ -907,7 +903,7 @@ def test_a_token_in_the_header_of_the_version_is_not_shown(server, rest, table, 
     assert wire.token not in str(caught.value)
 
 
-def test_an_answer_in_another_encoding_is_shown_as_far_as_it_can_be(server, rest, table, wire):
+def test_response_in_another_encoding_is_shown_where_possible(server, rest, table, wire):
     server.on("POST", QUERY, wire.Reply(200, b"r\xe9sum\xe9\n"))
     with pytest.raises(ProtocolError, match="begins with 'r\ufffdsum\ufffd"):
         query_table(rest, table)
@@ -952,7 +948,7 @@ def test_a_description_is_of_one_version(profile, server):
     assert server.seen == []
 
 
-def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server, rest, table, wire):
+def test_delta_changes_hold_every_kind_and_historical_protocol(server, rest, table, wire):
     vector = {"storageType": "i", "pathOrInlineDv": "^Bg", "sizeInBytes": 4, "cardinality": 1}
     server.on(
         "GET",
@@ -1026,7 +1022,7 @@ def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wi
     assert server.seen[1].body == {"startingVersion": 1}
 
 
-def test_files_after_the_ending_version_are_dropped_and_files_before_the_start_refused(server, rest, table, wire):
+def test_files_outside_the_version_range_are_dropped_or_refused(server, rest, table, wire):
     lines = [wire.parquet_file(f"f{v}", "add", version=v, timestamp=v) for v in (4, 5, 6)]
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), *lines, wire.parquet_head(version=6)[1], version=4))
 
@@ -1081,7 +1077,7 @@ def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire,
     assert "endstream" not in server.seen[0].headers["delta-sharing-capabilities"]
 
 
-def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
+def test_metadata_with_extra_lines_is_refused_and_cut_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with (
         mock.patch.object(line_order.CheckedResponse, "close", autospec=True) as closed,
@@ -1101,7 +1097,7 @@ def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried
 STATUS = "/shares/s/schemas/d/tables/t/queries/q%2F1"
 
 
-def test_asynchronous_query_is_polled_until_its_answer_and_its_pages_follow(server, rest, table, wire, sleeps):
+def test_asynchronous_query_is_polled_until_its_response(server, rest, table, wire, sleeps):
     pending = wire.ndjson({"queryStatus": {"queryId": "q/1", "status": "pending"}}, version=0)
     bare = wire.ndjson({"queryStatus": {"queryId": "q/1"}}, version=None)
     server.on("POST", QUERY, pending)
@@ -1155,7 +1151,7 @@ def test_an_asynchronous_query_may_be_answered_at_once(server, rest, table, wire
         ({"queryId": "q/1", "status": "odd"}, ProtocolError, "odd"),
     ],
 )
-def test_asynchronous_query_that_fails_or_gets_confused_is_an_error(server, rest, table, wire, status, kind, reason):
+def test_asynchronous_query_that_fails_is_an_error(server, rest, table, wire, status, kind, reason):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q/1", "status": "pending"}}))
     server.on("POST", STATUS, wire.ndjson({"queryStatus": status}))
 
@@ -1171,7 +1167,7 @@ def test_asynchronous_query_has_a_deadline(server, rest, table, wire):
         query_table(rest.for_read(ReadOptions(total_timeout=0.1)), table, QueryRequest(asynchronous=True))
 
 
-def test_asynchronous_query_uses_the_other_spelling_of_the_key_where_the_server_asks(server, rest, table, wire):
+def test_asynchronous_query_uses_the_servers_spelling_of_the_key(server, rest, table, wire):
     def answer(seen):
         if "idempotency_key" not in seen.body:
             return wire.error(400, "INVALID_PARAMETER_VALUE", "idempotency_key is missing")
@@ -1227,7 +1223,7 @@ def test_pages_without_files_end(server, rest, table, wire, monkeypatch):
         list(query_table(rest, table).actions)
 
 
-def test_schema_of_hundreds_of_thousands_of_columns_is_refused_before_it_is_read(server, rest, table, wire):
+def test_schema_of_too_many_columns_is_refused_before_parsing(server, rest, table, wire):
     field = {"name": "c", "type": "long", "nullable": True, "metadata": {}}
     schema = json.dumps({"type": "struct", "fields": [field] * 200_000})
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(schemaString=schema)))
@@ -1257,7 +1253,7 @@ def test_total_timeout_holds_for_a_query_with_all_its_pages(server, profile, tab
 @pytest.mark.parametrize(
     "ask", [query_table, lambda rest, table: query_table(rest, table, ChangesQuery(starting_version=0))]
 )
-def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server, rest, table, wire, ask):
+def test_end_of_stream_is_requested_wherever_the_protocol_has_it(server, rest, table, wire, ask):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), END))
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), END))
 
@@ -1266,7 +1262,7 @@ def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server,
     assert "includeendstreamaction=true" in server.seen[0].headers["delta-sharing-capabilities"]
 
 
-def test_an_answer_that_is_given_up_leaves_nothing_to_the_garbage_collection(server, rest, table, wire, small_chunks):
+def test_abandoned_response_leaves_nothing_to_garbage_collection(server, rest, table, wire, small_chunks):
     """Its response is a file: Python forgets a signal, Ctrl-C too, that is heard while it finalizes one of those."""
     files = [wire.parquet_file(f"f{number}") for number in range(200)]
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), *files))

@@ -233,7 +233,7 @@ def test_a_catalog_beside_a_server_of_the_own_machine_is_asked(own_server: Any, 
     assert own_server.seen[0].path == "/v1/config"
 
 
-def test_a_name_that_changes_its_address_is_checked_when_it_is_used(
+def test_rebound_dns_name_is_checked_when_used(
     server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
     # One name for endpoint and data: first it leads to the server, and then to a service here.

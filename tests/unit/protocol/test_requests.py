@@ -72,7 +72,7 @@ def test_promise_of_an_end_is_read_in_any_spelling(header, promised):
 
 
 @pytest.mark.parametrize("wanted", list(FileIdHash))
-def test_the_scheme_of_file_ids_is_asked_for_and_must_be_confirmed(server, profile, table, wire, wanted):
+def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, table, wire, wanted):
     rest = RestClient(profile, ReadOptions(file_id_hash=wanted))
     lines = [*wire.delta_head(), wire.delta_file("f", wrapper={"version": 7, "timestamp": 1})]
     server.on("POST", QUERY, wire.ndjson(*lines, headers={"FileIdHash": wanted.value.upper()}))

@@ -72,7 +72,7 @@ def test_listing_without_items_is_empty(server, rest, wire, body):
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"items": [{"id": "1"}]}', b'{"items": [{"name": "\xff"}]}'])
-def test_listing_that_is_no_listing_is_an_error(server, rest, wire, body):
+def test_invalid_listing_is_an_error(server, rest, wire, body):
     server.on("GET", "/shares", wire.Reply(200, body))
 
     with pytest.raises(ProtocolError, match="Listing the shares"):
@@ -131,14 +131,14 @@ def test_all_tables_come_schema_by_schema_from_an_old_server(server, rest, wire,
     assert [seen.path.rpartition("/")[2] for seen in server.seen] == ["all-tables", "schemas", "tables", "tables"]
 
 
-def test_only_a_server_without_the_endpoint_is_asked_for_each_schema(server, rest, wire):
+def test_only_without_the_endpoint_is_each_schema_requested(server, rest, wire):
     server.on("GET", "/shares/a/all-tables", wire.error(400, "INVALID", "not for you"))
     with pytest.raises(RequestError, match="not for you"):
         rest.list_all_tables("a")
     assert len(server.seen) == 1
 
 
-def test_a_501_is_told_at_once(server, rest, wire, table, sleeps):
+def test_501_fails_at_once(server, rest, wire, table, sleeps):
     broken = wire.error(501, "NOT_IMPLEMENTED", "not here")
     for method, path in (("GET", "/shares"), ("GET", f"{T}/version"), ("HEAD", T)):
         server.on(method, path, broken)
@@ -150,7 +150,7 @@ def test_a_501_is_told_at_once(server, rest, wire, table, sleeps):
     assert sleeps == []
 
 
-def test_all_tables_of_a_share_that_does_not_exist_are_not_an_empty_list(server, rest, wire):
+def test_all_tables_of_a_missing_share_is_an_error(server, rest, wire):
     server.on("GET", "/shares/a/all-tables", wire.error(404, "RESOURCE_DOES_NOT_EXIST"))
     server.on("GET", "/shares/a/schemas", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "share a is unknown"))
 
@@ -169,7 +169,7 @@ def test_names_are_encoded_as_path_segments(server, rest, wire, share, raw):
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "x" * 256])
-def test_what_has_an_invalid_name_is_left_out_of_listings(server, rest, wire, name, caplog):
+def test_assets_with_invalid_names_are_left_out_of_listings(server, rest, wire, name, caplog):
     """The protocol forbids such names, and a request for one would be for something else."""
     good, both = {"name": "good"}, [{"name": name}, {"name": "good"}]
     server.on("GET", "/shares", wire.as_json({"items": both}))
@@ -290,7 +290,7 @@ def test_temporary_credentials_of_no_cloud_are_an_error(server, rest, wire, tabl
 
 
 @pytest.mark.parametrize("location", ["s3://b/t", "file:///b/t"])
-def test_temporary_credentials_are_of_one_cloud_or_of_none_for_a_directory(server, rest, wire, table, location):
+def test_credentials_are_for_one_cloud_or_a_local_directory(server, rest, wire, table, location):
     clouds = {"azureUserDelegationSas": {"sasToken": "planted"}, "gcpOauthToken": {"oauthToken": "planted"}}
     if location.startswith("file"):
         server.on("POST", f"{T}/temporary-table-credentials", wire.as_json({"credentials": {"location": location}}))
@@ -554,9 +554,7 @@ def test_silent_server_is_given_up(server, wire):
         (socket.gaierror(socket.EAI_NONAME, "no such host"), 1),
     ],
 )
-def test_server_that_cannot_be_reached_is_a_transport_error_and_a_wrong_name_is_so_at_once(
-    monkeypatch, sleeps, failure, tries
-):
+def test_unreachable_server_is_a_transport_error(monkeypatch, sleeps, failure, tries):
     def fail(*args, **kwargs):
         raise failure
 
@@ -571,7 +569,7 @@ def test_server_that_cannot_be_reached_is_a_transport_error_and_a_wrong_name_is_
 # --- error bodies ---
 
 
-def test_error_body_is_json_whatever_its_type_and_shown_as_text_otherwise(server, rest, wire):
+def test_error_body_is_parsed_as_json_or_shown_as_text(server, rest, wire):
     for body, headers, shown in (
         (b'{"errorCode": "BAD", "message": "json text"}', {"Content-Type": "text/plain"}, r"\(400, BAD\): json text"),
         (b"plain  \n text", {}, r"\(400\): plain text"),
@@ -620,7 +618,7 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
 
-def test_a_challenge_is_told_where_there_is_no_message(server, rest, wire):
+def test_challenge_is_shown_without_a_message(server, rest, wire):
     challenge = {"WWW-Authenticate": "Basic realm=x"}
     for body, told in ((b"", "the challenge Basic realm=x"), (b'{"message": "sign in"}', "sign in")):
         server.on("GET", "/shares", wire.Reply(400, body, challenge))
@@ -637,7 +635,7 @@ def test_an_error_without_a_text_has_no_message_of_the_server(server, rest, wire
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_of_several_errors_the_first_is_told(server, rest, wire, others):
+def test_first_of_several_errors_is_shown(server, rest, wire, others):
     errors = [{"errorCode": code, "message": "m"} for code in ("X", "Y")[: 1 + others]]
     server.on("GET", "/shares", wire.as_json(errors, status=400))
     with pytest.raises(RequestError, match=r"\(400, X\): m"):
@@ -712,7 +710,7 @@ def test_an_error_as_long_as_the_bound_is_whole(server, rest, wire):
 # === What a request carries ===
 
 
-def test_a_read_has_one_query_id_in_all_its_requests_its_errors_and_the_log(server, rest, wire, table, caplog):
+def test_read_has_one_query_id_in_requests_errors_and_log(server, rest, wire, table, caplog):
     caplog.set_level("DEBUG", "delta_sharing_client")
     server.on("GET", "/shares", wire.as_json({}))
     server.on("POST", f"{T}/query", wire.error(400, "X"))
@@ -778,9 +776,7 @@ def test_headers_and_user_agent_of_the_caller_go_along(server, profile, wire, mo
         ({}, '{"X-Y": 1}', "'X-Y' of 'headers' must be text"),
     ],
 )
-def test_headers_that_cannot_be_sent_are_refused_without_showing_them(
-    profile, monkeypatch, fields, environment, reason
-):
+def test_unsendable_headers_are_refused_without_showing_them(profile, monkeypatch, fields, environment, reason):
     if environment is not None:
         monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
     with pytest.raises(UsageError, match=reason) as caught:
@@ -791,7 +787,7 @@ def test_headers_that_cannot_be_sent_are_refused_without_showing_them(
 # === Redirects ===
 
 
-def test_redirect_to_another_host_gets_no_credentials_and_no_headers_of_the_caller(server, profile, wire):
+def test_redirect_to_another_host_sends_no_credentials(server, profile, wire):
     elsewhere = server.endpoint.replace("127.0.0.1", "localhost") + "/elsewhere"
     server.on("GET", "/shares", wire.Reply(307, b"", {"Location": elsewhere}))
     server.on("GET", "/elsewhere", wire.as_json({}))
@@ -803,7 +799,7 @@ def test_redirect_to_another_host_gets_no_credentials_and_no_headers_of_the_call
 
 
 @pytest.mark.parametrize("location", ["http://[::1", "http://h:x/", "http://", "\x1b[2J:"])
-def test_redirect_to_what_is_no_url_is_an_error_of_ours(server, rest, wire, location):
+def test_redirect_to_an_invalid_url_is_a_client_error(server, rest, wire, location):
     server.on("GET", "/shares", wire.Reply(302, b"", {"Location": location}))
 
     with pytest.raises(DeltaSharingError) as caught:
@@ -859,7 +855,7 @@ def test_a_name_that_is_not_there_is_advised_about_once(server, rest, wire, tabl
     assert "list_all_tables" not in str(caught.value)
 
 
-def test_a_redirect_from_https_to_http_is_refused_and_others_are_not(rest, monkeypatch):
+def test_only_redirects_from_https_to_http_are_refused(rest, monkeypatch):
     transport = rest.operation()
     request = Request(method="GET", path=("shares",), doing="Listing the shares")
     for here, location, refused in (
@@ -889,7 +885,7 @@ def test_a_redirect_from_https_to_http_is_refused_and_others_are_not(rest, monke
         (lambda rest: rest.list_all_tables(""), "share"),
     ],
 )
-def test_what_has_no_name_is_told_by_its_kind_before_anything_is_asked(server, rest, ask, kind):
+def test_missing_name_is_refused_before_any_request(server, rest, ask, kind):
     with pytest.raises(UsageError, match=f"A {kind} needs a name, found ''"):
         ask(rest)
     assert server.seen == []
@@ -916,7 +912,7 @@ def test_only_empty_pages_in_a_row_count(monkeypatch):
         tokens.next("last", is_empty=True)
 
 
-def test_total_timeout_ends_a_listing_with_as_many_pages_as_one_likes(server, profile, wire):
+def test_total_timeout_ends_a_listing_of_any_length(server, profile, wire):
     def page(seen):
         name = str(len(server.seen))
         return wire.as_json({"items": [{"name": name}], "nextPageToken": name})
@@ -935,7 +931,7 @@ def test_total_timeout_holds_for_tries_and_their_waits(server, profile, wire):
     assert len(server.seen) < 10
 
 
-def test_total_timeout_holds_for_one_request_that_is_no_part_of_an_operation(server, profile, wire):
+def test_total_timeout_applies_to_a_single_request(server, profile, wire):
     server.on("GET", "/shares", wire.error(503, "X"))
     transport = RestClient(profile, ReadOptions(total_timeout=0.3, max_attempts=50))
     with pytest.raises(RequestError):
@@ -967,7 +963,7 @@ def test_answer_that_trickles_is_broken_off(server, profile):
         thread.join(HANGS)
 
 
-def test_connection_of_an_answer_that_was_read_to_its_end_is_used_again(server, rest, wire):
+def test_connection_of_a_fully_read_response_is_reused(server, rest, wire):
     for framing in ("length", "chunked"):
         body = gzip.compress(b"{}")
         reply = wire.Reply(200, body, {"Content-Encoding": "gzip"}, framing=framing)
@@ -978,7 +974,7 @@ def test_connection_of_an_answer_that_was_read_to_its_end_is_used_again(server, 
     assert (pool.num_connections, pool.num_requests) == (1, 6)
 
 
-def test_what_a_share_and_a_table_tell_reaches_the_user(server, rest, profile, wire):
+def test_share_and_table_descriptions_reach_the_user(server, rest, profile, wire):
     told = {"name": "s", "displayName": "S", "comment": "for you", "properties": {"owner": "p"}}
     server.on("GET", "/shares", wire.as_json({"items": [told, {"name": "t"}]}))
     head = wire.delta_head({"location": "s3://b/t", "auxiliaryLocations": ["s3://c"], "accessModes": ["url", "dir"]})
@@ -1001,20 +997,20 @@ def test_advice_about_a_share_names_shares_even_if_it_is_listed(server, rest, wi
     assert "known." not in str(caught.value)
 
 
-def test_a_version_that_is_refused_is_not_asked_for_in_another_way(server, rest, wire):
+def test_refused_version_is_not_requested_in_another_way(server, rest, wire):
     server.on("GET", f"{T}/version", wire.Reply(400, b""))
     with pytest.raises(RequestError):
         rest.table_version(AssetName("s", "d", "t"))
     assert [seen.method for seen in server.seen] == ["GET"]
 
 
-def test_credentials_that_a_server_does_not_know_are_asked_for_once(server, rest, wire):
+def test_unsupported_credentials_are_requested_once(server, rest, wire):
     server.on("POST", f"{T}/temporary-table-credentials", wire.Reply(501, b""))
     with pytest.raises(RequestError):
         rest.temporary_table_credentials(AssetName("s", "d", "t"))
     assert len(server.seen) == 1
 
 
-def test_the_request_for_a_running_query_has_the_headers_of_the_query(rest):
+def test_poll_request_has_the_headers_of_its_query(rest):
     request = rest.query_status_request(AssetName("s", "d", "t"), {"one": "header"}, "q", {"pageToken": "x"})
     assert request.headers == {"one": "header"}

@@ -81,7 +81,7 @@ STRAY = HEAD + json.dumps({"items": [{"name": "stray"}]}).encode()
     ],
     ids=["with the body", "after the body", "in pieces", "a line end", "chunks"],
 )
-def test_a_connection_with_bytes_behind_an_answer_is_not_used_again(
+def test_connection_with_trailing_bytes_is_not_reused(
     raw: Raw, client: ds.SharingClient, answers: list[bytes | list[bytes]]
 ) -> None:
     raw.close_after = False
@@ -128,7 +128,7 @@ def test_a_backslash_sends_the_token_nowhere(raw: Raw, client: ds.SharingClient,
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", HEAD + BODY[:3]], ids=["nothing", "half a head", "half a body"])
-def test_an_interrupt_ends_what_waits_from_another_thread(raw: Raw, bundle: str, sent: bytes) -> None:
+def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, sent: bytes) -> None:
     raw.answers = [[sent, b""]]
     raw.pause = 20
     profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"})
@@ -186,7 +186,7 @@ def test_a_response_of_many_small_chunks_is_no_endless_head(
     assert shares(client) == ["whole"]
 
 
-def test_a_request_of_its_own_is_not_redirected_and_not_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_separate_request_is_not_redirected_or_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
     def request(self: object, method: str, url: str, **how: Any) -> None:
@@ -218,7 +218,7 @@ def source(data: bytes, sock: socket.socket | None = None, interrupt: Interrupt 
 
 
 @pytest.mark.parametrize("left", [b"", b"x"])
-def test_a_response_that_left_bytes_behind_takes_its_connection_along(left: bytes) -> None:
+def test_response_with_trailing_bytes_closes_its_connection(left: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         lines = sessions._Lines(source(b"head\r\n" + left, ours))
@@ -235,7 +235,7 @@ def test_a_response_that_left_bytes_behind_takes_its_connection_along(left: byte
             assert ours.recv(4) == b"next"
 
 
-def test_nothing_is_read_after_the_end_of_a_response() -> None:
+def test_bytes_after_the_end_of_a_response_are_not_read() -> None:
     found = source(b"abc")
     assert found.readable()
     buffer = bytearray(2)
@@ -350,7 +350,7 @@ def test_dead_addresses_of_a_proxy_are_not_waited_for(
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_an_address_is_tried_while_others_are_and_all_together_end(
+def test_addresses_are_tried_in_parallel_with_one_deadline(
     many_addresses: str, monkeypatch: pytest.MonkeyPatch, in_loop: bool
 ) -> None:
     port = int(many_addresses.rpartition(":")[2])

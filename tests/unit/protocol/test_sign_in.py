@@ -144,7 +144,7 @@ def test_a_key_needs_its_package(server, monkeypatch):
         RestClient(profile, OPTIONS).list_shares()
 
 
-def test_grant_signed_by_another_key_is_refused_and_a_new_grant_is_no_replay(server, wire):
+def test_grant_by_another_key_is_refused_and_not_replayed(server, wire):
     endpoint = SignedGrants(server, wire)
     other = pem(rsa.generate_private_key(65537, 2048))
     with pytest.raises(AuthError, match="invalid_client"):
@@ -175,7 +175,7 @@ def test_grant_that_an_endpoint_repeats_is_masked(server, wire, where):
     [("planted", "RS256"), (pem(KEYS["ES256"]), "RS256"), (pem(KEYS["RS256"]), "ES256")],
     ids=["no key", "an elliptic one", "one of RSA"],
 )
-def test_key_that_cannot_sign_is_named_by_its_algorithm_and_not_shown(server, key, algorithm):
+def test_unusable_key_is_named_by_its_algorithm_and_not_shown(server, key, algorithm):
     rest = RestClient(Profile.load(signing(server, {"privateKey": key}, algorithm)), OPTIONS)
 
     with pytest.raises(ProfileError, match=f"cannot sign with {algorithm}") as caught:
@@ -198,14 +198,14 @@ class DecodingEndpoint(TokenEndpoint):
         assert (unquote_plus(user), unquote_plus(password)) == ("the client:1", "s&cret +")
 
 
-def test_client_id_and_secret_are_encoded_where_the_endpoint_decodes_them(server, wire):
+def test_client_id_and_secret_are_percent_encoded_if_required(server, wire):
     endpoint = DecodingEndpoint(server, wire)
     profile = Profile.load(client(server, clientId="the client:1", clientSecret="s&cret +"))
     assert RestClient(profile, OPTIONS).list_shares() == []
     assert [set(form) for form in endpoint.asked] == [{"grant_type"}] * 2
 
 
-def test_client_secret_goes_into_the_body_where_the_endpoint_wants_that_and_the_audience_along(server, wire):
+def test_client_secret_and_audience_go_into_the_body_if_required(server, wire):
     class Posted(TokenEndpoint):
         def check(self, form, header):
             assert header is None
@@ -224,7 +224,7 @@ def test_client_secret_goes_into_the_body_where_the_endpoint_wants_that_and_the_
     assert RestClient(Profile.load(profile), OPTIONS).list_shares() == []
 
 
-def test_federated_client_shows_the_token_of_another_issuer_as_it_is_now(server, wire, tmp_path):
+def test_federated_client_sends_the_current_token_of_the_issuer(server, wire, tmp_path):
     class Federated(TokenEndpoint):
         def check(self, form, header):
             assert (form["client_id"], form["client_assertion_type"]) == ("the-client", ASSERTION_TYPE)
@@ -262,7 +262,7 @@ def identity(number, life):
 
 
 @pytest.mark.parametrize("kind", ["bearer_token", None])
-def test_identity_token_of_a_function_is_kept_until_shortly_before_its_end(server, wire, monkeypatch, kind):
+def test_identity_token_of_a_function_is_kept_until_near_expiry(server, wire, monkeypatch, kind):
     server.on("GET", "/shares", wire.as_json({}))
     calls = []
 
@@ -333,7 +333,7 @@ def test_profile_that_changed_on_disk_serves_the_next_request(server, wire, tmp_
     assert sent == ["Bearer first", "Bearer the-second", "Bearer the-second"]
 
 
-def test_profile_is_read_again_after_a_401_even_if_it_looks_the_same(server, wire, tmp_path):
+def test_profile_is_read_again_after_a_401(server, wire, tmp_path):
     path = tmp_path / "my.share"
 
     def write(token):
@@ -367,7 +367,7 @@ def grant(wire, token, **fields):
     return wire.as_json({"access_token": token, "expires_in": 3600, **fields})
 
 
-def test_one_token_serves_all_clients_of_a_process_with_one_profile(server, wire):
+def test_clients_of_a_process_share_the_token_of_a_profile(server, wire):
     server.on("POST", "/token", grant(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
 
@@ -388,7 +388,7 @@ def test_other_credentials_have_another_token(server, wire):
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
-def test_dead_token_endpoint_is_waited_for_once_and_not_once_a_thread(server, wire):
+def test_dead_token_endpoint_is_waited_for_once_not_per_thread(server, wire):
     together = threading.Barrier(8)
 
     def dead(_):
@@ -417,7 +417,7 @@ def test_dead_token_endpoint_is_waited_for_once_and_not_once_a_thread(server, wi
     assert len(server.seen) <= 4  # the first one, and who came when it was over
 
 
-def test_token_is_renewed_by_one_thread_while_the_others_go_on_with_the_old_one(server, wire, monkeypatch):
+def test_one_thread_renews_the_token_while_others_use_the_old(server, wire, monkeypatch):
     renewing, go_on = threading.Event(), threading.Event()
 
     def slowly(_):
@@ -497,7 +497,7 @@ def test_secret_is_not_in_the_context_of_an_error(server):
     assert set(seen) == {"delta_sharing_client"}
 
 
-def test_token_is_fetched_again_in_a_forked_process_whose_lock_was_held(server, wire):
+def test_forked_process_fetches_a_token_despite_a_held_lock(server, wire):
     server.on("POST", "/token", grant(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
     rest = RestClient(plain(server), OPTIONS)

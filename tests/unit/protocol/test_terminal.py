@@ -12,7 +12,7 @@ import delta_sharing_client as ds
 TURNED = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
 
 
-def test_what_is_shown_of_a_table_sends_a_terminal_nothing(server, profile, wire, caplog):
+def test_table_text_sends_no_control_sequences(server, profile, wire, caplog):
     caplog.set_level(logging.DEBUG, "delta_sharing_client")
     field = {"name": f"c\x1b[2J{TURNED}", "type": "long", "nullable": True, "metadata": {}}
     schema = json.dumps({"type": "struct", "fields": [field]})

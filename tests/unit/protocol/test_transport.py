@@ -83,7 +83,7 @@ def test_a_response_that_breaks_off_or_is_none_is_closed(server, rest, table, wi
     assert (len(server.seen), left_open()) == (5, [])
 
 
-def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
+def test_no_request_is_sent_after_the_deadline(server, rest, monkeypatch):
     transport = rest.operation()
     monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
     monkeypatch.setattr(requests.Session, "request", mock.Mock(side_effect=AssertionError("sent")))
@@ -92,7 +92,7 @@ def test_nothing_is_sent_after_the_deadline(server, rest, monkeypatch):
     assert server.seen == []
 
 
-def test_what_fails_after_the_deadline_is_laid_to_it_unless_the_server_answered(rest, monkeypatch):
+def test_failure_after_the_deadline_is_a_timeout(rest, monkeypatch):
     transport = rest.operation()
     monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
     transport._complete(ds.RequestError("refused"), SHARES)
@@ -163,7 +163,7 @@ def test_the_server_says_how_long_to_wait(server, rest, wire, sleeps, monkeypatc
     assert retry.retry_after("7") == 7
 
 
-def test_a_request_without_an_answer_is_in_the_log_with_the_id_of_its_query(server, rest, wire, caplog):
+def test_request_without_response_is_logged_with_its_query_id(server, rest, wire, caplog):
     caplog.set_level("DEBUG", "delta_sharing_client")
     server.on("GET", "/shares", wire.Reply(framing="reset"))
     with pytest.raises(ds.TransportError) as caught:
@@ -191,7 +191,7 @@ def test_only_a_body_has_a_type(server, rest, wire, table):
         ("own/2", "", "own/2"),
     ],
 )
-def test_the_user_agent_ends_with_that_of_the_caller_or_the_environment(profile, monkeypatch, agent, told, expected):
+def test_user_agent_ends_with_the_callers_or_environments(profile, monkeypatch, agent, told, expected):
     monkeypatch.delenv("DELTA_SHARING_USER_AGENT", raising=False)
     if told is not None:
         monkeypatch.setenv("DELTA_SHARING_USER_AGENT", told)
@@ -210,7 +210,7 @@ def test_the_user_agent_ends_with_that_of_the_caller_or_the_environment(profile,
         ({"A": "1"}, None, {"A": "1"}),
     ],
 )
-def test_headers_of_the_caller_come_before_those_of_the_environment(profile, monkeypatch, own, told, expected):
+def test_callers_headers_come_before_the_environments(profile, monkeypatch, own, told, expected):
     monkeypatch.delenv("DELTA_SHARING_HEADERS", raising=False)
     if told is not None:
         monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
@@ -219,13 +219,13 @@ def test_headers_of_the_caller_come_before_those_of_the_environment(profile, mon
 
 
 @pytest.mark.parametrize("told", ["[]", "5", "null", "{", '{"A": 1}', '{"A": ""}', '{"A B": "1"}', '{"Host": "x"}'])
-def test_headers_of_the_environment_that_cannot_be_sent_are_refused(profile, monkeypatch, told):
+def test_unsendable_environment_headers_are_refused(profile, monkeypatch, told):
     monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
     with pytest.raises(ds.UsageError, match=r"DELTA_SHARING_HEADERS|of 'headers'"):
         Transport(profile)
 
 
-def test_connections_are_shared_until_they_are_closed_or_the_process_is_another(profile, monkeypatch):
+def test_connections_are_shared_until_closed_or_forked(profile, monkeypatch):
     transport = Transport(profile)
     first = transport._server.session()
     read = transport.for_read(ReadOptions())
@@ -252,7 +252,7 @@ def test_a_copy_for_an_operation_has_its_own_deadline(profile):
     assert pickle.loads(pickle.dumps(transport.operation(Interrupt()))).deadline.within(100) == 100
 
 
-def test_a_request_has_the_deadline_of_its_operation_or_one_of_its_own(server, profile, wire, monkeypatch):
+def test_request_uses_the_deadline_of_its_operation_or_its_own(server, profile, wire, monkeypatch):
     server.on("GET", "/shares", wire.as_json({}))
     made = []
     operation = Transport.operation
@@ -264,7 +264,7 @@ def test_a_request_has_the_deadline_of_its_operation_or_one_of_its_own(server, p
     assert len(made) == 2
 
 
-def test_no_timeout_of_a_request_is_longer_than_what_is_left(server, profile, wire, monkeypatch):
+def test_request_timeout_is_at_most_the_remaining_time(server, profile, wire, monkeypatch):
     server.on("GET", "/shares", wire.as_json({}))
     send, limits = requests.Session.request, []
     monkeypatch.setattr(
@@ -274,7 +274,7 @@ def test_no_timeout_of_a_request_is_longer_than_what_is_left(server, profile, wi
     assert [0 < seconds <= 5 for seconds in limits] == [True, True]
 
 
-def test_what_interrupts_an_operation_waits_between_its_tries(profile):
+def test_interrupt_ends_the_wait_between_retries(profile):
     waits, failures = [], [retry.Transient(ds.TransportError("no"))]
 
     def attempt():
@@ -365,7 +365,7 @@ def test_so_many_deviations_are_told_in_a_process(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
-def test_a_range_of_times_is_not_wider_than_what_was_asked_for(server, profile, wire, name):
+def test_time_range_is_not_wider_than_requested(server, profile, wire, name):
     path = "/shares/s/schemas/d/tables/t/changes"
     server.on("GET", path, wire.error(400, "NO"))
     text = "2024-01-01T00:00:00.0005Z"
@@ -491,7 +491,7 @@ class Wrapped:
         self.calls.append(how)
 
 
-def test_what_wraps_a_socket_is_shut_down_too():
+def test_wrapped_sockets_are_shut_down_too():
     inner = Wrapped()
     outer = mock.Mock(socket=inner)
     for given in (inner, outer):

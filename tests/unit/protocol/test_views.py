@@ -85,7 +85,7 @@ def test_versions_of_a_view_cannot_be_asked_for(server, view, wire):
 @pytest.mark.parametrize(
     ("wrapper", "reason"), [({"timestamp": 1, "version": 3}, "no version"), ({}, "has a timestamp and no version")]
 )
-def test_file_of_a_view_with_a_version_or_without_a_time_is_refused(server, view, wire, wrapper, reason):
+def test_view_file_with_a_version_or_without_a_time_is_refused(server, view, wire, wrapper, reason):
     file = wire.delta_file("f", "cdc", wrapper)
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), file, END, version=None, capabilities=OF_A_VIEW))
     with pytest.raises(ds.ProtocolError, match=reason):
@@ -99,7 +99,7 @@ def test_mixture_that_nobody_defined_is_refused_by_name(server, view, wire):
         view.changes(starting_timestamp="2024-01-01").to_arrow()
 
 
-def test_answer_without_versions_that_is_of_no_view_is_still_refused(server, rest, table, wire):
+def test_response_without_versions_is_refused_for_tables(server, rest, table, wire):
     query = ChangesQuery(starting_timestamp="2024-01-01", of_view=True)
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), END, version=None))
     with pytest.raises(ds.ProtocolError, match="no Delta-Table-Version header"):
@@ -108,7 +108,7 @@ def test_answer_without_versions_that_is_of_no_view_is_still_refused(server, res
 
 @pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("endpoint", ["changes", "query"])
-def test_server_that_does_not_know_historical_protocols_is_asked_without(server, rest, table, wire, status, endpoint):
+def test_historical_protocols_are_not_requested_if_unsupported(server, rest, table, wire, status, endpoint):
     def changes(seen):
         if "includeHistoricalProtocol" in (seen.query if endpoint == "changes" else seen.body):
             return wire.error(status, "INVALID_PARAMETER_VALUE", "unknown field 'includeHistoricalProtocol'")

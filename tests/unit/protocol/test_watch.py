@@ -150,7 +150,7 @@ def test_a_body_that_is_slow_ends(clock: Clock) -> None:
         read_on()
 
 
-def test_no_wait_is_longer_than_what_is_left_of_the_whole(clock: Clock) -> None:
+def test_wait_is_at_most_the_remaining_time(clock: Clock) -> None:
     clock.left = 25.0
     whole, read = watching(clock, min_bytes_per_second=0)
     read(5)
@@ -164,7 +164,7 @@ def test_no_wait_is_longer_than_what_is_left_of_the_whole(clock: Clock) -> None:
         read(0)
 
 
-def test_what_applies_to_a_request_ends_with_it() -> None:
+def test_limits_of_a_request_end_with_it() -> None:
     limits = RequestLimits(ReadOptions(), Deadline(None), "Asking", None)
     with watch.sending(limits):
         assert watch.under_way.limits is limits
@@ -174,7 +174,7 @@ def test_what_applies_to_a_request_ends_with_it() -> None:
     assert watch.under_way.limits is None
 
 
-def test_an_endpoint_that_refuses_connections_is_not_asked_for_long() -> None:
+def test_refused_connections_are_not_retried_for_long() -> None:
     refused, reset = (
         watch.network_failure(kind(), "Asking", None) for kind in (ConnectionRefusedError, ConnectionError)
     )

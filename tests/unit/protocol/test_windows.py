@@ -206,7 +206,7 @@ def test_a_limit_lists_no_more_than_it_needs(listed: Any, read: Callable[[ds.Sha
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_schema_is_told_by_the_beginning_and_the_end(listed: Any, form: dict[str, Any]) -> None:
+def test_schema_comes_from_the_beginning_and_the_end(listed: Any, form: dict[str, Any]) -> None:
     server, table = listed(**form)
     assert table(1_000_000).changes(0, columns=["number", "_change_type"]).schema == pa.schema(
         [("number", pa.int64()), ("_change_type", pa.string())]
@@ -276,7 +276,7 @@ def test_an_error_in_the_last_window_fails_every_read(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_window_that_is_cut_is_resumed_and_gives_each_file_once(listed: Any, few: Callable[[int], None]) -> None:
+def test_cut_window_resumes_and_gives_each_file_once(listed: Any, few: Callable[[int], None]) -> None:
     few(20)
     server, table = listed(files_a_version=5)
     due = {33, 61}
@@ -297,7 +297,7 @@ def test_a_window_that_is_cut_is_resumed_and_gives_each_file_once(listed: Any, f
 
 
 @pytest.mark.parametrize("why", ["the end is an instant", "no version is told", "the end is not told", "one version"])
-def test_what_cannot_be_cut_is_listed_at_once(
+def test_indivisible_range_is_listed_at_once(
     listed: Any, few: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     few(20)
@@ -371,7 +371,7 @@ def test_a_window_has_all_its_actions_or_there_is_none(
     assert (None if window is None else len(window.actions)) == found
 
 
-def test_of_a_window_with_too_many_actions_no_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_with_too_many_actions_is_not_read_further(monkeypatch: pytest.MonkeyPatch) -> None:
     form = SimpleNamespace(response_format=ResponseFormat.DELTA)
     actions = iter(range(10))
     answer = contextlib.nullcontext(SimpleNamespace(head=form, actions=actions))
@@ -559,7 +559,7 @@ def changing(tmp_path: pathlib.Path) -> Iterator[tuple[HandMadeTable, ds.SharedT
 
 
 @pytest.mark.parametrize("asked", [{}, {"columns": ["added"]}, {"filter": "added = 'text 1'"}], ids=str)
-def test_a_schema_that_no_read_can_span_is_told_as_of_one_list(
+def test_schema_error_across_windows_equals_that_of_one_list(
     changing: tuple[HandMadeTable, ds.SharedTable],
     few: Callable[[int], None],
     listed_at_once: Callable[[Callable[[], pa.Table]], pa.Table],
@@ -582,7 +582,7 @@ def test_a_schema_that_no_read_can_span_is_told_as_of_one_list(
     assert len({each[0][:120] for each in told}) == 1
 
 
-def test_what_happened_alone_has_one_schema_for_ever(
+def test_past_changes_have_one_schema_for_ever(
     changing: tuple[HandMadeTable, ds.SharedTable], few: Callable[[int], None]
 ) -> None:
     few(2)

@@ -125,7 +125,7 @@ def test_a_field_below_structs_is_one_parquet_column(path: tuple[str, ...], foun
         assert (leaf[0],) == leaves_below(*found)
 
 
-def test_a_nested_field_is_no_single_parquet_column_and_a_missing_one_none() -> None:
+def test_nested_field_is_not_a_single_column_nor_a_missing_one() -> None:
     table, files = fields_of(TABLE), aligner(FILE)
     for name in ("s", "m", "l"):
         leaf = files.leaf((table[name],))
@@ -236,7 +236,7 @@ def test_a_void_column_is_null_whatever_a_file_has() -> None:
     assert applied(array, target) == [{"x": 1, "v": None}, None]
 
 
-def test_fields_that_changed_their_names_with_each_other_are_told_apart() -> None:
+def test_swapped_field_names_are_distinguished() -> None:
     point = pa.struct([("x", pa.int64()), ("y", pa.int64())])
     target = StructType((mapped("x", "y", 1), mapped("y", "x", 2)))
     column = aligner(pa.schema([("c", point)]), ColumnMappingMode.NAME).column(StructField("c", target))
@@ -248,7 +248,7 @@ def test_a_struct_without_fields_is_no_parquet_column() -> None:
     assert files.column(StructField("z", PrimitiveType("long"))).leaves == (0,)
 
 
-def test_what_is_the_tables_already_is_returned_as_it_is() -> None:
+def test_batch_with_the_tables_schema_is_returned_unchanged() -> None:
     for data_type in (pa.int64(), POINT, pa.list_(pa.field("element", POINT)), pa.string()):
         array = pa.nulls(3, data_type)
         column = column_of(data_type, pa.field("c", data_type))
@@ -310,7 +310,7 @@ STRICT = pa.struct([pa.field("x", pa.int64(), False), pa.field("y", pa.int64())]
 LOOSE = pa.struct([("x", pa.int32()), ("y", pa.int32())])
 
 
-def test_a_null_in_a_field_that_may_not_be_null_is_refused_and_a_null_struct_is_not() -> None:
+def test_null_in_a_not_null_field_is_refused_but_not_in_a_struct() -> None:
     column = column_of(LOOSE, pa.field("c", STRICT))
     good = pa.array([{"x": 1, "y": None}, None, {"x": 2, "y": 2}], LOOSE)
     assert column.apply(good).to_pylist() == good.to_pylist()
@@ -341,7 +341,7 @@ def test_a_null_in_a_field_that_may_not_be_null_is_refused_and_a_null_struct_is_
     ],
     ids=str,
 )
-def test_only_a_struct_with_fields_that_may_not_be_null_needs_values(kind: pa.DataType, is_required: bool) -> None:
+def test_only_structs_with_not_null_fields_need_values(kind: pa.DataType, is_required: bool) -> None:
     assert absent._requires_values(kind) is is_required
     assert absent.nulls(2, kind).null_count == 2
 
@@ -462,7 +462,7 @@ BAD = [text_of(b"ok", b"\xff"), text_of(b"\xc3", b"\xa4"), text_of(b"", b"\xe2\x
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_text_that_is_no_utf8_is_refused(make_table: MakeTable, bad: pa.Array) -> None:
+def test_invalid_utf8_is_refused(make_table: MakeTable, bad: pa.Array) -> None:
     table = make_table(pa.schema([("t", pa.string())]))
     table.add(pa.table({"t": bad}))
     with pytest.raises(DataError, match=r"'t'.*share\.schema\.t.*id-part-0"):
@@ -604,7 +604,7 @@ def converted(array: pa.Array, target: pa.DataType, keys: dict[bytes, bytes]) ->
     return aligner(pa.schema([("c", array.type)], keys)).column(field).apply(array).to_pylist()
 
 
-def test_days_of_the_julian_calendar_are_the_same_days_beside_values_that_are_as_they_were() -> None:
+def test_julian_days_are_converted_beside_unchanged_values() -> None:
     days = pa.array([OLD, 0, None], pa.int32()).view(pa.date32())
     expected = [FIRST, datetime.date(1970, 1, 1), None]
     assert converted(days, pa.date32(), JULIAN) == expected

@@ -43,7 +43,7 @@ def test_bytes_are_granted_in_order_as_far_as_they_reach() -> None:
     asyncio.run(check())
 
 
-def test_what_stands_before_all_that_is_granted_passes_however_large() -> None:
+def test_lowest_order_is_granted_over_capacity() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         tasks = await granted(budget, ((5, 0), 10), ((3, 0), 100), ((4, 0), 1))
@@ -82,7 +82,7 @@ def test_decoding_comes_before_further_downloads() -> None:
     asyncio.run(check())
 
 
-def test_what_is_decoded_is_no_download_any_more() -> None:
+def test_decoded_bytes_no_longer_count_as_downloads() -> None:
     async def check() -> None:
         budget = MemoryBudget(100)
         tasks = await granted(budget, ((0, 0), 60), ((1, 0), 25))
@@ -103,7 +103,7 @@ def test_what_is_decoded_is_no_download_any_more() -> None:
     asyncio.run(check())
 
 
-def test_what_turns_out_smaller_makes_room_and_a_second_release_gives_nothing() -> None:
+def test_smaller_size_frees_memory_and_releasing_is_idempotent() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 7), ((1, 0), 4), ((2, 0), 4))

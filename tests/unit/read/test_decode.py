@@ -54,7 +54,7 @@ def numbers(count: int = ROWS) -> pa.Table:
         (319_900, ROWS, 9996),
     ],
 )
-def test_numbers_have_rows_for_a_share_of_what_may_be_in_flight(most: int, wanted: int, rows: int) -> None:
+def test_numbers_have_rows_for_a_share_of_the_memory_limit(most: int, wanted: int, rows: int) -> None:
     assert File(numbers(), **PLAIN).rows(most, wanted) == pytest.approx(rows, rel=0.002)
 
 
@@ -159,7 +159,7 @@ def test_only_chunks_of_more_than_may_be_in_flight_are_looked_at(monkeypatch: py
         assert walked == [ROWS] * count
 
 
-def test_texts_of_which_no_batch_can_have_too_many_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_texts_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
     walk = decode.walk_pages
     monkeypatch.setattr(decode, "walk_pages", lambda data, values: walked.append(values) or walk(data, values))
@@ -170,7 +170,7 @@ def test_texts_of_which_no_batch_can_have_too_many_are_not_looked_at(monkeypatch
         assert walked == [ROWS] * count
 
 
-def test_texts_are_measured_where_that_can_help_and_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_measured_where_useful_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["x" * 1_000_000, *(str(row % 10) for row in range(1, ROWS))]
     monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
     assert File(pa.table({"t": texts})).rows(8_400_000) == ROWS
@@ -230,7 +230,7 @@ def test_values_of_a_fixed_length_count_by_it() -> None:
     assert File(content).rows(100_000) == 25_000 // 16
 
 
-def test_the_longest_text_of_a_dictionary_counts_and_not_all_of_them() -> None:
+def test_longest_text_of_a_dictionary_counts() -> None:
     content = pa.table({"t": [str(row % 5) * 100_000 for row in range(1000)]})
     file = File(content, compression="NONE")
     assert file.layout.chunks.get(0, 0).uncompressed > 500_000
@@ -238,7 +238,7 @@ def test_the_longest_text_of_a_dictionary_counts_and_not_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("told", [None, 0, -7])
-def test_what_is_small_anyway_is_not_measured(monkeypatch: pytest.MonkeyPatch, told: int | None) -> None:
+def test_small_columns_are_not_measured(monkeypatch: pytest.MonkeyPatch, told: int | None) -> None:
     def get(*arguments: object) -> None:
         raise AssertionError("decoding chunks takes longer than reading them")
 
@@ -270,7 +270,7 @@ def test_texts_in_structs_are_measured_too() -> None:
     assert File(content).rows(8_800_000) == ROWS
 
 
-def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> None:
+def test_page_larger_than_the_memory_limit_is_refused() -> None:
     file = File(pa.table({"t": ["x" * 1000] * ROWS}), use_dictionary=False, compression="zstd")
     with pytest.raises(
         DataError, match=r"A page of the column 't' unpacks to \d+ bytes, more than 'max_bytes_in_flight'"
@@ -282,7 +282,7 @@ def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> No
         file.rows(size - 1)
 
 
-def test_a_page_of_numbers_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> None:
+def test_number_page_larger_than_the_memory_limit_is_refused() -> None:
     """Also where batches of it would be small: the page is unpacked whole."""
     file = File(pa.table({"n": range(ROWS)}), use_dictionary=False, data_page_size=1 << 30)
     assert file.rows(ROWS * 8 + 100, 10) == 10
@@ -312,9 +312,7 @@ def test_rows_without_columns_are_as_many_as_wanted() -> None:
 
 
 @pytest.mark.parametrize("rows", [999, 1001])
-def test_a_row_group_with_other_rows_than_its_footer_counts_is_refused(
-    monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
+def test_row_group_whose_rows_differ_from_its_footer_is_refused(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     batch = pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})
     monkeypatch.setattr(FileDecoder, "_raw", lambda *_: iter([(batch, rows)]))
     with pytest.raises(DataError, match=f"should hold 1000 rows up to its end, but {rows} were found"):
@@ -322,7 +320,7 @@ def test_a_row_group_with_other_rows_than_its_footer_counts_is_refused(
 
 
 @pytest.mark.parametrize(("most", "decoded"), [(2_000_000, {1}), (1_000_000, {0, 1, 2})])
-def test_only_the_chunks_of_texts_are_decoded_where_the_rest_is_small(
+def test_only_text_chunks_are_decoded_if_the_rest_is_small(
     monkeypatch: pytest.MonkeyPatch, most: int, decoded: set[int]
 ) -> None:
     """Decoding all of them took a fifth of the time of a file of 16 columns and 10,000 rows."""
@@ -406,9 +404,7 @@ def test_a_row_group_has_the_rows_that_the_footer_counts(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("in_flight", "most"), [(1, 8 << 20), (100 << 20, 100 << 20)])
-def test_a_batch_has_a_share_of_what_may_be_in_flight(
-    monkeypatch: pytest.MonkeyPatch, in_flight: int, most: int
-) -> None:
+def test_batch_has_a_share_of_the_memory_limit(monkeypatch: pytest.MonkeyPatch, in_flight: int, most: int) -> None:
     asked: list[int] = []
     monkeypatch.setattr(decode, "rows_in_batch", lambda *arguments: asked.append(arguments[-1]) or 10)
     File(numbers(10), in_flight=in_flight).batches()
@@ -422,7 +418,7 @@ def test_only_a_file_of_which_columns_are_read_is_opened(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_file_is_decoded_by_as_many_threads_as_it_is_told(threads: bool) -> None:
+def test_file_is_decoded_by_the_configured_number_of_threads(threads: bool) -> None:
     file = File(numbers(10))
     [reader], told = file.data.opened, []
 
@@ -436,7 +432,7 @@ def test_a_file_is_decoded_by_as_many_threads_as_it_is_told(threads: bool) -> No
 
 
 @pytest.mark.parametrize(("last", "decoded"), [(5, [1000]), (1000, [1000]), (1001, [1000, 1000])])
-def test_nothing_is_decoded_behind_the_last_row_that_is_wanted(last: int, decoded: list[int]) -> None:
+def test_nothing_is_decoded_after_the_last_needed_row(last: int, decoded: list[int]) -> None:
     file = File(numbers(2500), batch_rows=1000)
     layout = dataclasses.replace(file.layout, pages={0: GroupPages(((3, last),), {})})
     decoder = FileDecoder(file.decoder.shape, file.decoder.task, layout, Selection(None, None), file.report)
@@ -530,9 +526,7 @@ def constants(rows: list[tuple[str, int]], *, kind: pa.DataType | None = None, *
         ([], []),
     ],
 )
-def test_rows_of_files_are_together_in_batches_as_long_as_asked_for(
-    files: list[tuple[str, int]], batches: list[int]
-) -> None:
+def test_rows_of_files_are_combined_into_batches(files: list[tuple[str, int]], batches: list[int]) -> None:
     shape, counted = constants(files, kind=pa.int32(), batch_rows=10)
     found = list(decode.constant_batches(shape, counted))
     assert [batch.num_rows for batch in found] == batches
@@ -555,7 +549,7 @@ def test_rows_of_files_are_together_in_batches_as_long_as_asked_for(
         ([("", 100)], [100]),
     ],
 )
-def test_batches_of_constants_have_no_more_text_than_a_batch_may_have(
+def test_batches_of_constants_stay_within_the_text_limit(
     monkeypatch: pytest.MonkeyPatch, files: list[tuple[str, int]], batches: list[int]
 ) -> None:
     monkeypatch.setattr(decode, "_most_bytes", lambda shape: 100)
@@ -570,13 +564,13 @@ def test_constants_that_do_not_match_are_left_out(wanted: int | None, rows: list
     assert [row["p"] for batch in decode.constant_batches(shape, counted) for row in batch.to_pylist()] == rows
 
 
-def test_of_files_without_rows_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_rows_cause_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "predicate_mask", None)
     shape, counted = constants([("1", 0), ("2", 0)], kind=pa.int32(), filter=col("p") == 2)
     assert [*decode.constant_batches(shape, counted)] == []
 
 
-def test_a_constant_that_is_none_is_an_error_of_its_file_behind_the_rows_before_it() -> None:
+def test_invalid_constant_is_an_error_after_the_rows_before_it() -> None:
     shape, counted = constants([("1", 2), ("2", 3), ("many", 1), ("4", 1)], kind=pa.int32(), batch_rows=2)
     batches = decode.constant_batches(shape, counted)
     assert [next(batches)["p"].to_pylist() for _ in range(2)] == [[1, 1], [2, 2]]
@@ -585,7 +579,7 @@ def test_a_constant_that_is_none_is_an_error_of_its_file_behind_the_rows_before_
     assert caught.value.file_id == counted[2][0].file_id
 
 
-def test_the_text_of_a_row_is_counted_by_the_most_that_its_characters_take() -> None:
+def test_row_text_is_counted_by_its_maximum_bytes() -> None:
     assert decode._text_bytes({"a": "xy", "b": b"xyz", "c": 5, "d": None}) == 20
     assert decode._text_bytes({}) == 0
 
@@ -723,7 +717,7 @@ def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         (pa.table({"a": pa.array([1, 2], pa.int64()), "s": [{"x": 1, "y": 2}, None]}), {}, False),
     ],
 )
-def test_a_batch_is_rebuilt_where_its_columns_are_not_those_of_the_file(
+def test_batch_is_rebuilt_if_its_columns_differ_from_the_file(
     monkeypatch: pytest.MonkeyPatch, content: pa.Table, given: dict[str, Any], is_rebuilt: bool
 ) -> None:
     found = rebuilt(monkeypatch)
@@ -743,7 +737,7 @@ def test_a_batch_is_rebuilt_where_its_columns_are_not_those_of_the_file(
 @pytest.mark.parametrize("rows", [3, 5000])
 @pytest.mark.parametrize("other", ["", "\u00e9"])
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
-def test_text_that_is_none_is_refused_in_batches_as_the_file_stores_them(rows: int, other: str, bad: bytes) -> None:
+def test_invalid_text_is_refused_in_unconverted_batches(rows: int, other: str, bad: bytes) -> None:
     texts = pa.array([other.encode()] * (rows - 1) + [bad], pa.binary())
     broken = pa.StringArray.from_buffers(rows, *texts.buffers()[1:])
     file = File(pa.table({"a": pa.array(range(rows), pa.int64()), "b": broken}), batch_rows=rows)
@@ -751,14 +745,14 @@ def test_text_that_is_none_is_refused_in_batches_as_the_file_stores_them(rows: i
         file.batches()
 
 
-def test_a_null_that_may_not_be_is_refused_in_batches_as_the_file_stores_them() -> None:
+def test_forbidden_null_is_refused_in_unconverted_batches() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     file = File(pa.table({"a": pa.array([1], pa.int64())}, schema))
     assert file.layout.alignment.is_as_stored
     assert [batch.to_pylist() for batch in file.batches()] == [[{"a": 1}]]
 
 
-def test_a_long_list_becomes_an_array_once_and_each_row_group_looks_for_its_part(
+def test_long_list_becomes_one_array_that_row_groups_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []

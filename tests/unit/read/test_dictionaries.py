@@ -159,7 +159,7 @@ def test_an_invalid_text_that_no_visible_row_has_is_no_error() -> None:
     assert [value for batch in file.batches() for value in batch["text"].to_pylist()] == ["good"] * 10
 
 
-def test_damaged_bytes_are_an_error_or_what_arrow_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_bytes_are_an_error_or_equal_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte of the column chunk is changed: indices may leave the dictionary, and lengths the page."""
     content = pa.table({"text": ["a", "bb", None, "ccc"] * 8})
     sink = io.BytesIO()
@@ -189,7 +189,7 @@ def outcome(schema: pa.Schema, blob: bytes) -> list[Any] | None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 1000, 1_000_000])
-def test_a_long_text_in_a_dictionary_reserves_no_memory_for_all_rows(length: int) -> None:
+def test_long_dictionary_text_reserves_no_memory_for_all_rows(length: int) -> None:
     values = pa.array(["x" * length, *"abcdefg"])
     indices = pa.array([None if row % 5 == 4 else row % 7 + 1 for row in range(2000)], pa.int32())
     before = pa.default_memory_pool()

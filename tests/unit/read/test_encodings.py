@@ -140,7 +140,7 @@ def expected(keep: Callable[[int], bool] = lambda _: True, columns: list[str] | 
     return [chosen.slice(i, 1).to_pylist()[0] for i in range(ROWS) if keep(i)]
 
 
-def test_the_files_are_what_they_claim_to_be(encoding: str) -> None:
+def test_encoding_files_are_valid(encoding: str) -> None:
     # Older ones hand out a view as a string by themselves.
     if encoding in ("views", "large", "dictionaries")[PYARROW < 22 :]:
         found = pq.ParquetFile(pa.BufferReader(written(encoding))).schema_arrow
@@ -228,14 +228,14 @@ def test_change_feeds(storage: Storage, encoding: str) -> None:
     assert found.select(LOGICAL.names).slice(0, ROWS).to_pylist() == expected()
 
 
-def test_an_arrow_schema_that_does_not_decode_is_no_reason_to_refuse_a_file(storage: Storage) -> None:
+def test_undecodable_arrow_schema_does_not_prevent_reading(storage: Storage) -> None:
     table = Table(storage, metadata(LOGICAL))
     table.add(with_arrow_schema(CONTENT, b"bm90IGFuIEFycm93IHNjaGVtYQ=="))
     assert table.read(filter=col("i") == 1).to_pylist() == expected(lambda i: i == 1)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_a_duration_keeps_its_unit_which_only_the_arrow_schema_tells(storage: Storage, unit: str) -> None:
+def test_duration_keeps_the_unit_of_the_arrow_schema(storage: Storage, unit: str) -> None:
     schema = pa.schema([("d", pa.duration("us")), ("s", pa.string())])
     table = Table(storage, metadata(schema))
     content = pa.table({"d": pa.array([1000, None], pa.duration(unit)), "s": pa.array(["a", "b"], pa.large_string())})

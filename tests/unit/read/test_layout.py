@@ -49,7 +49,7 @@ def table(storage: Storage) -> Table:
         ({}, None, None),
     ],
 )
-def test_what_is_not_told_is_null(table: Table, told: dict[str, Any], p: int | None, q: str | None) -> None:
+def test_missing_partition_value_is_null(table: Table, told: dict[str, Any], p: int | None, q: str | None) -> None:
     table.add(pa.table({"id": pa.array([7], pa.int64())}), partition_values=told, stats={"numRecords": 1})
     assert table.read().to_pylist() == [{"id": 7, "p": p, "q": q}]
     assert table.read(columns=["p"]).to_pylist() == [{"p": p}]
@@ -60,7 +60,7 @@ def test_what_is_not_told_is_null(table: Table, told: dict[str, Any], p: int | N
     assert table.read(columns=["id"], filter=(col("p") == 1) | (col("q") == "x")).num_rows == (1 in (p, q == "x"))
 
 
-def test_what_is_not_told_is_read_where_the_file_has_it(table: Table) -> None:
+def test_missing_partition_value_is_read_from_the_file(table: Table) -> None:
     table.add(INSIDE, partition_values={"q": "x"}, stats={"numRecords": 2})
     table.add(INSIDE, partition_values={"p": "1", "q": "x"}, stats={"numRecords": 2})
     assert table.read(columns=["id", "p"]).to_pylist() == [
@@ -108,7 +108,7 @@ def test_several_values_are_refused(storage: Storage) -> None:
 
 @pytest.mark.parametrize("partitions", [["p"], []])
 @pytest.mark.parametrize("columns", [None, ["q"]])
-def test_a_value_of_no_partition_column_may_be_that_of_a_column_that_is_missing(
+def test_constant_of_another_column_may_fill_a_missing_column(
     storage: Storage, partitions: list[str], columns: list[str] | None
 ) -> None:
     table = Table(storage, metadata(SCHEMA, partitions))
@@ -128,7 +128,7 @@ TRACKED = {
 @pytest.mark.parametrize(
     ("columns", "leaves"), [(["id"], (0, 1, 2)), (["_row_id"], (1,)), (["id", "_row_commit_version"], (0, 2))]
 )
-def test_only_what_is_asked_for_is_read(columns: list[str], leaves: tuple[int, ...]) -> None:
+def test_only_selected_columns_are_read(columns: list[str], leaves: tuple[int, ...]) -> None:
     table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), "p": pa.int64()}), ["p"], TRACKED))
     table.add(INSIDE, partition_values={"p": "1"}, base_row_id=1, default_row_commit_version=1)
     plan = table.plan(columns=columns, row_lineage=True)
@@ -174,7 +174,7 @@ def test_top_columns_are_counted_in_the_order_of_the_file() -> None:
     assert Shape(plan.context).alignment(content.schema, next(iter(plan.tasks))).tops == {1: 0, 8: 1}
 
 
-def test_what_a_change_is_bounds_every_row_of_its_file() -> None:
+def test_change_type_bounds_every_row_of_its_file() -> None:
     filters = (col("_commit_version") == 7) | (col("id") > 5) | (col("_change_type") == "delete")
     filters |= col("_commit_timestamp").is_null()
     file = SharedFile(AddFile("https://h/f", size=9), "f", version=1, timestamp=5)
@@ -257,7 +257,7 @@ def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bo
         ({"_change_type": pa.int64()}, "'_change_type' must have the table's type string, but the file has int64"),
     ],
 )
-def test_a_change_file_says_what_became_of_each_row(kinds: dict[str, pa.DataType], reason: str) -> None:
+def test_change_file_has_the_change_type_of_each_row(kinds: dict[str, pa.DataType], reason: str) -> None:
     file = SharedFile(AddCdcFile("https://h/f", size=9), "f", version=1, timestamp=5)
     state = table_state(metadata(pa.schema({"id": pa.int64()})))
     plan = plan_changes(state, [file], ChangesRequest(starting_version=0), fast_options())
@@ -285,7 +285,7 @@ def test_a_filter_of_partition_values_is_the_same_for_every_row(wanted: Any, tol
     assert Shape(plan.context).filters_rows(task) is by_row
 
 
-def test_a_partition_value_that_is_none_is_refused_with_its_column() -> None:
+def test_invalid_partition_value_is_refused_with_its_column() -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
     table.add(INSIDE, partition_values={"p": "many", "q": "x"})
     plan = table.plan(filter=col("p") == 5)
@@ -329,7 +329,7 @@ def test_row_groups_follow_each_other() -> None:
         (10, 20, [(10, 20)]),
     ],
 )
-def test_wanted_rows_are_cut_to_what_is_read(start: int, stop: int, found: list[tuple[int, int]]) -> None:
+def test_wanted_rows_are_cut_to_the_read_rows(start: int, stop: int, found: list[tuple[int, int]]) -> None:
     layout = part(pages={1: GroupPages(((10, 20), (500, 600), (999, 1000)), {})})
     assert layout.within(1, start, stop) == found
     assert layout.stretches(1, 1000 + start, 1000 + stop) == [(1000 + left, 1000 + right) for left, right in found]
@@ -337,7 +337,7 @@ def test_wanted_rows_are_cut_to_what_is_read(start: int, stop: int, found: list[
 
 
 @pytest.mark.parametrize(("rows", "end"), [(((10, 20), (500, 600)), 1600), (((0, 1000),), 2000), ((), 2000)])
-def test_nothing_is_decoded_behind_the_last_wanted_row(rows: Any, end: int) -> None:
+def test_nothing_is_decoded_after_the_last_wanted_row(rows: Any, end: int) -> None:
     layout = part(pages={1: GroupPages(rows, {})})
     assert [layout.end(group) for group in layout.groups] == [1000, end, 2500]
 
@@ -363,7 +363,7 @@ def test_the_bytes_of_row_groups_are_those_of_their_chunks() -> None:
     assert whole.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
 
 
-def test_of_a_chunk_that_is_read_in_part_so_much_counts() -> None:
+def test_partly_read_chunk_counts_in_part() -> None:
     layout = part()
     chunks = chunks_of(layout)
     length = chunks[2].length
@@ -405,7 +405,7 @@ def test_run_lengths_count_by_their_values(whole: bool) -> None:
         ("x", False),
     ],
 )
-def test_chunks_of_writers_that_forgot_a_header_are_read_with_more(writer: str, is_old: bool) -> None:
+def test_chunks_with_a_missing_header_are_read_with_more_bytes(writer: str, is_old: bool) -> None:
     layout = part()
     first, last = chunks_of(layout)[0], chunks_of(layout)[-1]
     layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
@@ -473,7 +473,7 @@ def test_a_task_names_row_groups_of_the_file(groups: tuple[int, ...], fits: bool
         lay_out(file.decoder.shape, task, footer)
 
 
-def test_row_groups_that_cannot_match_are_skipped_by_their_bounds() -> None:
+def test_row_groups_are_skipped_by_their_bounds() -> None:
     file = File(pa.table({"a": range(2500)}), wanted=(col("a") > 1500) & (col("a") < 1600), **GROUPS)
     assert (file.layout.groups, file.layout.groups_skipped) == ((1,), 2)
 

@@ -59,7 +59,7 @@ def numbers() -> pa.Table:
 
 @pytest.mark.parametrize("content", [texts, nested_texts, one_long_text, lists, numbers])
 @pytest.mark.parametrize("request_", [{}, {"filter": col("c").is_not_null()}], ids=["all", "filter"])
-def test_what_a_few_bytes_unpack_to_comes_in_bounded_batches(
+def test_highly_compressed_data_comes_in_bounded_batches(
     storage: Storage, pool: pa.MemoryPool, content: Callable[[], pa.Table], request_: dict[str, Any]
 ) -> None:
     made = content()
@@ -79,7 +79,7 @@ def test_what_a_few_bytes_unpack_to_comes_in_bounded_batches(
     assert peak < MULTIPLE * IN_FLIGHT
 
 
-def test_a_page_that_unpacks_to_more_than_may_be_in_flight_is_refused_by_name(storage: Storage) -> None:
+def test_page_that_expands_past_the_memory_limit_is_refused(storage: Storage) -> None:
     content = pa.table({"c": pa.array(["x" * 50_000_000])})
     table = Table(storage, metadata(content.schema))
     table.add(content, write={"compression": "zstd", "use_dictionary": False})
@@ -88,9 +88,7 @@ def test_a_page_that_unpacks_to_more_than_may_be_in_flight_is_refused_by_name(st
     assert sum(batch.num_rows for batch in Batches(table.plan())) == 1
 
 
-def test_a_footer_of_more_bytes_than_any_table_needs_is_refused_before_it_is_fetched(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_footer_is_refused_before_it_is_fetched(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footer, "MAX_FOOTER", 1000)
     content = pa.table({f"c{i}": [i] for i in range(200)})
     table = Table(storage, metadata(content.schema))

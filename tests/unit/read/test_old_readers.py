@@ -33,7 +33,7 @@ def test_views_are_read_where_pyarrow_has_none(storage: Storage) -> None:
     assert table.read(filter=col("b") == b"y", columns=["i"]).to_pylist() == [{"i": 2}]
 
 
-def test_a_type_that_pyarrow_does_not_know_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_type_unknown_to_pyarrow_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise OSError("Metadata contains Thrift LogicalType that is not recognized")
 

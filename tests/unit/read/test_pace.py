@@ -75,7 +75,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_what_is_fetched_ahead_grows_with_what_is_taken(table: Table, storage: Storage) -> None:
+def test_read_ahead_grows_with_consumption(table: Table, storage: Storage) -> None:
     flat = ["n", "real", "text", "o"]
     whole = sum(len(data) for data in storage.files.values())
     with begun(table, columns=flat) as batches:
@@ -169,9 +169,7 @@ def test_one_row_a_row_group(make_table: MakeTable, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_a_damaged_page_behind_the_first_ones_is_an_error_when_it_is_reached(
-    make_table: MakeTable, storage: Storage
-) -> None:
+def test_damaged_later_page_is_an_error_when_reached(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(CONTENT.schema)
     add = table.add(CONTENT.select(["text"]), write={**INDEXED, "compression": "snappy"})
     name = next(iter(storage.files))

@@ -116,7 +116,7 @@ def test_a_row_group_of_one_page_is_one_piece() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 15, 99])
-def test_a_page_that_is_not_what_the_index_says_is_noticed_where_it_is_read(place: int) -> None:
+def test_page_that_contradicts_the_index_is_noticed_when_read(place: int) -> None:
     content = pa.table({"a": pa.array(range(1000), pa.int64())})
     file = File(content, whole=False, **{**PAGED, "use_dictionary": False, "compression": "NONE"})
     data = file.data.blocks[0].data
@@ -247,7 +247,7 @@ def test_only_columns_of_one_value_a_row_have_pages_to_skip(monkeypatch: pytest.
     assert page_plan.index_ranges(layout, held._replace(start=1), page_plan.Ratio(1, 1)) == {}
 
 
-def test_a_column_without_values_of_its_pages_has_none_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_without_page_values_has_no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3)
     numbers, get = file.layout.chunks, file.layout.chunks.get
@@ -312,9 +312,7 @@ def test_pages_without_a_match_are_left_out_and_counted(wanted: Expression, rows
 
 
 @pytest.mark.parametrize(("wanted", "leaves"), [(col("b") >= 0, [1]), (col("b") == 7, [1, 0, 1])], ids=str)
-def test_the_pages_of_other_columns_are_looked_at_where_some_rows_cannot_match(
-    wanted: Expression, leaves: list[int]
-) -> None:
+def test_other_columns_pages_are_chosen_if_rows_cannot_match(wanted: Expression, leaves: list[int]) -> None:
     file = indexed(wanted)
     layout, data, predicate = file.layout, file.data.blocks[0].data, file.decoder.shape.context.predicate
     assert predicate is not None
@@ -331,7 +329,7 @@ def test_the_pages_of_other_columns_are_looked_at_where_some_rows_cannot_match(
     assert asked == leaves
 
 
-def test_what_is_put_together_needs_no_block_of_its_own() -> None:
+def test_joined_pages_need_no_block_of_their_own() -> None:
     file = indexed(None)
     data = file.data.blocks[0].data
     layout = page_plan.cut(page_plan.with_index(file.layout, 0, data.slice), 0, 0, 10)
@@ -345,7 +343,7 @@ def test_what_is_put_together_needs_no_block_of_its_own() -> None:
     assert page_plan.rebuild(layout, (1,), blocks, data.slice) == (blocks, {})
 
 
-def test_row_groups_are_read_whole_where_their_pages_are_not_what_was_told() -> None:
+def test_row_groups_are_read_whole_if_pages_contradict_the_index() -> None:
     file = indexed(None)
     layout = file.layout
     for group in (0, 1):
@@ -368,9 +366,7 @@ def test_chunks_that_share_bytes_are_read_whole(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("origin", [Origin.ROW_ID, Origin.ROW_COMMIT_VERSION, Origin.FILE])
-def test_the_filters_columns_come_first_where_the_others_are_large(
-    monkeypatch: pytest.MonkeyPatch, origin: Origin
-) -> None:
+def test_filter_columns_come_first_if_others_are_large(monkeypatch: pytest.MonkeyPatch, origin: Origin) -> None:
     file = indexed(col("b") > 3)
     layout, shape = file.layout, file.decoder.shape
     others = [layout.chunks.get(group, 0) for group in (0, 1)]
@@ -401,7 +397,7 @@ def test_the_filters_columns_are_in_the_order_of_the_file(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
-def test_what_the_filter_leaves_of_other_columns_is_counted(is_indexed: bool) -> None:
+def test_remaining_rows_of_other_columns_are_counted(is_indexed: bool) -> None:
     file = indexed(col("b") > 3)
     layout = file.layout
     for group in (0, 1) if is_indexed else ():

@@ -87,7 +87,7 @@ def test_a_needle_in_one_large_row_group_costs_its_pages(
         ("", False),
     ],
 )
-def test_pages_of_writers_whose_pages_arrow_misreads_are_not_skipped(
+def test_pages_that_arrow_misreads_are_not_skipped(
     make_table: MakeTable,
     large: pa.Table,
     large_file: bytes,
@@ -156,7 +156,7 @@ def test_a_page_index_that_saves_nothing_is_given_up(make_table: MakeTable, stor
     assert len(storage.requested("part-3.parquet")) == 2
 
 
-def test_gains_are_expected_at_first_and_given_up_when_they_do_not_come() -> None:
+def test_page_skipping_is_given_up_without_gains() -> None:
     gains = page_plan.Ratio()
     assert gains.expected(10_000_000) == 5_000_000
     gains.learn(100_000_000, 0)
@@ -417,7 +417,7 @@ def test_a_column_that_must_not_be_null_may_have_pages_left_out(make_table: Make
 
 
 @pytest.mark.usefixtures("eager")
-def test_pages_of_several_predicate_columns_meet_at_different_rows(make_table: MakeTable) -> None:
+def test_pages_of_several_predicate_columns_have_different_rows(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("t", pa.string()), ("n", pa.int64())]))
     # Pages are cut by bytes after each batch of values: wide text has more of them.
     content = pa.table(
@@ -433,7 +433,7 @@ def test_pages_of_several_predicate_columns_meet_at_different_rows(make_table: M
 
 
 @pytest.mark.usefixtures("eager")
-def test_the_rows_of_left_out_pages_are_not_counted_as_deleted_twice(make_table: MakeTable) -> None:
+def test_rows_of_skipped_pages_are_not_deleted_twice(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(
         pa.table({"a": list(range(1000))}),
@@ -450,7 +450,7 @@ def test_the_rows_of_left_out_pages_are_not_counted_as_deleted_twice(make_table:
 # === The filter's columns first ===
 
 
-def test_no_other_column_is_fetched_of_row_groups_without_a_match(make_table: MakeTable, storage: Storage) -> None:
+def test_row_groups_without_a_match_fetch_no_other_column(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SORTED)
     rows = ascending(80_000)
     table.add(rows, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 40_000})
@@ -470,7 +470,7 @@ def test_no_other_column_is_fetched_of_row_groups_without_a_match(make_table: Ma
     assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
 
 
-def test_rows_that_an_index_ruled_out_stay_out_between_rows_that_match(
+def test_rows_excluded_by_an_index_stay_out_between_matches(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_eager(monkeypatch, is_late=True)
@@ -495,9 +495,7 @@ def test_pages_of_other_columns_are_those_with_a_match(make_table: MakeTable, st
     assert report.pages_skipped > 1000
 
 
-def test_columns_are_not_fetched_one_after_the_other_where_every_page_has_a_match(
-    make_table: MakeTable, storage: Storage
-) -> None:
+def test_columns_are_fetched_together_if_every_page_matches(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SORTED)
     blob = parquet_bytes(ascending(200_000), compression="NONE", use_dictionary=False)
     for _ in range(3):
@@ -581,7 +579,7 @@ def test_an_index_that_does_not_decode_is_not_used(make_table: MakeTable, target
 
 
 @pytest.mark.usefixtures("eager")
-def test_an_index_of_other_pages_than_there_are_is_noticed_at_the_pages(make_table: MakeTable) -> None:
+def test_index_of_other_pages_is_noticed_at_the_pages(make_table: MakeTable) -> None:
     blob = parquet_bytes(CONTENT, **PAGED)
     (start, stop), _, _, _ = index_spans(blob)
     parsed = footer.parse_footer(pa.py_buffer(blob), len(blob))

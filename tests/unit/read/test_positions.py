@@ -167,7 +167,7 @@ KINDS_OF_READ: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("stats", [None, {"numRecords": 10}])
 @pytest.mark.parametrize("storage_type", ["inline", "stored"])
 @pytest.mark.parametrize("kind", KINDS_OF_READ)
-def test_a_vector_that_points_past_the_files_end_is_an_error_in_every_kind_of_read(
+def test_vector_past_the_files_end_is_an_error_in_every_read(
     make_table: MakeTable, storage: Storage, kind: str, storage_type: str, stats: Any, past: int
 ) -> None:
     table = make_table(SCHEMA, delta__enableRowTracking="true")
@@ -195,7 +195,7 @@ def test_a_vector_that_points_past_the_files_end_is_an_error_in_every_kind_of_re
         ({"cardinality": 0, "size_in_bytes": 0}, None),
     ],
 )
-def test_a_vector_is_left_out_only_where_it_claims_neither_rows_nor_bytes(
+def test_only_a_vector_without_rows_and_bytes_is_ignored(
     make_table: MakeTable, claimed: dict[str, int], reason: str | None
 ) -> None:
     table = make_table(SCHEMA)
@@ -267,7 +267,7 @@ def tracked(make_table: MakeTable, schema: pa.Schema = SCHEMA, partitions: tuple
     )
 
 
-def test_row_ids_are_base_and_position_where_nothing_is_materialized(make_table: MakeTable) -> None:
+def test_row_ids_are_base_plus_position_if_not_materialized(make_table: MakeTable) -> None:
     table = tracked(make_table)
     table.add(ids(0, 3), base_row_id=100, default_row_commit_version=7)
     found = table.read(row_lineage=True)
@@ -318,7 +318,7 @@ def test_row_lineage_follows_the_columns_asked_for(make_table: MakeTable) -> Non
     assert table.read(columns=["id"], row_lineage=True).column_names == ["id", "_row_id", "_row_commit_version"]
 
 
-def test_a_table_without_row_tracking_is_refused_with_what_to_do(make_table: MakeTable) -> None:
+def test_table_without_row_tracking_is_refused_with_a_remedy(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(ids(0, 1))
     with pytest.raises(UnsupportedFeatureError, match=r"provider must enable.*enableRowTracking"):

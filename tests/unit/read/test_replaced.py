@@ -134,7 +134,7 @@ def test_a_local_copy_is_begun_anew(make_swapped: MakeSwapped, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("then", [["b"], ["a", "b"], None], ids=["another column", "one more", "all"])
-def test_what_the_cache_holds_of_the_old_object_is_not_used(
+def test_cached_bytes_of_the_old_object_are_not_used(
     make_swapped: MakeSwapped, tmp_path: Path, then: list[str] | None
 ) -> None:
     table, swap = make_swapped(300_000)

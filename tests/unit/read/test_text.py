@@ -45,7 +45,7 @@ def has_surrogate(value: bytes) -> bool:
     return any(first == 0xED and 0xA0 <= second <= 0xBF for first, second in itertools.pairwise(value))
 
 
-def test_what_is_replaced_is_what_python_replaces_but_for_surrogates() -> None:
+def test_invalid_bytes_are_replaced_as_in_python() -> None:
     compared = 0
     for length in range(1, 4):
         for value in map(bytes, itertools.product(BYTES, repeat=length)):
@@ -141,7 +141,7 @@ def test_the_error_names_row_and_value_and_the_option_replaces(make_table: MakeT
     assert found[13] == shown(SHOWN)
 
 
-def test_the_row_is_that_of_the_file_behind_removed_and_filtered_rows(make_table: MakeTable) -> None:
+def test_error_row_is_that_of_the_file_despite_removed_rows(make_table: MakeTable) -> None:
     values: list[bytes | None] = [b"a"] * 500
     values[321] = b"\xc3("
     content = as_table(texts(values))
@@ -263,7 +263,7 @@ def conditions(draw: st.DrawFn) -> Any:
     by=st.sampled_from([1, 3, 100]),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_filters_see_what_is_returned_and_no_statistics_hide_it(
+def test_filters_use_the_returned_text_and_ignore_statistics(
     shared_storage: Storage, values: list[bytes | None], condition: Any, is_sorted: bool, by: int
 ) -> None:
     """Bounds are those of the bytes in the files; the text in their place may be greater, or less."""

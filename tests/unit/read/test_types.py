@@ -99,7 +99,7 @@ def comparable(value: Any) -> Any:
     ],
     ids=lambda value: str(value.type if isinstance(value, pa.Array) else value),
 )
-def test_what_does_not_fit_exactly_is_refused(make_table: MakeTable, found: pa.Array, target: pa.DataType) -> None:
+def test_inexact_conversions_are_refused(make_table: MakeTable, found: pa.Array, target: pa.DataType) -> None:
     with pytest.raises(DataError) as caught:
         read_as(make_table, target, found)
     text = str(caught.value)
@@ -171,14 +171,14 @@ def test_nanoseconds_that_microseconds_cannot_hold_are_refused(make_table: MakeT
 # === Columns and names ===
 
 
-def test_a_column_missing_from_an_old_file_is_null_of_the_right_type(make_table: MakeTable) -> None:
+def test_column_missing_in_an_old_file_is_null_of_the_right_type(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("b", pa.decimal128(38, 3)), ("l", pa.list_(pa.string()))]))
     table.add(pa.table({"a": [1]}))
     table.add(pa.table({"a": [2], "b": pa.array([Decimal("1.5")], pa.decimal128(38, 3)), "l": [["x"]]}))
     assert table.read().to_pydict() == {"a": [1, 2], "b": [None, Decimal("1.500")], "l": [None, ["x"]]}
 
 
-def test_column_names_match_in_any_case_and_come_out_as_the_table_spells_them(make_table: MakeTable) -> None:
+def test_column_names_match_in_any_case_with_the_tables_spelling(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("Name", pa.int64())]))
     table.add(pa.table({"name": [1]}))
     table.add(pa.table({"NAME": [2]}))
@@ -193,7 +193,7 @@ def test_a_name_that_matches_twice_is_refused(make_table: MakeTable) -> None:
         table.read()
 
 
-def test_columns_of_the_file_that_the_table_does_not_have_are_not_read(make_table: MakeTable) -> None:
+def test_extra_columns_of_the_file_are_not_read(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(pa.table({"_change_type": ["insert"], "a": [1], "dropped": [2]}))
     assert table.read().to_pydict() == {"a": [1]}
@@ -301,7 +301,7 @@ def test_a_nested_field_alone_reads_only_its_own_bytes(make_table: MakeTable) ->
     assert table.storage.sent < 0.2 * table.storage.bytes_of("part-0.parquet")
 
 
-def test_every_wanted_field_of_a_struct_missing_still_tells_null_structs(make_table: MakeTable) -> None:
+def test_missing_struct_fields_still_show_null_structs(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("s", pa.struct([("new", pa.int64())]))]))
     table.add(pa.table({"s": pa.array([{"old": 1}, None], pa.struct([("old", pa.int32())]))}))
     assert table.read().to_pylist() == [{"s": {"new": None}}, {"s": None}]
@@ -426,7 +426,7 @@ def test_variants_are_structs_on_request(make_table: MakeTable) -> None:
     ]
 
 
-def test_a_missing_struct_with_not_null_fields_can_be_written_as_parquet(make_table: MakeTable) -> None:
+def test_missing_struct_with_not_null_fields_can_be_written(make_table: MakeTable) -> None:
     inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     table = make_table(pa.schema([("a", pa.int64()), ("s", inner), ("o", pa.struct([("i", inner)]))]))
     table.add(pa.table({"a": [1, 2]}))

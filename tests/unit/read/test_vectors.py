@@ -69,7 +69,7 @@ def get(vectors: Vectors, wanted: DeletionVectorRef, number: int = 0) -> list[in
 STORED = ref(DESCRIBED.offset or 0, DESCRIBED.size_in_bytes)
 
 
-def test_a_vector_is_fetched_as_its_file_and_in_the_order_of_its_task(storage: Storage) -> None:
+def test_vector_is_fetched_like_its_file_in_task_order(storage: Storage) -> None:
     assert get(Vectors("t", storage), STORED, 7) == [1, 5]  # type: ignore[arg-type]
     [(about, wanted)] = storage.asked
     assert about == {
@@ -133,19 +133,19 @@ def test_vectors_with_a_small_gap_between_them_are_one_request(gap: int, count: 
 
 
 @pytest.mark.parametrize(("size", "count"), [(100, 2), (200 * MiB, 2)])
-def test_however_large_vectors_are_the_gaps_between_them_are_small_together(size: int, count: int) -> None:
+def test_gaps_between_vectors_are_small_together(size: int, count: int) -> None:
     gap = 3 * MiB
     assert len(spans((1, size), (1 + size + gap, size), (1 + 2 * (size + gap), size))) == count
 
 
-def test_what_both_vectors_of_a_task_need_is_fetched_together() -> None:
+def test_both_vectors_of_a_task_are_fetched_together() -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     vectors.note(task(ref(1, 92), ref(501, 92)))
     vectors.note(task(None, ref(301, 92)))
     assert vectors._span(URL, ByteRange(301, 401)).range == ByteRange(1, 601)
 
 
-def test_vectors_of_different_files_are_fetched_apart_and_urls_of_one_file_together() -> None:
+def test_vectors_of_one_file_are_fetched_together() -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     for url in (f"{URL}?sig=1", "https://h/other.bin", f"{URL}?sig=2"):
         vectors.note(task(ref(len(url), 92, url=url)))
@@ -178,7 +178,7 @@ def test_vectors_that_are_not_in_a_file_are_not_noted() -> None:
     assert vectors._noted == {}
 
 
-def test_a_vector_at_no_place_is_an_error_of_its_file_when_it_is_noted() -> None:
+def test_invalid_vector_position_is_an_error_when_noted() -> None:
     with pytest.raises(DataError) as caught:
         Vectors("t", None).note(task(ref(-5)))  # type: ignore[arg-type]
     assert (caught.value.table, caught.value.file_id) == ("t", "id-f")

@@ -297,7 +297,7 @@ def test_a_plan_that_nobody_wants_any_more_is_closed() -> None:
     assert source.ends == ["released"]
 
 
-def test_closing_waits_for_the_end_of_what_has_begun() -> None:
+def test_closing_waits_for_started_work() -> None:
     async def left(*, begun: bool = True, over: bool = False, closed: bool = False) -> tuple[int, list[str]]:
         steps: list[str] = []
         batches = AsyncBatches(cast("Any", None), ScanReport())
@@ -348,7 +348,7 @@ def test_an_error_ends_an_asynchronous_read() -> None:
     run(look())
 
 
-def test_an_error_that_the_user_may_mend_elsewhere_comes_with_advice() -> None:
+def test_error_that_the_user_can_fix_comes_with_advice() -> None:
     advised: list[Exception] = []
     read = Batches(Streamed([task(0)]).stream)._read
     read.context = cast("Any", types.SimpleNamespace(query_id="q", advise=advised.append, table="t"))

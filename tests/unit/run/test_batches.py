@@ -112,9 +112,7 @@ def test_closing_at_any_moment_never_hangs(large: Table) -> None:
     assert arrow_bytes() - before < 1_000_000
 
 
-def test_closing_while_files_wait_to_be_decoded_and_others_for_memory_does_not_hang(
-    large: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_while_files_wait_for_memory_does_not_hang(large: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     decode = FileDecoder.batches
 
     def slowly(self: FileDecoder, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
@@ -139,7 +137,7 @@ def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
     nothing_is_left()
 
 
-def test_a_garbage_collection_on_a_thread_that_holds_the_locks_does_not_hang(large: Table) -> None:
+def test_garbage_collection_under_locks_does_not_hang(large: Table) -> None:
     report = ScanReport()
     batches = Batches(large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000)), report)
     next(batches)
@@ -196,7 +194,7 @@ def test_closing_from_another_thread_wakes_a_consumer_that_waits(large: Table, r
 
 
 @pytest.mark.parametrize("after", [None, 1000])
-def test_what_waits_for_a_server_is_woken(large: Table, released: threading.Event, after: int | None) -> None:
+def test_closing_wakes_a_wait_for_a_server(large: Table, released: threading.Event, after: int | None) -> None:
     for part in range(1, FILES):
         large.storage.faults[f"part-{part}.parquet"] = [stalls(released, after)]
     batches = begun(large, read_timeout=30, max_bytes_in_flight=32_000_000)
@@ -300,7 +298,7 @@ def no_garbage_collection() -> Iterator[None]:
 @pytest.mark.parametrize(
     "end", ["closed", "dropped", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried", "stale"]
 )
-def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
+def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {}
     if end == "stale":
         # What does not decode and comes from the cache may be the cache's fault: it is fetched once more.
@@ -363,7 +361,7 @@ def test_an_interrupt_where_a_read_starts_ends_it(
         next(batches)
 
 
-def test_what_is_cancelled_before_it_starts_never_starts() -> None:
+def test_work_cancelled_before_its_start_never_starts() -> None:
     made: list[object] = []
     running: loop.Running[None] = loop.Running(lambda: made.append(1))  # type: ignore[arg-type,return-value,func-returns-value]
     running.cancel()
@@ -407,7 +405,7 @@ def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Ev
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 @pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_process_forked_off_holds_nothing_of_the_read_and_the_parent_reads_on(large: Table) -> None:
+def test_forked_process_holds_nothing_and_the_parent_reads_on(large: Table) -> None:
     batches = begun(large)
     rows = next(batches).num_rows
     child = os.fork()
@@ -512,7 +510,7 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
     assert (done.returncode, done.stdout, done.stderr) == (0, b"read\n", b"")
 
 
-def test_a_read_that_is_cancelled_before_its_first_step_gives_its_listing_up(large: Table) -> None:
+def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -> None:
     """Both calls are in the loop's queue before it takes either."""
     plan, closed = large.plan(options=fast_options()), threading.Event()
     stream = ScanStream(
@@ -529,7 +527,7 @@ def test_a_read_that_is_cancelled_before_its_first_step_gives_its_listing_up(lar
     assert [type(news) for news in told] == [asyncio.CancelledError]
 
 
-def test_closing_again_and_again_breaks_off_nothing_that_a_read_does_in_the_end(large: Table) -> None:
+def test_repeated_closing_does_not_interrupt_cleanup(large: Table) -> None:
     batches, ended, going = begun(large), threading.Event(), threading.Event()
 
     def slow_end() -> None:

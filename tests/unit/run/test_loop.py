@@ -22,7 +22,7 @@ from tests.unit.raw_server import pause
 from tests.unit.storages import wait_for
 
 
-def test_what_runs_is_no_garbage() -> None:
+def test_running_jobs_are_not_garbage_collected() -> None:
     """Its clean-up would run on the thread that collects it."""
     tasks: list[weakref.ref[asyncio.Task[Any]]] = []
     ended: list[asyncio.AbstractEventLoop] = []
@@ -53,7 +53,7 @@ def test_what_runs_is_no_garbage() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_loop_is_made_while_the_server_is_asked_and_before_anything_else_goes_on(fails: bool) -> None:
+def test_loop_starts_while_the_server_is_asked(fails: bool) -> None:
     """A child that is forked off in the middle of an import would wait for that import for ever."""
     program = """
         import os, signal, sys
@@ -93,7 +93,7 @@ def on_loop(call: Any) -> Any:
     return loop.call(now())
 
 
-def test_what_threads_put_arrives_in_order_and_nothing_is_left() -> None:
+def test_items_of_threads_arrive_in_order_and_complete() -> None:
     """Most of the values are put while the loop takes others."""
     taken: list[tuple[int, int]] = []
     inbox: loop.Inbox[tuple[int, int]] = loop.Inbox(loop.current().loop, taken.append)
@@ -142,7 +142,7 @@ def test_jobs_run_on_other_threads_and_return_or_raise() -> None:
     assert all(name.startswith("delta-sharing-decode") for name in names)
 
 
-def test_no_more_jobs_run_at_a_time_than_there_are_processors_and_all_of_them_at_once() -> None:
+def test_jobs_run_on_every_processor_and_no_more() -> None:
     most, running = pa.cpu_count(), 0
     seen: list[int] = []
     lock, full = threading.Lock(), threading.Barrier(most)
@@ -180,7 +180,7 @@ def test_a_job_that_is_cancelled_before_it_starts_never_starts() -> None:
     assert started == ["last"]
 
 
-def test_the_result_of_a_job_that_is_cancelled_while_it_runs_is_dropped() -> None:
+def test_result_of_a_job_cancelled_while_running_is_dropped() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     class Result:
@@ -207,7 +207,7 @@ def test_the_result_of_a_job_that_is_cancelled_while_it_runs_is_dropped() -> Non
     wait_for(lambda: bool(results) and results[0]() is None)
 
 
-def test_what_a_failed_job_held_is_freed_without_a_garbage_collection() -> None:
+def test_failed_job_is_freed_without_garbage_collection() -> None:
     class Held:
         pass
 
@@ -253,7 +253,7 @@ def test_the_interpreter_ends_while_jobs_wait_run_and_come() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "done", "")
 
 
-def test_nothing_begins_after_the_end_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_starts_after_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
     for current in (SimpleNamespace(end=lambda: ended.append("loop")), None):
         monkeypatch.setattr(loop, "_current", current)
@@ -264,7 +264,7 @@ def test_nothing_begins_after_the_end_of_the_interpreter(monkeypatch: pytest.Mon
     assert ended == ["loop"]
 
 
-def test_a_loop_ends_what_runs_and_its_connections_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_stops_its_jobs_and_connections_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     own, begun = loop.Loop(), threading.Event()
     steps: list[Any] = []
     wait_for_end = asyncio.wait_for
@@ -335,7 +335,7 @@ def test_an_interrupted_wait_ends_the_coroutine(monkeypatch: pytest.MonkeyPatch)
     assert sorted(map(str, steps)) == sorted(["begun", str(loop.END_SECONDS), "ended"])
 
 
-def test_a_call_that_can_be_interrupted_returns_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruptible_call_returns_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LISTEN_SECONDS", 0.001)
     where: list[bool] = []
 

@@ -50,13 +50,13 @@ def test_many_small_files_share_partitions() -> None:
     assert [piece.task.key for part in packed for piece in part] == [str(i) for i in range(1000)]
 
 
-def test_nothing_is_no_partition() -> None:
+def test_no_files_make_no_partition() -> None:
     assert pack([], 2) == []
 
 
 @meets(several=19)
 @given(st.lists(st.integers(OPEN_COST, 300 * MB), min_size=1, max_size=40), st.integers(1, 16))
-def test_every_file_is_in_one_part_in_order_and_no_part_is_empty_or_too_large(costs: list[int], count: int) -> None:
+def test_every_file_is_in_one_part_in_order(costs: list[int], count: int) -> None:
     packed = pack(pieces(costs), count)
     met("several", len(packed) > 1)
     assert [int(piece.task.key) for part in packed for piece in part] == list(range(len(costs)))
@@ -69,7 +69,7 @@ def test_every_file_is_in_one_part_in_order_and_no_part_is_empty_or_too_large(co
 
 @meets(several=15, fewer=7)
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 9))
-def test_every_row_group_belongs_to_one_part_and_no_part_is_empty(sizes: list[int], parts: int) -> None:
+def test_every_row_group_belongs_to_one_part(sizes: list[int], parts: int) -> None:
     shares = equal_shares(sizes, parts)
     met("several", len(shares) > 1)
     met("fewer", 0 < len(shares) < parts)

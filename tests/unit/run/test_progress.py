@@ -110,7 +110,7 @@ def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, mon
     assert [found for found in seen if found.files_done == 0 and 0 < found.bytes_fetched < found.bytes_expected]
 
 
-def test_a_read_that_never_begins_draws_nothing_and_leaves_no_thread(
+def test_read_that_never_begins_draws_nothing_and_has_no_thread(
     make_table: MakeTable, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = terminal(monkeypatch)
@@ -241,7 +241,7 @@ def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
     assert heard == ["busy", "later"]
 
 
-def test_what_a_server_says_does_not_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_text_does_not_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = terminal(monkeypatch)
     report = ScanReport()
     bar = ProgressBar("t\x1b[2J", report, delay=0.0)
@@ -278,9 +278,7 @@ def test_a_line_tells_rate_and_time_left() -> None:
 @pytest.mark.parametrize(
     ("fetched", "done", "expected"), [(100, 25, 100), (90, 80, 100), (130, 100, 130), (20, 40, 50), (0, 0, 100)]
 )
-def test_no_more_bytes_are_expected_than_the_files_have_unless_more_came(
-    fetched: int, done: int, expected: int
-) -> None:
+def test_expected_bytes_are_at_most_those_of_the_files(fetched: int, done: int, expected: int) -> None:
     report = ScanReport(bytes=fetched)
     report.follow(lambda: (1, 4, done, 100))
 
@@ -336,7 +334,7 @@ def test_a_log_gets_a_line_from_time_to_time_and_one_at_the_end(monkeypatch: pyt
     assert closed.seconds == [10.0, 10.0]
 
 
-def test_a_function_is_called_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_is_called_with_the_known_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Progress] = []
     closed = Closed(3)
     module._on_callback(seen.append, states(None, HALF, HALF), closed)  # type: ignore[arg-type]
@@ -373,7 +371,7 @@ def test_a_reason_is_shown_as_long_as_it_holds(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("kind", ["terminal", "log", "none", "notebook", "kernel-less", "bare notebook"])
-def test_what_draws_depends_on_who_watches(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_display_depends_on_the_environment(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(sys, "stderr", {"terminal": Terminal(), "none": None}.get(kind, io.StringIO()))
     shell = types.SimpleNamespace(kernel=1) if kind.endswith("notebook") else types.SimpleNamespace()
     if kind in ("notebook", "kernel-less", "bare notebook"):

@@ -76,12 +76,12 @@ def test_columns_are_returned_in_the_order_asked_for(table: Table) -> None:
     assert table.read(columns=["name", "id"]).column_names == ["name", "id"]
 
 
-def test_a_filter_column_that_is_not_selected_is_read_and_dropped(table: Table) -> None:
+def test_unselected_filter_column_is_read_and_dropped(table: Table) -> None:
     found = table.read(columns=["name"], filter=(col("id") >= 150) & (col("id") < 152))
     assert found.to_pydict() == {"name": ["row 150", "row 151"]}
 
 
-def test_a_whole_file_that_is_decoded_in_several_pieces_keeps_its_bytes_for_all_of_them(make_table: MakeTable) -> None:
+def test_file_decoded_in_pieces_keeps_its_bytes_for_all(make_table: MakeTable) -> None:
     rows = pa.table({"id": range(800_000), "other": range(800_000, 1_600_000)})
     table = make_table(rows.schema)
     table.add(rows, write={"row_group_size": 40_000, "compression": "none", "use_dictionary": False})
@@ -122,9 +122,7 @@ def test_batches_are_no_longer_than_asked(make_table: MakeTable) -> None:
     assert sum(sizes) == 1000
 
 
-def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
-    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_run_lengths_are_not_unpacked_at_once(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     # Delta's own table of 2^31 rows has 8 MB; unpacked in one go it took 12 GB.
     monkeypatch.setattr("delta_sharing_client.read.file_read._LARGE", 1_000_000)
     rows = 4_000_000
@@ -137,7 +135,7 @@ def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
     assert sum(batch.num_rows for batch in batches) > rows * 9 // 10
 
 
-def test_counting_rows_downloads_nothing_where_statistics_count_them(table: Table) -> None:
+def test_counting_rows_by_statistics_downloads_nothing(table: Table) -> None:
     found = sum(batch.num_rows for batch in Batches(table.plan(columns=[])))
     assert found == 500
     assert table.storage.requests == []
@@ -243,7 +241,7 @@ def test_closing_the_iterator_stops_the_downloads(make_table: MakeTable) -> None
     assert len(table.storage.requests) == after < 20
 
 
-def test_nothing_runs_after_the_read(table: Table) -> None:
+def test_no_task_runs_after_the_read(table: Table) -> None:
     table.read()
     wait_for(lambda: not asyncio.all_tasks(loop.current().loop))
 
@@ -332,13 +330,13 @@ def _fields(task: object) -> dict[str, object]:
     return {name: getattr(task, name) for name in task.__struct_fields__}  # type: ignore[attr-defined]
 
 
-def test_nothing_that_prints_shows_a_signature(table: Table) -> None:
+def test_printed_values_show_no_signature(table: Table) -> None:
     plan = table.plan()
     assert "signature" not in repr(plan.tasks)
     assert "signature" not in repr(plan)
 
 
-def test_a_url_that_is_no_http_is_refused(make_table: MakeTable) -> None:
+def test_url_that_is_not_http_is_refused(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 10))
     table.move("file:///etc/passwd")
@@ -355,7 +353,7 @@ def test_a_server_that_is_not_there_is_a_transport_error(make_table: MakeTable) 
     assert "signature" not in str(caught.value)
 
 
-def test_progress_is_told_after_each_file(table: Table) -> None:
+def test_progress_is_reported_after_each_file(table: Table) -> None:
     seen = []
     report = ScanReport(on_progress=seen.append)
     table.read(report)
@@ -383,20 +381,18 @@ def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: 
     return asked
 
 
-def test_a_file_that_is_kept_waiting_keeps_no_other_from_being_read(make_table: MakeTable) -> None:
+def test_delayed_file_does_not_delay_the_others(make_table: MakeTable) -> None:
     # Two at a time means four files ahead; here more than that are read while the first one is not.
     assert ahead_of_the_first(make_table, 8, wanted=8, seconds=0.0) == [8]
 
 
-def test_files_that_are_here_before_their_turn_are_bounded_in_number(
-    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_ready_before_their_turn_are_bounded(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
     # The reader looks for more a few times a second.
     assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
 
 
-def test_what_is_dropped_of_a_file_that_is_read_again_is_not_waited_for() -> None:
+def test_dropped_work_of_a_file_read_again_is_not_waited_for() -> None:
     async def check() -> None:
         slot = FileRows((FileTask(key="k", url="https://h/f"),), Pace(whole=True), nothing, nothing)
         released: list[int] = []
@@ -521,7 +517,7 @@ def test_a_long_partition_value_makes_small_batches(make_table: MakeTable, colum
 
 
 @pytest.mark.parametrize(("files", "is_elsewhere"), [(20, False), (21, True)])
-def test_the_rows_of_many_constant_files_are_not_made_on_the_loop(
+def test_rows_of_many_constant_files_are_not_made_on_the_loop(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, files: int, is_elsewhere: bool
 ) -> None:
     table = make_table(pa.schema([("id", pa.int64()), ("n", pa.int64())]), partition_columns=["n"])
@@ -539,7 +535,7 @@ def test_the_rows_of_many_constant_files_are_not_made_on_the_loop(
     assert threads == {"delta-sharing-decode" if is_elsewhere else "delta-sharing-loop"}
 
 
-def test_a_partition_value_that_is_none_is_an_error_of_its_file(days: Table) -> None:
+def test_invalid_partition_value_is_an_error_of_its_file(days: Table) -> None:
     file = days.adds[19]
     days.adds[19] = replace(file, action=replace(file.action, partition_values={"day": "no day"}))
     with pytest.raises(DataError, match="no day") as caught:

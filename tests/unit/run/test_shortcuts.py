@@ -79,7 +79,7 @@ def test_no_row_changes_without_it(table: Table, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("form", ["as it is", "in another order", "said to be required", "with notes", "renamed"])
-def test_a_batch_has_the_schema_of_the_read_whatever_the_file_says(storage: Storage, form: str) -> None:
+def test_batch_has_the_schema_of_the_read_and_not_the_file(storage: Storage, form: str) -> None:
     content = pa.table({"id": pa.array(range(100), pa.int64()), "text": [f"text {i}" for i in range(100)]})
     written = {
         "as it is": content,

@@ -72,7 +72,7 @@ def test_the_first_rows_come_while_the_listing_is_under_way(listed: Any, form: d
     assert server.data == 40
 
 
-def test_files_that_are_listed_while_one_is_waited_for_are_opened_meanwhile(
+def test_listed_files_are_opened_while_one_is_waited_for(
     make_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, going = make_table(pa.schema([("id", pa.int64())])), threading.Event()
@@ -103,9 +103,7 @@ def streamed(table: Table, adds: Iterator[SharedFile], **request: Any) -> ScanSt
 
 
 @pytest.mark.parametrize("limit", [3, 4])
-def test_a_limit_that_the_listed_files_reach_does_not_hear_of_the_end_of_the_listing(
-    make_table: Callable[..., Table], limit: int
-) -> None:
+def test_limit_reached_by_listed_files_ignores_the_listings_end(make_table: Callable[..., Table], limit: int) -> None:
     table = make_table(pa.schema([("id", pa.int64())]))
     for number in range(3):
         table.add(pa.table({"id": [number]}))
@@ -138,7 +136,7 @@ def test_the_rows_are_those_of_the_whole_list(
     assert streamed.num_rows == whole.num_rows == min(7 * (files - (files > 2)), 10**9 if limit is None else limit)
 
 
-def test_a_report_counts_what_a_stream_left_out(listed: Any) -> None:
+def test_report_counts_files_left_out_by_a_stream(listed: Any) -> None:
     _, table = listed()
     scan = table(50).scan(filter="number >= 45")
     assert scan.to_arrow().num_rows == 5 * ROWS
@@ -175,7 +173,7 @@ def test_a_limit_reads_no_more_of_the_listing_than_it_needs(
     assert server.data < 100
 
 
-def test_a_limit_in_the_first_file_ends_the_read_before_the_listing_goes_on(listed: Any) -> None:
+def test_limit_in_the_first_file_ends_the_listing(listed: Any) -> None:
     server, table = listed()
     released = hold(server, 3)
     assert table(100).scan(limit=10).to_arrow().num_rows == 10
@@ -185,7 +183,7 @@ def test_a_limit_in_the_first_file_ends_the_read_before_the_listing_goes_on(list
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_schema_is_told_without_a_list_of_files(listed: Any, form: dict[str, Any]) -> None:
+def test_schema_needs_no_file_list(listed: Any, form: dict[str, Any]) -> None:
     server, table = listed(**form)
     scan = table(1_000_000).scan(columns=["number"], filter="id > 3")
     assert scan.schema == pa.schema([("number", pa.int64())])
@@ -242,7 +240,7 @@ def test_an_error_at_the_end_of_the_listing_fails_every_read(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_frame_is_not_given_out_where_the_listing_stops_without_its_promised_end(listed: Any) -> None:
+def test_frame_is_not_returned_without_the_promised_end(listed: Any) -> None:
     server, table = listed()
     server.end = None
     with pytest.raises(ds.TransportError, match="without the endStreamAction"):
@@ -257,7 +255,7 @@ def test_a_listing_without_an_end_that_was_not_promised_is_whole(listed: Any) ->
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("at_once", [0, 5000, 10**6])
-def test_a_listing_that_is_cut_is_resumed_and_gives_each_file_once(
+def test_cut_listing_resumes_and_gives_each_file_once(
     listed: Any, form: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_sharing_client.protocol.body._AT_ONCE", at_once)
@@ -278,9 +276,7 @@ def test_a_listing_that_is_cut_is_resumed_and_gives_each_file_once(
 
 
 @pytest.mark.parametrize(("every", "is_whole"), [(1100, True), (50, False)])
-def test_a_listing_that_goes_on_between_its_cuts_has_all_its_tries_again(
-    listed: Any, every: int, is_whole: bool
-) -> None:
+def test_listing_that_progresses_between_cuts_keeps_its_retries(listed: Any, every: int, is_whole: bool) -> None:
     server, table = listed()
     due = list(range(every, 8 * every, every))
     server.stops = set(due)
@@ -334,7 +330,7 @@ def test_a_file_that_is_listed_twice_is_read_once_or_refused(
 # === Deletion vectors ===
 
 
-def test_vectors_of_files_listed_together_come_in_one_request_and_later_ones_in_others(
+def test_vectors_of_files_listed_together_share_a_request(
     make_table: Callable[..., Table],
 ) -> None:
     table = make_table(pa.schema([("id", pa.int64())]))
@@ -364,9 +360,7 @@ def test_vectors_of_files_listed_together_come_in_one_request_and_later_ones_in_
 # === URLs ===
 
 
-def test_urls_are_renewed_by_version_before_the_end_and_by_the_token_after_it(
-    listed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_urls_are_renewed_by_version_first_and_by_token_later(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server, table = listed()
     server.end = {"endStreamAction": {"refreshToken": "the-token"}}
     released = hold(server, 20)
@@ -409,7 +403,7 @@ def test_closing_ends_a_listing_that_waits_for_its_server(listed: Any) -> None:
 
 
 @pytest.mark.parametrize("page", [None, 5])
-def test_closing_from_another_thread_wakes_who_waits_for_the_listing(listed: Any, page: int | None) -> None:
+def test_closing_from_another_thread_wakes_the_listing(listed: Any, page: int | None) -> None:
     server, table = listed(page=page)
     hold(server, 5)
     batches = table(100).scan().to_batches()
@@ -438,7 +432,7 @@ def test_closing_ends_a_listing_that_waits_to_try_again(listed: Any, monkeypatch
 
 @pytest.mark.parametrize("files", [100, 1_000_000])
 @pytest.mark.parametrize("begun", [False, True])
-def test_dropping_the_iterator_gives_the_connection_of_the_listing_back(listed: Any, files: int, begun: bool) -> None:
+def test_dropping_the_iterator_returns_the_listings_connection(listed: Any, files: int, begun: bool) -> None:
     server, table = listed()
     batches = table(files).scan().to_batches()
     if begun:
@@ -475,7 +469,7 @@ def test_ctrl_c_while_the_listing_is_waited_for_ends_the_read(listed: Any) -> No
 
 
 @pytest.mark.parametrize("end", ["closed", "whole", "error", "limit"])
-def test_what_a_read_held_does_not_wait_for_a_garbage_collection(listed: Any, end: str) -> None:
+def test_memory_of_a_read_is_freed_without_garbage_collection(listed: Any, end: str) -> None:
     server, table = listed()
     server.end = ERROR if end == "error" else server.end
     gc.collect()
@@ -497,7 +491,7 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(listed: Any, en
         gc.enable()
 
 
-def test_an_error_of_the_listing_while_a_file_is_waited_for_ends_the_read(listed: Any) -> None:
+def test_listing_error_while_waiting_for_a_file_ends_the_read(listed: Any) -> None:
     server, table = listed()
     server.end = ERROR
     with pytest.raises(ds.RequestError, match="the listing broke"):
@@ -508,7 +502,7 @@ def test_an_error_of_the_listing_while_a_file_is_waited_for_ends_the_read(listed
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 @pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_process_forked_off_in_the_middle_of_a_listing_leaves_it_to_its_parent(listed: Any) -> None:
+def test_fork_during_a_listing_leaves_it_to_the_parent(listed: Any) -> None:
     server, table = listed()
     released = hold(server, 50)
     batches = table(100).scan().to_batches()

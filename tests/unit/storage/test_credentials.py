@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def test_nothing_is_requested_before_the_first_use(clock: list[int]) -> None:
+def test_no_request_is_made_before_the_first_use(clock: list[int]) -> None:
     provider = Provider(3600)
     renewal = Renewal(provider)
     assert provider.calls == 0

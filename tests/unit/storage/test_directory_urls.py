@@ -165,7 +165,7 @@ def test_a_storage_without_ranges_is_read(volume: ds.Volume, server: Server) -> 
     assert volume.stat("large.bin").size == len(FILES["large.bin"])
 
 
-def test_where_urls_may_not_lead_they_are_refused(volume: ds.Volume, server: Server) -> None:
+def test_forbidden_urls_are_refused(volume: ds.Volume, server: Server) -> None:
     server.url = "file:///etc/passwd?planted"
     with pytest.raises(ds.ProtocolError, match="scheme 'file'") as caught:
         volume.read_bytes("b.txt")
@@ -297,7 +297,7 @@ def test_a_refused_url_is_signed_again_once() -> None:
         assert getattr(error, "error", error).table is None  # type: ignore[attr-defined]
 
 
-def test_what_is_known_of_a_file_is_asked_with_its_first_byte() -> None:
+def test_file_properties_are_requested_with_its_first_byte() -> None:
     modified = "Wed, 21 Oct 2026 07:28:00 GMT"
     signing = Signing([Sent(Span(0, 1, 9), b"a", modified=modified)])
     found = signing.place().head("f")

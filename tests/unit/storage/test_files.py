@@ -319,7 +319,7 @@ def test_a_file_has_its_address_and_its_commit(files: TableFiles) -> None:
         assert vector("p", path) == ("p", f"{top}/dv")
 
 
-def test_addresses_stay_inside_of_what_may_be_read(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("", "a/../b", "..", "%2e%2e/x", "a%00b", "\0"):
         with pytest.raises(DataError, match="must stay inside the table") as caught:
             files._address(wrong)

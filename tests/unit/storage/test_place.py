@@ -73,7 +73,7 @@ def test_a_store_that_is_not_read_is_refused_by_its_name() -> None:
         place.place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), TABLE_NAME, None, ReadOptions())
 
 
-def test_without_obstore_the_line_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_obstore_the_error_shows_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
 
     with pytest.raises(UsageError, match=r'pip install "delta-sharing-client\[storage\]"'):
@@ -353,7 +353,7 @@ def test_a_place_and_its_store_read_in_another_process(stored: place.Place, buck
 
 
 @pytest.mark.alone
-def test_a_forked_process_is_told_instead_of_waiting(stored: place.Place, bucket: Bucket) -> None:
+def test_forked_process_gets_an_error_instead_of_waiting(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"1")
     assert paths(stored) == ["a"]
     reading, writing = os.pipe()

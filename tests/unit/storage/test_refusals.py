@@ -63,7 +63,7 @@ def test_a_refusal_says_which_setting_may_be_wrong(error: Exception, status: int
         (OSError("planted"), "it did not respond"),
     ],
 )
-def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
+def test_transient_errors_are_retried(error: Exception, said: str) -> None:
     found = translated(error, "volume a.b.c", None)
 
     assert isinstance(found, Transient)

@@ -141,7 +141,7 @@ def test_a_checkpoint_may_lack_the_column_of_removed_files(builder: LogBuilder) 
     assert ([item.path for item in found.files], found.tombstones) == (["a"], ())
 
 
-def test_a_version_older_than_the_oldest_checkpoint_is_refused_with_the_nearest(builder: LogBuilder) -> None:
+def test_version_before_the_oldest_checkpoint_names_the_nearest(builder: LogBuilder) -> None:
     _write(_classic(builder, 5), HEAD)
     builder.commit(4).commit(5).commit(6)
     log = DeltaLog.open(builder.root)
@@ -207,7 +207,7 @@ def test_a_broken_v2_checkpoint_is_refused(builder: LogBuilder, rows: list[dict[
         _snapshot_files(builder)
 
 
-def test_a_checkpoint_that_is_no_parquet_is_refused_by_name(builder: LogBuilder) -> None:
+def test_checkpoint_that_is_not_parquet_is_named(builder: LogBuilder) -> None:
     builder.commit(1)
     _classic(builder, 1).write_bytes(b"PAR1 not at all")
     with pytest.raises(DataError, match=r"00001\.checkpoint\.parquet' cannot be read: .*[Pp]arquet"):
@@ -312,14 +312,14 @@ def _without(*names: str) -> list[tuple[str, pa.DataType]]:
     return [field for field in ADD_FIELDS if field[0] not in names]
 
 
-def test_statistics_held_as_structs_only_become_the_text_losslessly(builder: LogBuilder) -> None:
+def test_struct_statistics_become_text_losslessly(builder: LogBuilder) -> None:
     fields = [*_without("stats"), ("stats_parsed", STATS_TYPE)]
     _write(_classic(builder, 1), [*HEAD, add("a", stats_parsed=STATS), add("b", stats_parsed=None)], fields)
     assert [file.stats for file in _snapshot_files(builder)] == [STATS_JSON, None]
     assert [file.stats for file in _snapshot_files(builder, Want.NOTHING)] == [None, None]
 
 
-def test_statistics_held_as_text_are_taken_as_they_are_and_gaps_are_filled(builder: LogBuilder) -> None:
+def test_text_statistics_are_kept_and_gaps_filled(builder: LogBuilder) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE)]
     rows = [*HEAD, add("a", stats='{"numRecords":1}', stats_parsed=STATS), add("b", stats_parsed=STATS)]
     _write(_classic(builder, 1), rows, fields)
@@ -364,9 +364,7 @@ def test_only_the_forms_that_are_needed_are_read(
     assert sorted(set(found) - both) == sorted(others)
 
 
-def test_a_late_gap_in_the_text_statistics_is_filled_and_no_file_comes_twice(
-    builder: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_gap_in_text_statistics_is_filled_once(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "BATCH_ROWS", 16)
     parsed = pa.struct([("numRecords", pa.int64())])
     files = [add(f"f{i:03}", stats='{"numRecords":1}', stats_parsed={"numRecords": 2}) for i in range(100)]
@@ -463,7 +461,7 @@ def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder
     assert second.partition_values == nulls
 
 
-def test_many_row_groups_give_every_file_once_and_equal_partitions_share_memory(builder: LogBuilder) -> None:
+def test_many_row_groups_give_every_file_once(builder: LogBuilder) -> None:
     rows = [*HEAD, *(add(f"f{i:05}", partitionValues={"p": str(i % 3)}) for i in range(5_000))]
     _write(_classic(builder, 1), rows, row_group_size=700)
     files = _snapshot_files(builder)
@@ -501,7 +499,7 @@ def test_bounds_in_nanoseconds_lose_no_digit(builder: LogBuilder, zone: str | No
 
 
 @pytest.mark.parametrize(("unit", "size"), [("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)])
-def test_bounds_of_every_unit_have_microseconds_where_that_is_enough(builder: LogBuilder, unit: str, size: int) -> None:
+def test_bounds_of_every_unit_use_microseconds_where_possible(builder: LogBuilder, unit: str, size: int) -> None:
     stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp(unit))]))])
     value = pa.scalar(3_000_000_000 // size, pa.int64()).cast(pa.timestamp(unit))
     _write(
@@ -540,7 +538,7 @@ def test_bytes_of_partitions_are_texts_and_have_no_bounds(builder: LogBuilder, k
     assert file.partition_values == {"b": "x\x01"}
 
 
-def test_defaults_stand_for_what_a_writer_left_out(builder: LogBuilder) -> None:
+def test_missing_fields_have_defaults(builder: LogBuilder) -> None:
     rows = [add("a", modificationTime=None, dataChange=None), add("b", modificationTime=7, dataChange=False)]
     _write(_classic(builder, 1), [*HEAD, *rows])
     assert [(one.modification_time, one.data_change) for one in _snapshot_files(builder)] == [(0, True), (7, False)]
@@ -567,7 +565,7 @@ def test_statistics_that_cannot_be_said_are_left_out(builder: LogBuilder) -> Non
     assert rows._parsed_statistics(fine) == ['{"numRecords":1}']
 
 
-def test_a_checkpoint_with_a_column_twice_or_of_another_kind_is_refused(builder: LogBuilder) -> None:
+def test_checkpoint_with_duplicate_or_mistyped_column_is_refused(builder: LogBuilder) -> None:
     _write(_classic(builder, 1), [*HEAD, add("a")])
     table = pq.read_table(_classic(builder, 1))
     pq.write_table(table.append_column("add", table["add"]), _classic(builder, 1))

@@ -30,7 +30,7 @@ def test_change_files_alone_count_where_there_are_any() -> None:
     assert change_actions(Commit.from_actions(1, 5, [ADD, CDC, REMOVE])) == [CDC]
 
 
-def test_otherwise_added_and_removed_files_that_change_data_count() -> None:
+def test_without_cdc_files_adds_and_removes_count() -> None:
     moved = [AddFile("m", size=1, data_change=False), RemoveFile("n", data_change=False)]
     assert change_actions(Commit.from_actions(1, 5, [REMOVE, *moved, ADD])) == [ADD, REMOVE]
 
@@ -84,7 +84,7 @@ def test_time_travel_takes_the_newest_version_at_or_before(tmp_path: Path, offse
     assert _log(tmp_path, START, START + 20 * MINUTE).version_at(START + offset) == version
 
 
-def test_a_time_before_the_first_version_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_time_before_the_first_version_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"earliest version is 0 of {format_millis(START)}"):
         _log(tmp_path, START, START + MINUTE).version_at(START - 1)
 
@@ -112,7 +112,7 @@ def test_only_versions_that_can_be_rebuilt_are_found_by_time(tmp_path: Path) -> 
     assert DeltaLog.open(builder.root).version_at(START + 2 * MINUTE) == 0
 
 
-def test_commits_that_carry_their_own_time_are_not_asked_for_their_file_s(tmp_path: Path) -> None:
+def test_commits_with_their_own_time_need_no_file_time(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), TIMED, metadata(configuration=properties), mtime_ms=1)
@@ -143,9 +143,7 @@ def _enabled_at_two(tmp_path: Path) -> DeltaLog:
     ("time", "version"),
     [(START - 2 * MINUTE, 0), (START - 1, 0), (START, 2), (START + MINUTE - 1, 2), (START + 5 * MINUTE, 3)],
 )
-def test_a_time_since_the_feature_was_enabled_only_finds_versions_since_then(
-    tmp_path: Path, time: int, version: int
-) -> None:
+def test_time_since_enablement_finds_only_later_versions(tmp_path: Path, time: int, version: int) -> None:
     log = _enabled_at_two(tmp_path)
     assert log.version_at(time) == version
     assert log.commit_timestamp(1) == START + 5 * MINUTE
@@ -162,7 +160,7 @@ def test_the_recorded_time_is_that_of_its_commit_alone(tmp_path: Path) -> None:
     assert times.newest_at_or_before(START, [0, 3]) == 0
 
 
-def test_files_touched_later_hide_no_version_that_carries_its_own_time(tmp_path: Path) -> None:
+def test_touched_files_hide_no_version_with_its_own_time(tmp_path: Path) -> None:
     properties = {
         "delta.enableInCommitTimestamps": "true",
         "delta.inCommitTimestampEnablementVersion": "3",
@@ -186,7 +184,7 @@ def test_a_commit_without_the_time_it_must_carry_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("value", ["", "-1", "2.0", "two", "9" * 20, "9" * 30])
-def test_an_enablement_version_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None:
+def test_non_numeric_enablement_version_is_refused(tmp_path: Path, value: str) -> None:
     properties = {"delta.enableInCommitTimestamps": "true", "delta.inCommitTimestampEnablementVersion": value}
     builder = LogBuilder(tmp_path / "table")
     builder.commit(0, _info(START), TIMED, metadata(configuration=properties))
@@ -202,7 +200,7 @@ def test_the_property_without_the_feature_means_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("several", ["protocol", "metadata"])
-def test_the_newest_protocol_and_the_newest_metadata_say_where_times_are(tmp_path: Path, several: str) -> None:
+def test_newest_protocol_and_metadata_say_where_times_are(tmp_path: Path, several: str) -> None:
     properties = {"delta.enableInCommitTimestamps": "true"}
     before = {"protocol": TIMED, "metadata": metadata(configuration=properties)}
     after = {"protocol": PROTOCOL, "metadata": metadata()}

@@ -64,7 +64,7 @@ def test_a_gap_is_named_and_the_versions_before_it_can_be_read(builder: LogBuild
 
 
 @pytest.mark.parametrize("version", [-1, 3, 10**30])
-def test_a_version_that_does_not_exist_is_a_usage_error_naming_the_range(builder: LogBuilder, version: int) -> None:
+def test_missing_version_is_a_usage_error_naming_the_range(builder: LogBuilder, version: int) -> None:
     builder.start().commit(1).commit(2)
     with pytest.raises(UsageError, match="between 0 and 2"):
         DeltaLog.open(builder.root).snapshot(version)
@@ -99,7 +99,7 @@ def test_a_reconciled_compaction_file_stands_for_its_commits(builder: LogBuilder
         log.snapshot(1)
 
 
-def test_a_compaction_file_reaching_past_the_asked_version_is_not_used(builder: LogBuilder) -> None:
+def test_compaction_file_past_the_requested_version_is_not_used(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b")).commit(2, remove("a"))
     builder.write(f"{0:020}.{2:020}.compacted.json", PROTOCOL, metadata(), remove("a"), add("b"))
     log = DeltaLog.open(builder.root)
@@ -107,7 +107,7 @@ def test_a_compaction_file_reaching_past_the_asked_version_is_not_used(builder: 
     assert _paths(log, 2) == ["b"]
 
 
-def test_an_unreconciled_compaction_file_gives_way_to_the_commits(builder: LogBuilder) -> None:
+def test_unreconciled_compaction_file_gives_way_to_the_commits(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, remove("a")).commit(2, add("b"))
     # Newest first and not reconciled: read in order it would bring the removed file back.
     builder.write(f"{0:020}.{1:020}.compacted.json", remove("a"), PROTOCOL, metadata(), add("a"))
@@ -118,7 +118,7 @@ def test_an_unreconciled_compaction_file_gives_way_to_the_commits(builder: LogBu
         log.snapshot()
 
 
-def test_an_unreconciled_compaction_file_may_end_with_the_last_commit(builder: LogBuilder) -> None:
+def test_unreconciled_compaction_may_end_with_the_last_commit(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, remove("a"))
     builder.write(f"{0:020}.{1:020}.compacted.json", remove("a"), PROTOCOL, metadata(), add("a"))
     assert _paths(DeltaLog.open(builder.root)) == []
@@ -153,7 +153,7 @@ def test_a_metadata_without_a_schema_is_refused_by_name(builder: LogBuilder) -> 
     assert (caught.value.table, caught.value.version) == ("table", 0)
 
 
-def test_a_table_with_an_unknown_reader_feature_is_refused_but_its_past_is_not(builder: LogBuilder) -> None:
+def test_unknown_reader_feature_is_refused_only_where_it_applies(builder: LogBuilder) -> None:
     features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["new"], "writerFeatures": ["new"]}
     builder.start(add("a")).commit(1, {"protocol": features})
     log = DeltaLog.open(builder.root)
@@ -222,7 +222,7 @@ class Remote(LocalDirectory):
         return super().open(path)
 
 
-def test_a_store_is_told_what_is_opened_next(builder: LogBuilder) -> None:
+def test_store_is_notified_of_the_next_files(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1).commit(2)
     builder.write(f"{2:020}.crc", checksum(numFiles=1, tableSizeBytes=10, **NO_VECTORS))
     sidecar = {"sidecar": {"path": "x.json", "sizeInBytes": 1, "modificationTime": 1}}
@@ -245,7 +245,7 @@ def test_a_store_is_told_what_is_opened_next(builder: LogBuilder) -> None:
     assert directory.expected == commits[1:]
 
 
-def test_what_a_checkpoint_stands_for_is_not_opened(builder: LogBuilder) -> None:
+def test_files_covered_by_a_checkpoint_are_not_opened(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1).commit(2)
     builder.write(f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", PROTOCOL, metadata())
     directory = Remote(builder.directory)
@@ -337,9 +337,7 @@ def test_fields_that_a_writer_left_out_are_not_compared(builder: LogBuilder) -> 
         ({"numFiles": 3, "tableSizeBytes": 19}, "'tableSizeBytes' must be 19, found 20; 'numFiles' must be 3, found 2"),
     ],
 )
-def test_a_table_that_is_another_is_told_with_both_values(
-    builder: LogBuilder, fields: dict[str, Any], message: str
-) -> None:
+def test_replaced_table_error_shows_both_values(builder: LogBuilder, fields: dict[str, Any], message: str) -> None:
     (found,) = told(table_with(builder, checksum(**fields)))
 
     assert found.startswith("The table 'table' is not what its version checksum '00000000000000000000.crc' says: ")
@@ -349,7 +347,7 @@ def test_a_table_that_is_another_is_told_with_both_values(
 
 
 @pytest.mark.parametrize(("length", "shown"), [(298, f"'{'u' * 298}',"), (299, f"'{'u' * 299}...,")])
-def test_a_long_value_is_told_by_its_beginning(builder: LogBuilder, length: int, shown: str) -> None:
+def test_long_value_is_shown_by_its_beginning(builder: LogBuilder, length: int, shown: str) -> None:
     (found,) = told(table_with(builder, checksum(metadata=metadata(id="u" * length)["metaData"])))
     assert f"'metadata.id' must be {shown} found 't'" in found
 

@@ -32,7 +32,7 @@ CANONICAL = (
 )
 
 
-def test_the_protocol_s_own_example_has_the_stated_form_and_checksum() -> None:
+def test_example_of_the_protocol_has_the_stated_checksum() -> None:
     assert canonical_json(SAMPLE) == CANONICAL
     assert json_checksum(SAMPLE) == "6a92d155a59bf2eecbd4b4ec7fd1f875"
 
@@ -97,7 +97,7 @@ def test_a_good_hint_chooses_among_checkpoints_of_one_version(
         assert found.files[0] == chosen
 
 
-def test_the_latest_and_the_rebuildable_versions_come_from_every_kind_of_file(tmp_path: Path) -> None:
+def test_latest_and_rebuildable_versions_use_every_kind_of_file(tmp_path: Path) -> None:
     compacted = [
         f"{1:020}.{2:020}.compacted.json",
         f"{4:020}.{6:020}.compacted.json",
@@ -149,7 +149,7 @@ def test_a_single_commit_is_a_compacted_range_too(tmp_path: Path) -> None:
     assert _listing(tmp_path, None, f"{1:020}.{1:020}.compacted.json").latest == 1
 
 
-def test_a_checkpoint_in_parts_is_complete_with_all_of_them_and_as_old_as_the_last(tmp_path: Path) -> None:
+def test_multipart_checkpoint_needs_all_parts(tmp_path: Path) -> None:
     listing = _listing(tmp_path, None, PARTS[0])
     assert listing.checkpoints == {}
     os.utime(tmp_path / PARTS[0], (5, 5))
@@ -161,7 +161,7 @@ def test_a_checkpoint_in_parts_is_complete_with_all_of_them_and_as_old_as_the_la
     assert found.modified_ms == 5000
 
 
-def test_of_one_version_the_classic_checkpoint_comes_first_then_parts(tmp_path: Path) -> None:
+def test_classic_checkpoint_comes_before_parts_of_one_version(tmp_path: Path) -> None:
     names = [one.files[0] for one in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
 
     assert names == [CLASSIC, PARTS[0], V2]
@@ -212,7 +212,7 @@ def test_a_damaged_or_stale_hint_is_ignored_with_a_warning(tmp_path: Path, text:
         ('{"a":' * 100_000 + "1" + "}" * 100_000, "the JSON nests too deep"),
     ],
 )
-def test_the_warning_says_what_is_wrong_with_the_hint(tmp_path: Path, text: str, reason: str) -> None:
+def test_warning_describes_the_error_in_the_hint(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.warns(LastCheckpointWarning, match=f"is listed instead: .*{reason}"):
         assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
 
@@ -258,14 +258,14 @@ def test_an_empty_file_is_that_of_a_writer_that_died(tmp_path: Path) -> None:
     assert (listing.compacted, listing.checkpoints) == ({}, {})
 
 
-def test_a_version_is_built_of_the_longest_ranges_that_end_with_it(tmp_path: Path) -> None:
+def test_version_is_built_from_the_longest_ranges(tmp_path: Path) -> None:
     compacted = [f"{first:020}.{last:020}.compacted.json" for first, last in ((0, 1), (0, 2), (0, 4), (3, 3))]
     listing = _listing(tmp_path, None, *compacted, *(f"{version:020}.json" for version in range(1, 5)))
     for version, ranges in ((1, [0]), (2, [1]), (3, [1, 3]), (4, [2])):
         assert [file.name for file in listing.segment(version).deltas] == [compacted[index] for index in ranges]
 
 
-def test_a_version_is_built_of_the_preferred_checkpoint_if_it_has_it(tmp_path: Path) -> None:
+def test_version_is_built_from_the_preferred_checkpoint(tmp_path: Path) -> None:
     listing = _listing(tmp_path, None, CLASSIC, V2, f"{3:020}.json", f"{4:020}.json")
     first, other = listing.checkpoints[3]
     for preferred, found in ((None, first), (first, first), (other, other)):

@@ -49,7 +49,7 @@ def test_every_action_is_read_with_its_fields() -> None:
     assert mark == RowIdHighWaterMark(9)
 
 
-def test_a_domain_configuration_of_the_first_specification_becomes_text() -> None:
+def test_domain_configuration_of_the_first_spec_becomes_text() -> None:
     (domain,) = _read({"domainMetadata": {"domain": "d", "configuration": {"k": "v"}, "removed": True}})
     assert domain == DomainMetadata("d", '{"k":"v"}', True)
 
@@ -109,7 +109,7 @@ def test_any_bytes_give_actions_or_one_of_our_errors(line: bytes) -> None:
     met("read")
 
 
-def test_a_commit_info_with_free_text_keeps_what_is_understood() -> None:
+def test_free_text_commit_info_keeps_the_understood_fields() -> None:
     info = {"timestamp": "yesterday", "operation": "MERGE", "operationMetrics": 5, "inCommitTimestamp": 12}
     assert parse_commit_info(json.dumps(info).encode()) == CommitInfo(operation="MERGE", in_commit_timestamp=12)
     assert parse_commit_info(b'"just text"') is None
@@ -130,7 +130,7 @@ def test_a_line_of_several_actions_is_refused(first: str, second: str) -> None:
         _read({first: fields[first], second: fields[second]})
 
 
-def test_a_row_of_a_checkpoint_that_is_no_action_is_refused() -> None:
+def test_checkpoint_row_without_an_action_is_refused() -> None:
     assert convert_action({"appId": "a", "version": 3}, Transaction, "f") == Transaction("a", 3)
     domain = convert_action({"domain": "d", "configuration": {"k": "v"}, "removed": True}, DomainMetadata, "f")
     assert domain == DomainMetadata("d", '{"k":"v"}', True)

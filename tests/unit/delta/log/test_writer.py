@@ -63,7 +63,7 @@ def _rows(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 5])
-def test_a_snapshot_keeps_its_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
+def test_snapshot_keeps_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
     target = _data_beside(source, tmp_path / "copy")
     snapshot = DeltaLog.open(source).snapshot(version)
     write_log(target, snapshot)
@@ -76,7 +76,7 @@ def test_a_snapshot_keeps_its_version_and_rows_for_another_engine(source: Path, 
     assert sorted(map(repr, back.files)) == sorted(map(repr, snapshot.files))
 
 
-def test_files_with_signed_urls_are_refused_and_local_ones_written(source: Path, tmp_path: Path) -> None:
+def test_signed_urls_are_refused_and_local_files_written(source: Path, tmp_path: Path) -> None:
     target = _data_beside(source, tmp_path / "copy")
     local = DeltaLog.open(source).snapshot()
     shared = [
@@ -203,9 +203,7 @@ def test_a_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
         (Protocol(3, 7, ["a", "b"], ["c", "a"]), {"readerFeatures": ["a", "b"], "writerFeatures": ["c", "a", "b"]}),
     ],
 )
-def test_a_protocol_of_features_lists_those_of_readers_for_writers_too(
-    protocol: Protocol, expected: dict[str, Any]
-) -> None:
+def test_protocol_lists_reader_features_for_writers_too(protocol: Protocol, expected: dict[str, Any]) -> None:
     assert action_fields(protocol) == {"minReaderVersion": 3, "minWriterVersion": 7, **expected}
 
 
@@ -304,7 +302,7 @@ def test_a_file_system_without_hard_links_has_whole_entries_too(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_entry_whose_writing_fails_is_not_there(tmp_path: Path) -> None:
+def test_failed_entry_is_not_left_behind(tmp_path: Path) -> None:
     def write() -> None:
         with writer._published(tmp_path / "x.json") as temporary:
             temporary.write_text("half")
@@ -336,7 +334,7 @@ def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path) -> None:
     ("timestamp", "info"),
     [(None, {"operation": "DELTA SHARING"}), (5_000, {"operation": "DELTA SHARING", "timestamp": 5_000})],
 )
-def test_a_commit_begins_with_what_is_known_of_it(tmp_path: Path, timestamp: int | None, info: dict[str, Any]) -> None:
+def test_commit_begins_with_the_known_actions(tmp_path: Path, timestamp: int | None, info: dict[str, Any]) -> None:
     log = write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1, 2), METADATA]))
     append_commit(tmp_path, Commit(1, timestamp), protocol=Protocol(1, 2), metadata=METADATA)
     path = log / f"{1:020}.json"

@@ -623,7 +623,7 @@ def group(**fields: pa.Array) -> pa.StructArray:
         (group(other=pa.array([1])), "fields value and typed_value"),
     ],
 )
-def test_a_field_that_is_no_shredded_group_is_refused(field, reason):
+def test_field_that_is_not_a_shredded_group_is_refused(field, reason):
     array = group(metadata=pa.array([ONE_NAME]), typed_value=group(a=field))
     with pytest.raises(DataError, match=reason):
         unshred(array)

@@ -25,7 +25,7 @@ def test_no_numbers_have_the_width_of_the_smallest() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 300])
 @pytest.mark.parametrize("size", [1, 250, 70_000])
-def test_objects_and_arrays_are_what_another_encoder_makes(count: int, size: int) -> None:
+def test_objects_and_arrays_equal_those_of_another_encoder(count: int, size: int) -> None:
     values = [primitive(0)] * (count - 1) + [text("x" * size)] * bool(count)
     assert encoding.encode_array(values) == container(values)
     # Ids are in another order than names.
@@ -45,7 +45,7 @@ def test_a_text_is_short_as_long_as_it_can_be(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 20])
-def test_a_short_text_ends_within_what_holds_it(size: int) -> None:
+def test_short_text_ends_within_its_buffer(size: int) -> None:
     value = bytes(9) + text("x" * size)
     assert encoding.size_of(value, 9, len(value)) == size + 1
     with pytest.raises(DataError, match=f"ends inside a text: {size + 1} bytes expected, {size} found"):
