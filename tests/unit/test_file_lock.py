@@ -14,7 +14,7 @@ import pytest
 
 from delta_sharing_client import file_lock
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.fetch.cache import Block, FileCache
+from delta_sharing_client.fetch.cache import ByteBlock, FileCache
 from delta_sharing_client.fetch.source import Version
 from delta_sharing_client.file_lock import CannotLock, FileLock
 from delta_sharing_client.outputs.file_formats import FileFormat
@@ -118,5 +118,5 @@ def test_without_locks_files_are_written_and_the_cache_is_off(
 
     monkeypatch.setattr("delta_sharing_client.fetch.cache.time.sleep", sleep)
     cache = FileCache(tmp_path / "cache", 1000, "table")
-    cache.put("f", Block(0, pa.py_buffer(b"12345")), 5, Version())
+    cache.put("f", ByteBlock(0, pa.py_buffer(b"12345")), 5, Version())
     assert not list((tmp_path / "cache").rglob("0-5*"))
