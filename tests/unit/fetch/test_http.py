@@ -115,9 +115,10 @@ def test_a_chunked_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fet
         b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 102 Wait\r\n\r\n" + HEAD + BODY,
         HEAD.replace(b"\r\n\r\n", b"\r\nX-Long: %s\r\n\r\n" % (200_000 * b"x")) + BODY,
         HEAD.replace(b"OK", 200_000 * b"x") + BODY,
+        HEAD.replace(b"\r\n\r\n", b"\r\nLocation: /other\r\n\r\n") + BODY,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX: y\r\n\r\n" % (SIZE, BODY),
     ],
-    ids=["bare line feeds", "interim answers", "a long head", "a long reason", "trailers"],
+    ids=["bare line feeds", "interim answers", "a long head", "a long reason", "a location of no redirect", "trailers"],
 )
 def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes) -> None:
     raw.answers = [answer]
@@ -527,8 +528,12 @@ def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
                 for each in seconds:
                     timer.restart(each)
                 await asyncio.sleep(after)
+                handle = timer._handle
         except TimeoutError:
             return True
+        # It would keep what the request kept for as long as it waits.
+        assert handle is not None
+        assert handle.cancelled()
         return False
 
     async def look() -> None:
