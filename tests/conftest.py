@@ -8,11 +8,14 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.effort import QUICK
 
 GOLDEN_VARIABLE = "DELTA_GOLDEN_TABLES"
 INCUMBENT_VARIABLE = "DELTA_SHARING_INCUMBENT_PYTHON"
@@ -23,7 +26,11 @@ TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none
 hypothesis.settings.register_profile("default", deadline=None)
 # A failure on the build machine must fail again on the next run, and must say how to get there.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
+hypothesis.settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "default")
+
+# Of a test in a quick run.
+QUICK_PARAMETERS = 3
 
 # Fixtures that start a server.
 SERVERS = {"serve", "lake", "storage", "listed", "raw"}
@@ -119,6 +126,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
         if SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+    if QUICK:
+        taken: Counter[str] = Counter()
+        for item in items:
+            taken[item.nodeid.partition("[")[0]] += 1
+            if taken[item.nodeid.partition("[")[0]] > QUICK_PARAMETERS:
+                item.add_marker("more_parameters")
     # What one worker does alone begins first, or the others wait for it at the end.
     items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("xdist_group")))
 

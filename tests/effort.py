@@ -1,4 +1,5 @@
-"""How much is tried: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``).
+"""How much is tried: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``), or little
+(``TEST_EFFORT=quick``).
 
 The samples are the same in every run. The workflow's weekly run tries everything.
 """
@@ -12,11 +13,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ALL = os.environ.get("TEST_EFFORT") == "all"
+QUICK = os.environ.get("TEST_EFFORT") == "quick"
+_QUICK_EXAMPLES = 10
 
 
 def examples(number: int) -> int:
     """Return how many examples hypothesis makes where ``number`` are worth an hour's run."""
-    return number if ALL else max(10, number // 3)
+    return number if ALL else _QUICK_EXAMPLES if QUICK else max(10, number // 3)
 
 
 def sample(items: Sequence[T], one_in: int, first: int = 0) -> Sequence[T]:
