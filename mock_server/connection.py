@@ -52,10 +52,7 @@ class Connection:
 
     async def _copy_file(self, file: int, offset: int, count: int) -> int:
         sent = 0
-        while sent < count:
-            data = os.pread(file, min(_FALLBACK_BYTES, count - sent), offset + sent)
-            if not data:
-                break
+        while data := os.pread(file, min(_FALLBACK_BYTES, count - sent), offset + sent):
             self._protocol.transport.write(data)
             await self._protocol.flow.drain()
             sent += len(data)

@@ -13,7 +13,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from delta_sharing_client.redact import Secret
-from mock_server import asset_files, catalog, demo
+from mock_server import asset_answers, asset_files, catalog, demo
 from mock_server.catalog import AssetKind
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
@@ -28,6 +28,26 @@ CREDENTIALS = {
     "skills": "skills/report/temporary-skill-credentials",
     "models": "models/churn/versions/2/temporary-model-version-credentials",
 }
+
+
+def test_each_api_of_assets_has_a_name() -> None:
+    found = {" ".join(path): api for path, (api, _) in asset_answers._apis().items()}
+    expected = {}
+    for one, many in (("volume", "volumes"), ("skill", "skills"), ("model", "models")):
+        listed = f"GET shares * schemas * {many}"
+        expected |= {f"GET shares * all-{many}": f"all-{many}", listed: many, f"{listed} *": one}
+        if one != "model":
+            name = f"temporary-{one}-credentials"
+            expected[f"POST shares * schemas * {many} * {name}"] = name
+    model = "shares * schemas * models *"
+    expected[f"GET {model} versions"] = "model-versions"
+    expected[f"GET {model} versions *"] = "model-version"
+    expected[f"GET {model} aliases *"] = "model-alias"
+    for name in ("temporary-model-version-credentials", "temporary-model-credentials"):
+        expected[f"POST {model} versions * {name}"] = name
+    assert found == expected
+    kinds = {kind for _, kind in asset_answers._apis().values()}
+    assert kinds == set(AssetKind)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from mock_server import hostile
 from mock_server.errors import ConfigError
 from mock_server.faults import FAULTS, KINDS, Fault, FaultKind, FaultSet, Target, parse_fault
 from mock_server.wire import query_status_line
@@ -21,6 +23,24 @@ from tests.unit.mock_server.hostile_checks import HOSTILE
 VOLUME = "shares/default/schemas/default/volumes/docs"
 TABLE = "shares/default/schemas/default/tables/plain"
 BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors;includeendstreamaction=true"
+
+
+@pytest.mark.parametrize(("fault", "method", "size"), [("redirect=5", "GET", 5), ("error-body=0", "GET", 0)])
+@pytest.mark.parametrize("query", [b"", b"a=1"])
+def test_a_refusal_is_a_whole_response(fault: str, method: str, size: int, query: bytes) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "scheme": "http", "raw_path": b"/p", "query_string": query}
+    asyncio.run(hostile._refuse({**scope, "headers": [(b"x", b"y"), (b"host", b"h")]}, send, parse_fault(fault)))
+    start, *bodies = sent
+    headers = dict(start["headers"])
+    assert headers[b"content-length"] == b"%d" % size
+    assert headers.get(b"location") == ((b"http://h/p?a=1" if query else b"http://h/p") if size else None)
+    assert sum(len(body["body"]) for body in bodies) == size
+    assert [body.get("more_body", False) for body in bodies] == [True] * (size > 0) + [False]
 
 
 @pytest.mark.parametrize(

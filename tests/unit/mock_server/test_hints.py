@@ -236,6 +236,8 @@ def deep(levels: int) -> dict[str, Any]:
         '{"op":"xor","children":[]}',
         '{"op":"and","children":[]}',
         '{"op":"not"}',
+        '{"op":"isNull","children":["i"]}',
+        '{"op":"isNull","children":[{"op":"not","name":"i"}]}',
         json.dumps({**to_json(("equal", "i", 9, False)), "children": [1, 2]}),
         json.dumps(to_json(("equal", "i", 9, False))).replace("long", "string"),
         json.dumps(to_json(("equal", "i", 9, False))).replace('"I"', '"nope"'),

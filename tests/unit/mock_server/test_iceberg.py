@@ -21,6 +21,7 @@ import mock_server
 from delta_sharing_client.redact import Secret
 from mock_server import iceberg_metadata
 from mock_server.errors import ApiError, ConfigError
+from mock_server.iceberg import error_body
 from mock_server.s3 import S3Settings
 from tests.s3 import KEYS, REGION, Bucket, s3_bucket
 from tests.unit.mock_server.helpers import Api, error_of
@@ -113,6 +114,17 @@ def test_errors_have_the_form_of_the_catalog(api: Api, catalog: RestCatalog) -> 
 )
 def test_other_apis_of_catalogs_are_absent(api: Api, method: str, path: str) -> None:
     assert get(api, path, method).status_code == 404
+
+
+def test_errors_have_the_types_of_the_catalog() -> None:
+    for status, message, kind in (
+        (404, "Table x", "NoSuchTableException"),
+        (404, "x", "NoSuchNamespaceException"),
+        *((status, "x", "UnsupportedOperationException") for status in (405, 406, 501)),
+        (502, "x", "ServerErrorException"),
+    ):
+        found = error_body(ApiError(status, "C", message))
+        assert found == {"error": {"message": message, "type": kind, "code": status}}
 
 
 @pytest.mark.parametrize("path", ["v1/shares/s/namespaces/shop", "v1/shares/s/namespaces/shop/tables/orders"])
