@@ -66,7 +66,8 @@ def cat(
     asset, path = open_files(settings, file, version, alias, storage_option)
     if not path:
         raise UsageError(
-            f"Expected the path of a file, such as '{file}/SKILL.md'; 'delta-sharing ls {file}' lists them."
+            f"Expected the path of a file, such as '{file}/SKILL.md'; 'delta-sharing ls {file}' lists them. Rows of a "
+            "table are shown by 'delta-sharing head'."
         )
     with asset.open(path) as stream:
         if sys.stdout.isatty():
