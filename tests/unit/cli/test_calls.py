@@ -517,7 +517,9 @@ def step(**facts: Any) -> Any:
     return NS(**found, to_reader=reader)
 
 
-def test_a_step_is_a_file_or_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_is_a_file_or_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "x" / "y"
     for facts, name, told in (
         ({}, "00000007-changes-3-5-01234567", "changes of versions 3 to 5"),
@@ -536,6 +538,12 @@ def test_a_step_is_a_file_or_lines(tmp_path: Path, capsys: pytest.CaptureFixture
             "isSnapshot": facts.get("is_snapshot", False), "isRepeat": facts.get("is_repeat", False), "rows": 2,
             "file": f"{folder / name}.csv",
         }  # fmt: skip
+    written = io.BytesIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", written))))
+        output.store_step(step(), folder, FileFormat.CSV, AS_JSON)
+        # Whoever waits for a step reads of it now.
+        assert json.loads(written.getvalue())["rows"] == 2
     (folder / "other.txt").write_text("")
     output.store_step(step(), folder, None, PLAIN)
     with pytest.raises(UsageError, match="has the changes of another cursor"):
@@ -760,6 +768,13 @@ def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[s
     def _(name: str) -> None:
         raise {"pipe": BrokenPipeError, "keys": KeyboardInterrupt}[name]
 
+    # Without a command: releases of typer print the help, or raise it.
+    helped = ""
+    try:
+        found([], standalone_mode=False)
+    except Exception as raised:
+        helped = cast("Any", raised).format_message()
+    assert "show  Show all of it." in capsys.readouterr().out + helped
     for words in (["-h"], ["show", "--help"]):
         found(words, standalone_mode=False)
     for name, code in (("pipe", ExitCode.BROKEN_PIPE), ("keys", ExitCode.INTERRUPTED)):

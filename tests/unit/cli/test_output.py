@@ -125,6 +125,8 @@ def test_numbers_stand_at_the_right(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_facts_of_several_parts_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_facts({"a": 1, "left out": None, "bb": "x"})
+    assert [line.rstrip() for line in capsys.readouterr().out.split("\n")] == ["a   1", "bb  x", ""]
     output.print_facts({"features": ["a", "b"], "configuration": {"x.y": "true", "z": "\x1b"}, "nothing": {}})
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -34,7 +34,8 @@ def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
     assert printed.out == ""
     assert printed.err.startswith("delta-sharing: ")
     assert said in printed.err
-    assert "--help" in printed.err
+    named = f" {arguments[0]}" if arguments[0] in ("describe", "head", "read", "shares") else ""
+    assert printed.err.endswith(f"See: delta-sharing{named} --help\n")
     assert printed.err.count("\n") == 1
 
 
