@@ -388,7 +388,7 @@ def _split_key(key: str) -> tuple[str, str]:
 
 def _is_listed(name: object, names: Iterable[str]) -> bool:
     if not isinstance(name, str):
-        raise UsageError(f"Only names are compared with 'in', expected text, found {type(name).__name__}.")
+        raise UsageError(f"Expected a name as text before 'in', found {type(name).__name__}.")
     return name.lower() in {listed.lower() for listed in names}
 
 

@@ -29,7 +29,7 @@ def check() -> None:
     here."""
     if _is_cut_off:
         raise UsageError(
-            "This process was forked while another thread of its parent began to read, so that it cannot read. Fork "
+            "This process was forked while another thread of its parent was starting a read, so it cannot read. Fork "
             "before the first read or after it, or start processes by 'spawn' or 'forkserver'."
         )
 

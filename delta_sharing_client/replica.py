@@ -183,7 +183,7 @@ def _update(
     snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")
     if not snapshot.metadata.id:
         raise ProtocolError(
-            f"Expected an id of '{table}' (metaData.id), by which a local copy is known as that of this table; found "
+            f"Expected an id of '{table}' (metaData.id), which identifies the table of a local copy; found "
             "none. Ask the data provider.",
             table=str(table),
         )

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a daemon thread; ``UsageError`` if the program ends or the system has no more threads."""
+    """Start a daemon thread; ``UsageError`` if the program is ending or the system has no more threads."""
     check_running()
     try:
         thread.start()
@@ -39,7 +39,7 @@ def check_running(*, has_ended: bool = False) -> None:
     """Raise ``UsageError`` if the interpreter ends, so that no thread would run any more; or if it ``has_ended``."""
     if has_ended or sys.is_finalizing():
         raise UsageError(
-            "The program ends, so that no read can begin. Read before the main thread ends, and join the threads "
+            "The program is ending, so no read can begin. Read before the main thread ends, and join the threads "
             "that read."
         )
 

@@ -94,7 +94,7 @@ class AssetAnswers:
             if version.status != READY:
                 raise invalid(
                     f"Version {version.version} of the model '{asset.full_name}' has the status {version.status}; "
-                    f"there are credentials for versions that are {READY} only."
+                    f"only versions with the status {READY} have credentials."
                 )
             location = version.storage
         assert location is not None

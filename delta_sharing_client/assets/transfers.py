@@ -343,8 +343,8 @@ class Transfers:
 
     def _wrong(self, file: StoredFile) -> DataError:
         return DataError(
-            f"The file '{file.path}' of {self._directory.ref} arrives with other content each time, or is replaced all "
-            "the time; try again later."
+            f"The file '{file.path}' of {self._directory.ref} has different content on each download, or is replaced "
+            "all the time; try again later."
         )
 
     def _part_of(self, file: StoredFile) -> Path:

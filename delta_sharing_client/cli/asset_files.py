@@ -1,6 +1,6 @@
-"""The commands about files of volumes, skills and models: ``cat``, ``get``, and ``ls`` of a directory.
+"""Commands about the files of volumes, skills and models: ``cat``, ``get``, and ``ls`` of a directory.
 
-What a command needs is imported when it runs, as in ``commands``.
+A command's imports run when it is called, as in ``commands``.
 """
 
 import shutil
@@ -87,7 +87,7 @@ def get(
     alias: ModelAliasOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Download the files of a volume, skill or model; again only what has changed.
+    """Download the files of a volume, skill or model; when repeated, only changed files.
 
     Example: delta-sharing get demo.shop.documents documents --pattern "*.md"
     Example: delta-sharing get demo.shop.sales-report skills
@@ -136,7 +136,7 @@ def list_files(
 
     asset, path = open_files(settings, text, version, alias, storage_option)
     if recursive and not settings.as_json:
-        # As they come: a volume may have millions of files.
+        # Printed as they arrive, because a volume may have millions of files.
         for file in asset.files(path):
             sys.stdout.write(f"{file.size:>14}  {_time(file) or '':<27}  {printable(file.path)}\n")
         return
@@ -190,7 +190,7 @@ def _noun(client: "SharingClient", name: "AssetName") -> str:
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
     found = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
-    # Without any, the error is about a volume.
+    # If there is none, the error is about a volume.
     return next(found, "volume")
 
 
@@ -231,7 +231,7 @@ def _storage_options(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _show(stream: Any, path: str) -> None:
-    """Print text for a person; other bytes could control the terminal."""
+    """Print text for a person; refuse other bytes, which could control the terminal."""
     for line in stream:
         try:
             text = line.decode()

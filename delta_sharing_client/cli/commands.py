@@ -1,6 +1,6 @@
 """The commands of ``delta-sharing``; each prints for people, or JSON with ``--json``.
 
-What a command needs is imported when it runs: ``--help`` and completion are fast, and ``ls`` needs no pyarrow.
+A command's imports run when it is called: ``--help`` and completion are fast, and ``ls`` needs no pyarrow.
 """
 
 import datetime
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.cli import output
     from delta_sharing_client.reads import Read
 else:
-    # Most of it is a library for tables and colors; it is imported on the first use.
+    # Most of it is a library for tables and colors, imported on first use.
     _spec = importlib.util.find_spec("delta_sharing_client.cli.output")
     _spec.loader = importlib.util.LazyLoader(_spec.loader)
     output = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
@@ -447,7 +447,7 @@ def follow_table(
     columns: ColumnsOption = None,
     filter_: FilterOption = None,
 ) -> None:
-    """Write a table's rows and then its changes, step by step, going on where the cursor is.
+    """Write a table's rows and then its changes, step by step, continuing at the cursor.
 
     Example: delta-sharing follow demo.shop.orders --cursor c --available-now
     Example: delta-sharing follow demo.shop.orders --cursor c -o d --available-now
@@ -535,7 +535,7 @@ def browse(
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of this machine; default: a free one.")
     ] = 0,
 ) -> None:
-    """Look at what is shared on a page in the browser: tables, rows, history, files, downloads.
+    """Browse shared assets on a page in the browser: tables, rows, history, files, downloads.
 
     Example: delta-sharing browse
     Example: delta-sharing browse --no-open

@@ -47,7 +47,7 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
     values = {name: [item.get(name) for item in items] for name in columns}
     shown = [name for name in columns if name == columns[0] or any(value is not None for value in values[name])]
     texts = {name: [Text() if value is None else _readable(value, ", ") for value in values[name]] for name in shown}
-    # On a narrow terminal the first column, a name or an id, is shortened, and the others stay.
+    # On a narrow terminal the first column, a name or an id, is shortened; the others are not.
     others = sum(_GAP + max(len(name), *(text.cell_len for text in texts[name]), 0) for name in shown[1:])
     room = max(_NARROWEST_COLUMN, _console(sys.stdout).width - others)
     longest = [room] + [None] * (len(shown) - 1)

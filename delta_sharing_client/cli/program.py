@@ -46,10 +46,10 @@ PROGRAM = "delta-sharing"
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 _WIDEST_HELP = 120
-# The words of newer releases of typer for a wrong value.
+# The words that newer releases of typer use for a wrong value.
 _PYDANTIC = re.compile(r"Input should be (?:a valid )?(.*?)(?:, unable to .*)?$")
-# sqlglot underlines the wrong word with escape sequences.
-# Two words for one command: only with a name after them; otherwise the second word is the name.
+# sqlglot underlines the wrong word with escape sequences. For a command of two words the second counts only if a name
+# follows; otherwise it is the name.
 _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
 
@@ -121,7 +121,7 @@ class Settings:
 
 
 class Program(typer.Typer):
-    """A group of commands with plain-text help, because importing the library for boxes takes longer than everything
+    """A group of commands with plain-text help, because importing the library for boxes takes longer than anything
     else.
     """
 
@@ -144,7 +144,7 @@ class Program(typer.Typer):
 
         def register(function: CommandT) -> CommandT:
             text = inspect.cleandoc(function.__doc__ or "")
-            # In the list of commands a summary is complete, and examples keep their lines.
+            # In the list of commands a summary is complete and examples keep their lines.
             summary = " ".join(text.partition("\n\n")[0].split())
             own = {"help": text.replace("\n\nExample:", "\n\n\b\nExample:"), "short_help": summary}
             super(Program, self).command(name, cls=_Command, **{**own, **settings})(_for_typer(function, tells_cost))
@@ -154,7 +154,7 @@ class Program(typer.Typer):
 
 
 def _for_typer(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
-    """Return a command in the form for typer: with the options for its ``settings``."""
+    """Return a command in the form that typer expects, with the options for its ``settings``."""
     first, *own = inspect.signature(function).parameters.values()
     if first.name != "settings":
         return function
@@ -162,7 +162,7 @@ def _for_typer(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(context: typer.Context, profile: str | None, as_json: bool, verbose: bool = False, **given: Any) -> None:
         before: Settings = context.obj or Settings()
-        # Given after the command, or before it.
+        # The value after the command, or else before it.
         function(
             Settings(profile or before.profile, as_json or before.as_json, verbose or before.verbose),
             **given,
@@ -182,7 +182,7 @@ def _for_typer(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
 
 
 class _Switches:
-    """Help in which a switch has no type: some releases of typer print ``--json <bool>`` for ``--json``."""
+    """Help that shows no type for a switch: some releases of typer print ``--json <bool>`` for ``--json``."""
 
     def get_params(self, ctx: Any) -> Any:
         found = super().get_params(ctx)  # type: ignore[misc]
@@ -197,7 +197,7 @@ class _Command(_Switches, typer.core.TyperCommand):
 
 
 class _Group(_Switches, typer.core.TyperGroup):
-    """The commands; reports why one stopped before typer turns that into an exit code, in which its releases differ."""
+    """The commands; handles errors before typer turns them into exit codes, in which its releases differ."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (phrase := tuple(args[:2])) in _PHRASES and len(args) > 2 and not args[2].startswith("-"):
@@ -248,7 +248,7 @@ def open_table(profile: str | None, text: str) -> SharedTable:
 
 
 def version_of_text(text: str | None) -> int | str | None:
-    """Return the version that an option names: digits are a number, other text is the name of a branch or tag."""
+    """Return the version for an option's text: digits are a number, other text is the name of a branch or tag."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
@@ -300,10 +300,10 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
     from delta_sharing_client.options import ReadOptions
 
     try:
-        # Given after the command, or before it.
+        # The value after the command, or else before it.
         places = [part.params.get("profile") for part in (context, context.parent) if part is not None]
         given = next((profile for profile in places if profile is not None), None)
-        # Completion must be fast, so without retries.
+        # Without retries, because completion must be fast.
         client = SharingClient(given, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
         return [name for name in names(client) if name.lower().startswith(incomplete.lower())]
     except DeltaSharingError:
@@ -366,14 +366,14 @@ def _unforeseen(error: Exception) -> int:
         return _fail(f"Cannot write the output: {error.strerror}. Make room, or choose another place.", ExitCode.USAGE)
     usage = _usage_message(error)
     if usage == "":
-        return ExitCode.USAGE  # the help, which was printed instead
+        return ExitCode.USAGE  # the help, which was already printed
     if usage is not None:
         return _fail(usage, ExitCode.USAGE)
     return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
 
 
 def _warn(message: Warning, *_: object) -> None:
-    # The position in the code is of no use to a user.
+    # The position in the code is useless to a user.
     sys.stderr.write(f"{PROGRAM}: {one_line(message)}\n")
 
 
@@ -401,7 +401,7 @@ def _leave_pipe() -> int:
 
 
 def _drop_output() -> None:
-    # Nobody reads the rest; flushing at exit must not fail.
+    # The output has no reader any more, and flushing at exit must not fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,6 +1,6 @@
 """The commands that list and describe what is shared; ``commands`` registers them.
 
-What a command needs is imported when it runs, as in ``commands``.
+A command's imports run when it is called, as in ``commands``.
 """
 
 import contextlib
@@ -142,7 +142,7 @@ def tree(
     alias: ModelAliasOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Show everything that is shared, or what is in a share or schema, as a tree; or the files of an asset.
+    """Show all shared assets, or those of a share or schema, as a tree; or the files of an asset.
 
     Example: delta-sharing ls
     Example: delta-sharing ls demo.shop
@@ -210,8 +210,8 @@ def describe(
     alias: AliasOption = None,
     kind: KindOption = None,
 ) -> None:
-    """Show a table's schema, version, format, features and size, what the server says of another asset, or what is in a
-    share or schema.
+    """Show a table's schema, version, format, features and size; the server's description of another asset; or the
+    contents of a share or schema.
 
     Example: delta-sharing describe demo.shop.orders
     Example: delta-sharing describe demo.shop
@@ -285,7 +285,7 @@ def _asked_kinds(version: str | None, timestamp: str | None, alias: str | None, 
     fitting &= {"table", "model"} if version is not None else set(kinds)
     if not fitting or (version is not None and alias is not None):
         raise UsageError(
-            "Expected --timestamp for a table, --alias for a model and --version for one of both; found options that "
+            "Expected --timestamp for a table, --alias for a model and --version for either; found options that "
             "exclude each other."
         )
     return [one for one in kinds if one in fitting]

@@ -1,7 +1,7 @@
 """The actions of the Delta log as typed values (Delta Transaction Log Protocol, "Actions").
 
-Both response formats of Delta Sharing, and the commits and checkpoints of a local log, are decoded into these. What
-only a sharing server says of a file is beside its action, in a ``SharedFile``.
+Both response formats of Delta Sharing, and the commits and checkpoints of a local log, are decoded into these.
+Fields that only a sharing server sends for a file are next to its action, in a ``SharedFile``.
 
 Field names are the specification's in snake case; JSON has them in camel case. No action changes once it is made. The
 structs of files are not tracked by the garbage collector (``gc=False``), because a snapshot can have a million of them;
@@ -140,7 +140,7 @@ class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
 
 
 class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
-    """``domainMetadata``: a named configuration; the newest of a domain wins, ``removed`` deletes it."""
+    """``domainMetadata``: a named configuration; the newest one of a domain wins, and ``removed`` deletes it."""
 
     domain: str
     configuration: str
@@ -199,12 +199,12 @@ Action = Union[
 
 
 class SharedFile(msgspec.Struct, frozen=True, gc=False):
-    """A file as a sharing server lists it: ``action``, and what only the server says of it (protocol, "File").
+    """A file as a sharing server lists it: ``action``, and the fields that only the server sends (protocol, "File").
 
-    ``file_id`` identifies the data file and ``vector_id`` its deletion vector, whatever the signatures of their URLs.
-    ``version`` and ``timestamp`` (milliseconds since the epoch) are of the commit. ``renew_at`` is when the URL should
-    be replaced, soon before it expires, in milliseconds of ``instants.steady_ms``; ``None`` if that is not known. For a
-    file of a log that is read in the table's directory, ``file_id`` is its path.
+    ``file_id`` identifies the data file and ``vector_id`` its deletion vector, whatever the signatures of their
+    URLs. ``version`` and ``timestamp`` (milliseconds since the epoch) are those of the commit. ``renew_at`` is when
+    the URL should be replaced, soon before it expires, in milliseconds of ``instants.steady_ms``; ``None`` if that
+    is not known. For a file of a log that is read in the table's directory, ``file_id`` is its path.
     """
 
     action: FileAction

@@ -34,14 +34,15 @@ _JULIAN_MARCH = 719_470  # days from 1 March of the Julian year 0 to 1970
 
 @dataclass(frozen=True, slots=True)
 class HybridCalendar:
-    """Which values of a file use the hybrid calendar: numbers (INT32, INT64), INT96; and the writer's time zone."""
+    """The values of a file that use the hybrid calendar (numbers of INT32 and INT64, or INT96), and the writer's
+    time zone."""
 
     numbers: bool
     int96: bool
     zone: str | None
 
     def concerns(self, found: pa.DataType) -> bool:
-        """Whether a column that the Parquet reader returns as ``found`` uses the hybrid calendar.
+        """Return whether a column that the Parquet reader returns as the type ``found`` uses the hybrid calendar.
 
         Spark's own numbers have a time zone, INT96 has none.
         """
@@ -69,7 +70,7 @@ class HybridCalendar:
 
 
 def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None:
-    """Return what uses the hybrid calendar in a file with these footer keys, ``None`` for nothing."""
+    """Return the use of the hybrid calendar in a file with these footer keys, ``None`` for no use."""
     if not keys:
         return None
     if _VERSION in keys:
@@ -77,7 +78,7 @@ def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None
         numbers = version < (3, 0) or _LEGACY_DATES in keys
         int96 = version < (3, 1) or _LEGACY_INT96 in keys
     else:
-        # Spark states its version from 2.4.6 on; before, it only wrote the schema of its rows.
+        # Spark states its version from 2.4.6 on; older versions only wrote the schema of their rows.
         numbers = int96 = _ROW_SCHEMA in keys
     if not numbers and not int96:
         return None
@@ -98,15 +99,15 @@ def gregorian_dates(array: pa.Date32Array) -> pa.Date32Array:
 
 
 def _gregorian(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    # Years start in March, so that a leap day is the last day of its year. The calendars differ by the leap days that
-    # three of four centuries do not have; 1 March of the year 200 is the same day in both.
+    # Years start in March, so that a leap day is the last day of its year. The Gregorian calendar lacks three leap days
+    # in four centuries; 1 March of the year 200 is the same day in both calendars.
     year = (4 * (days + _JULIAN_MARCH) + 3) // 1461
     drift = year // 100 - year // 400 - 2
     return np.where(days < _SWITCH, days - drift, days)
 
 
 def _numbers(array: pa.Array, storage: pa.DataType) -> npt.NDArray[np.int64]:
-    # What stands for a null means nothing.
+    # The values behind nulls are meaningless.
     filled: npt.NDArray[np.int64] = array.view(storage).fill_null(_SWITCH).to_numpy()
     return filled
 

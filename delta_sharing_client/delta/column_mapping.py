@@ -37,7 +37,7 @@ class ColumnMappingMode(enum.Enum):
 def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
     """Return the mapping mode of a table. ``features.check_readable`` checks whether the protocol allows it.
 
-    Raises ``ProtocolError`` if ``delta.columnMapping.mode`` is none of ``none``, ``name`` and ``id``.
+    Raises ``ProtocolError`` if ``delta.columnMapping.mode`` is not ``none``, ``name`` or ``id``.
     """
     text = metadata.properties.get(MODE_PROPERTY, "none")
     try:
@@ -49,7 +49,7 @@ def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
 
 
 def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
-    """Refuse a schema that does not say which column of a data file is which column of the table.
+    """Refuse a schema that does not map every column of the table to a column of the data files.
 
     Every column, including nested ones, needs a physical name that is unique among its siblings; in mode ``ID`` also a
     column id that is unique in the table (Delta log protocol, "Column Mapping"). Without this check, a read could

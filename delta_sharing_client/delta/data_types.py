@@ -184,9 +184,8 @@ DataType = Union[PrimitiveType, DecimalType, ArrayType, MapType, StructType]
 
 
 # === What files may hold of a type (Delta log protocol, "Type Widening") ===
-#
-# Each function takes the target Arrow type and the file's Arrow type, and returns a conversion of arrays, or None if it
-# would not be exact.
+#  Each function takes the target Arrow type and the file's Arrow type. It returns a conversion of arrays, or None if
+# the conversion would not be exact.
 
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -199,10 +198,10 @@ def _stored_as(*forms: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType, 
 
 
 def _stored_text(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
+    # Fixed-length bytes are UUIDs and numbers; as text they would be different values.
     if not (is_text(found) or is_bytes(found)):
         return None
-    # What is not UTF-8 is found later, with its row.
+    # Invalid UTF-8 is detected later, together with its row.
     options = pc.CastOptions(arrow, allow_invalid_utf8=True)
     return lambda array: array.cast(options=options)
 

@@ -82,7 +82,7 @@ class DeletionVector:
         return _to_array(self._bitmap)
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Return a mask of the rows ``[start, start + length)`` that are not deleted, ``None`` if none is deleted."""
+        """Return a mask of the rows ``[start, start + length)`` that are not deleted, ``None`` if no row is deleted."""
         stop = start + length
         if not self._bitmap.range_cardinality(start, stop):
             return None
@@ -139,9 +139,9 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
 def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: int = 0) -> DeletionVector:
     """Return the deletion vector that ``descriptor`` (storage type ``u`` or ``p``) points to.
 
-    ``blob`` has the bytes of the file from ``base`` on, at least :func:`byte_range`. From 0 on, the version of the file
-    is checked, unless a vector is in its place. Raises ``DataError`` if the bytes end too soon, or version, size,
-    checksum, layout or cardinality are wrong.
+    ``blob`` has the bytes of the file from ``base`` on, at least :func:`byte_range`. If ``base`` is 0, the version
+    of the file is checked, unless a vector starts there. Raises ``DataError`` if the bytes end too soon, or version,
+    size, checksum, layout or cardinality are wrong.
     """
     start, stop = byte_range(descriptor)
     view = memoryview(blob).cast("B")
@@ -152,7 +152,7 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
         )
     # Instead of the version, the size of another vector may be at the beginning: its first byte is 0.
     if base == 0 < start and view[0] != FILE_VERSION and (view[0] != 0 or start < _SMALLEST):
-        raise DataError(f"A deletion vector file has the format version {FILE_VERSION}, found {view[0]}.")
+        raise DataError(f"A deletion vector file must have the format version {FILE_VERSION}, found {view[0]}.")
     record = view[start - base : stop - base]
     (size,) = struct.unpack_from(">I", record, 0)
     if size != descriptor.size_in_bytes:
@@ -313,7 +313,7 @@ NATIVE_MAGIC = 1681511376
 _COOKIE_PLAIN = 12346
 _COOKIE_WITH_RUNS = 12347
 _OFFSETS_FROM = 4  # with runs, a bitmap with fewer containers has no offset header
-_ARRAY_LIMIT = 4096  # a container with more values is a bitset
+_ARRAY_LIMIT = 4096  # a container with more values is stored as a bitset
 _BITSET_BYTES = 8192
 
 

@@ -1,4 +1,4 @@
-"""Every table feature of the Delta protocol, with what this client does with it, in one table.
+"""A table of every feature of the Delta protocol and this client's support for it.
 
 The refusal of a table, the capabilities header and the table in the documentation use :data:`FEATURES`. Names compare
 regardless of case, as in Delta (older texts have ``timestampNTZ``).
@@ -40,9 +40,10 @@ class FeatureKind(enum.Enum):
 class Feature:
     """One table feature.
 
-    ``operations`` are those that this client supports on a table with the feature; a writer-only feature never prevents
-    a read. ``parquet_format``: the sharing protocol's parquet response format can represent such a table. ``log_only``:
-    the feature does not affect a server's list of files. ``reads_log`` false: the client cannot read a log with it.
+    ``operations`` are the operations that this client supports on a table with the feature; a writer-only feature
+    never prevents a read. ``parquet_format``: the sharing protocol's parquet response format can represent such a
+    table. ``log_only``: the feature does not affect a server's list of files. ``reads_log`` false: the client cannot
+    read a log with it.
     """
 
     name: str
@@ -206,7 +207,8 @@ def reader_features(operation: Operation) -> tuple[str, ...]:
 
 
 def needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
-    """Return the reader features that a list of the table's files needs, without those that concern only the log."""
+    """Return the reader features that are needed for a list of the table's files, without those that affect only the
+    log."""
     names = [
         name
         for name in protocol.reader_features or ()

@@ -30,14 +30,14 @@ _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
 
 class SharedValues:
-    """Gives structs of one partition the same dict: a million files have few partitions, and most of what they would
-    take in memory are dicts. For structs that are kept, and that nobody else has yet."""
+    """Gives structs of one partition the same dict: a million files have few partitions, and separate dicts would
+    take most of their memory. Use it only for structs that are kept and not shared yet."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
 
     def __call__(self, one: _StructT) -> _StructT:
-        """Return ``one``, whose ``partition_values`` are shared."""
+        """Return ``one`` with shared ``partition_values``."""
         values: Mapping[str, str | None] | None = one.partition_values  # type: ignore[attr-defined]
         if values is not None:
             shared = self._known.setdefault(tuple(values.items()), values)
@@ -49,7 +49,7 @@ class SharedValues:
 
 
 def kept(blocks: Iterable[Sequence[SharedFile]]) -> list[SharedFile]:
-    """Return all files of ``blocks``; those of one partition have the same dict."""
+    """Return all files of ``blocks``; files of one partition share a dict."""
     share = SharedValues()
     files: list[SharedFile] = []
     for block in blocks:
@@ -59,12 +59,12 @@ def kept(blocks: Iterable[Sequence[SharedFile]]) -> list[SharedFile]:
 
 
 class ListedFiles:
-    """Tells new files from those that were listed before.
+    """Distinguishes new files from those that were listed before.
 
     A server's id identifies one logical file: one path, one size, one deletion vector. If two files had the same id,
     everything that uses the id would treat them as one, and rows would be missing.
 
-    ``table`` and ``version`` are for errors. ``most`` names at a time are stored as text, of the others only a hash.
+    ``table`` and ``version`` are for errors. At most ``most`` names are stored as text, the others as hashes.
     ``files`` is the number of files, and ``bytes`` their total size, ``None`` if the size of one is unknown.
     """
 
@@ -72,13 +72,13 @@ class ListedFiles:
         self.files = 0
         self.bytes: int | None = 0
         self._table, self._version, self._most = table, version, most
-        # The identity of each name: of the last files by name, of the others by hash.
+        # The identity of each file: the last files are keyed by name, the others by hash.
         self._held: dict[str, int] = {}
         self._seen = Fingerprints()
 
     def new(self, actions: Sequence[TableAction]) -> list[SharedFile]:
-        """Return those of ``actions`` that were not listed before, in their order; ``ProtocolError`` for an action that
-        is not a file of a snapshot, and for a file with the id of another one."""
+        """Return the ``actions`` that were not listed before, in order; ``ProtocolError`` for an action that is not
+        a file of a snapshot, and for a file with the id of another one."""
         files = cast("list[SharedFile]", actions)
         if set(map(type, actions)) == {SharedFile} and set(map(type, map(_action_of, files))) == {AddFile}:
             found = self._new_at_once(files)
@@ -96,7 +96,7 @@ class ListedFiles:
         if any(map(_vector_of, adds)):
             identities: Iterable[int] = map(_identity, files)
         else:
-            # The same as _identity, because a million files pass here.
+            # Repeats _identity inline, because a million files pass here.
             parts = map(str.partition, map(_path_of, adds), itertools.repeat("?"))
             paths = map(operator.itemgetter(0), parts)
             identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
@@ -128,7 +128,7 @@ class ListedFiles:
             self._hold({name: identity})
         if before == 0 or (before == identity and file.file_id):
             return before == 0
-        # Two URLs that differ in their query strings only may be of one file or of two.
+        # Two URLs that differ only in their query strings may belong to one file or to two.
         both = (
             "this id were found, with different paths, sizes or deletion vectors"
             if file.file_id
@@ -144,7 +144,7 @@ class ListedFiles:
 
 
 def _identity(file: SharedFile) -> int:
-    """Return what distinguishes an added file from others; never 0."""
+    """Return the identity of an added file; never 0."""
     key = shared_file_key(file)
     vector = None if isinstance(key, str) else key
     return hash((file.action.path.partition("?")[0], file.action.size, vector)) or 1

@@ -92,8 +92,9 @@ def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
 def shared_file_key(file: SharedFile) -> FileKey:
     """Return the key of a server's logical file, the same in every response: its id and its deletion vector.
 
-    A file without an id is known by its canonical path. A deletion vector behind a signed URL is known by the server's
-    id of it, or by the URL without its signature; both with the offset, because a file contains many.
+    A file without an id is identified by its canonical path. A deletion vector behind a signed URL is identified by
+    its id from the server, or by the URL without its signature; both include the offset, because a file contains
+    many vectors.
     """
     action = file.action
     base = file.file_id or canonical_path(action.path)

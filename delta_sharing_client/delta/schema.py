@@ -150,7 +150,7 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
 
 
 def simple_type(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
-    """Return the type that a schema spells ``name``, of the column ``path``.
+    """Return the type for the name ``name`` in a schema; ``path`` is the column.
 
     Raises ``UnsupportedFeatureError`` for an unknown type, ``ProtocolError`` for an impossible decimal.
     """
@@ -241,11 +241,11 @@ def to_arrow_field(item: StructField, arrow: pa.DataType) -> pa.Field:
 def to_arrow_map(data_type: MapType, key: pa.DataType, value: pa.DataType) -> pa.MapType:
     """Return the Arrow type of a map whose keys and values have the types ``key`` and ``value``.
 
-    Raises ``UnsupportedFeatureError`` for keys that could only be null.
+    Raises ``UnsupportedFeatureError`` for keys whose type is void.
     """
     if pa.types.is_null(key):
         raise UnsupportedFeatureError(
-            "The schema has a map with keys of the type void, so of nulls, which no map may have. Ask the provider to "
+            "The schema has a map with keys of the type void, but a map must not have null keys. Ask the provider to "
             "drop the column, or to share a view without it.",
             feature="void as the type of keys",
         )
@@ -276,8 +276,8 @@ def _geoarrow_crs(crs: str) -> dict[str, object]:
             return {"crs": msgspec.json.decode(crs, type=dict), "crs_type": "projjson"}
         except msgspec.DecodeError:
             return {}
-    # A bare number is an EPSG code; 0 and "any" mean no system. Iceberg marks numbers, and definitions that are
-    # elsewhere ("Geometry and Geography"); here those are the unknown ones.
+    # A bare number is an EPSG code; 0 and "any" mean no system. Iceberg marks numbers, and definitions stored elsewhere
+    # ("Geometry and Geography"); such definitions count as unknown here.
     is_marked = crs[:5].lower() == "srid:"
     named = crs[5:] if is_marked else f"EPSG:{crs}" if crs.isdigit() else crs
     if named.upper() in ("ANY", "EPSG:0", "0") or named[:9].lower() == "projjson:":

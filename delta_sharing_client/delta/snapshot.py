@@ -90,7 +90,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
         check_mapping(schema, mode)
         for name in metadata.partition_columns:
             if schema.find(name) is None and (name,) not in {item.path for item in schema.left_out}:
-                raise ProtocolError(f"The partition column {name!r} must be a column of the schema, which has none.")
+                raise ProtocolError(f"The partition column {name!r} must be a column of the schema, but is not.")
     except (ProtocolError, UnsupportedFeatureError) as error:
         error.table = table
         raise
@@ -98,7 +98,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
 
 
 def is_reconciled(actions: Iterable[Action]) -> bool:
-    """Whether no two actions reconcile with each other, so that their order does not matter."""
+    """Return whether no two actions affect each other, so that their order does not matter."""
     seen: set[object] = set()
     for action in actions:
         key: object

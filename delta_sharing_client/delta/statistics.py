@@ -76,7 +76,7 @@ class FileStatistics:
 
         Only the columns passed to the :class:`StatisticsReader` are known.
         """
-        # A range asks for the same column twice in a row.
+        # A range predicate asks for the same column twice in a row.
         if path != self._path:
             self._path, self._found = path, self._bounds(path)
         return self._found
@@ -117,7 +117,7 @@ class FileStatistics:
         try:
             value = partition_bound(self._add.partition_values[name], data_type)
         except (KeyError, DataError):
-            return None  # an error is raised when the file is read
+            return None  # the error is raised when the file is read
         if value is None:
             # If the number of rows is unknown, one null row represents all of them.
             rows = 1 if self.row_count is None else self.row_count
@@ -205,7 +205,7 @@ _count_only = msgspec.json.Decoder(_CountOnly).decode
 
 
 def _nameable(name: str) -> bool:
-    """Whether msgspec accepts the name; names with quotes and control characters are legal in a log, and stay
+    """Return whether msgspec accepts the name; names with quotes and control characters are legal in a log, and stay
     unknown."""
     return not any(character in '\\"' or character < " " for character in name)
 

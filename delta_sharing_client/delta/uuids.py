@@ -14,7 +14,7 @@ STORED = pa.binary(16)
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _LENGTH = 36
 _MOST = ((1 << 31) - 1) // _LENGTH
-# Where the digits of the bytes are in the text.
+# The positions of the bytes' digits in the text.
 _DIGITS = [place for place in range(_LENGTH) if place not in (8, 13, 18, 23)]
 
 

@@ -43,10 +43,10 @@ _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
 def ordered(lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Return the bounds of a column, wherever they come from; both are unknown if the lower is above the upper.
+    """Return the bounds of a column from any source; both are unknown if the lower one is above the upper one.
 
-    ``None`` is unknown. Some writers compare in another order than that of the values, or put the ends in the wrong
-    place: then neither can be trusted. The same holds for ``NaN``, which has no order.
+    ``None`` is unknown. Some writers use another order than that of the values, or swap the bounds, so neither can
+    be trusted then. The same holds for ``NaN``, which has no order.
     """
     if lower is not None and upper is not None and not lower <= upper:
         return None, None
@@ -57,7 +57,7 @@ def ordered(lower: Any, upper: Any) -> tuple[Any, Any]:
 
 
 class Converters(NamedTuple):
-    """How the minimum and the maximum of a column become bounds; ``None`` if they are not usable."""
+    """Functions that convert a minimum and a maximum to bounds; ``None`` if they are not usable."""
 
     lower: Optional[Convert] = None
     upper: Optional[Convert] = None
@@ -65,8 +65,9 @@ class Converters(NamedTuple):
 
 
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_TRUNCATED_TEXT = 32  # UTF-16 units; writers truncate text at this length, and the maximum may lack the mark for it
-_OLD_MARK = "\ufffd"  # what Delta for Spark before 3.3 appends to a truncated maximum
+# UTF-16 units; writers truncate text at this length, and the maximum may lack the mark of a truncation
+_TRUNCATED_TEXT = 32
+_OLD_MARK = "\ufffd"  # the character that Delta for Spark before 3.3 appends to a truncated maximum
 _DOUBLE_DIGITS = 15  # decimals with more digits may change in a double
 _DOUBLE_ERROR = Decimal(2) ** -52
 _MOST_DIGITS = 76
@@ -82,8 +83,8 @@ _DATETIME = msgspec.json.Decoder(datetime.datetime)
 
 def _text_above(raw: msgspec.Raw) -> str | None:
     text = _TEXT.decode(raw)
-    # The old mark shows a truncation at any length, because the length can be configured. The marks of newer writers,
-    # U+007F and U+10FFFF, are above what was cut off.
+    # The old mark indicates a truncation at any length, because the length can be configured. The marks of newer
+    # writers, U+007F and U+10FFFF, are greater than the removed text.
     if _utf16_length(text) < _TRUNCATED_TEXT and not text.endswith(_OLD_MARK):
         return text
     # The successor of a prefix is greater than everything that starts with it. The last character has no successor, and
@@ -111,7 +112,8 @@ def _double(raw: msgspec.Raw) -> float | None:
 
 
 def _float(raw: msgspec.Raw) -> float | None:
-    """The text is the shortest for the float; parsed as a double it is another number, possibly on the wrong side."""
+    """Parse the shortest text of a float; parsed as a double it would be another number, possibly on the wrong side
+    of the bound."""
     value = _double(raw)
     return None if value is None else _to_float(value)
 
@@ -125,7 +127,8 @@ def _to_float(value: float) -> float | None:
 
 
 def _widened(raw: msgspec.Raw, farther: Callable[[float, float], float]) -> float | None:
-    """Return the bound of a double that may have been written as a float: of its two values the ``farther`` one."""
+    """Return the bound for a double that may have been written as a float: of the two possible values, the
+    ``farther`` one."""
     value = _double(raw)
     if value is None:
         return None
@@ -160,7 +163,7 @@ def _timestamp(raw: msgspec.Raw, side: int) -> int | None:
     text = bytes(raw)
     seconds = 0
     if (match := _SECONDS_OF_OFFSET.search(text)) is not None:
-        # The decoder reads no such offsets.
+        # The decoder rejects such offsets.
         seconds = int(match[1] + match[3])
         text = text[: match.start(2)] + b'"'
     moment = _moment(text)
@@ -171,7 +174,7 @@ def _timestamp(raw: msgspec.Raw, side: int) -> int | None:
 
 
 def _offset_error(text: bytes, nanos: int) -> int:
-    """Return by how many nanoseconds a moment may be wrong whose ``text`` has no seconds in its zone's offset.
+    """Return the possible error, in nanoseconds, of a moment whose ``text`` has no seconds in its zone's offset.
 
     Delta for Spark before 4.0 cut them off: it wrote ``+00:53`` for ``+00:53:28``, and ``Z`` for ``-00:00:52``.
     """
@@ -218,7 +221,7 @@ def _moment(text: bytes) -> datetime.datetime | None:
 def _always(
     lower: Convert | None = None, upper: Convert | None = None, *, floating: bool = False
 ) -> Callable[[StructField], Converters]:
-    """Return what returns these converters for every column; ``upper`` is ``lower`` unless given."""
+    """Return a function that returns these converters for every column; ``upper`` defaults to ``lower``."""
     found = Converters(lower, upper or lower, floating)
     return lambda leaf: found
 
@@ -282,7 +285,7 @@ date_footer = _footer_of(pa.types.is_date32, int)
 
 
 def uuid_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    # In Parquet their order is that of unsigned bytes.
+    # Parquet orders them as unsigned bytes.
     is_stored = found == uuids.STORED and isinstance(lower, bytes)
     low, high = (uuids.text_of(lower), uuids.text_of(upper)) if is_stored else (None, None)
     return UNKNOWN if low is None or high is None else _footer(low, high)

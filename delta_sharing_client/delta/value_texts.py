@@ -37,7 +37,7 @@ ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
 
 
 def non_finite(value: float) -> str:
-    """Return the text of ``NaN`` or an infinity, in Delta's JSON as in a partition value."""
+    """Return the text of ``NaN`` or an infinity, as in Delta's JSON and in partition values."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
@@ -158,7 +158,7 @@ def uuid_text(text: str, data_type: Simple) -> str:
 
 
 def _days(text: str, name: str) -> int:
-    """Days since 1970 in the proleptic Gregorian calendar, for the years 0 to 9999999."""
+    """Return the days since 1970 in the proleptic Gregorian calendar, for the years 0 to 9999999."""
     match = _DATE.match(text)
     if not match:
         raise DataError(f"A partition value of type {name} must start with a date such as 1970-01-31.")
@@ -172,7 +172,7 @@ def _days(text: str, name: str) -> int:
 
 
 def _nanoseconds(text: str, name: str) -> tuple[int, str | None]:
-    """Nanoseconds since 1970 (UTC if the text has no zone), and the zone of the text."""
+    """Return the nanoseconds since 1970 (UTC if the text has no zone), and the zone of the text."""
     match = _TIMESTAMP.match(text)
     if not match:
         raise DataError(f"A partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456.")
@@ -198,7 +198,7 @@ def _offset_seconds(zone: str | None, name: str) -> int:
 # === Intervals ===
 
 _LITERAL = re.compile(r"INTERVAL '(?P<body>[^']{1,60})' (?P<units>[A-Z]+(?: TO [A-Z]+)?)\Z", re.IGNORECASE)
-# The separator before each field except the first, and the number of units in the next larger one.
+# For each field, the separator before it (except the first), and the number of units in the next larger field.
 _SEPARATORS = {"month": "-", "hour": " ", "minute": ":", "second": ":"}
 _SIZES = {
     "year": 12, "month": 1,
@@ -208,7 +208,7 @@ _MOST = {"month": 11, "hour": 23, "minute": 59, "second": 59}
 
 
 def interval(text: str, data_type: Simple, *, family: tuple[str, ...], bits: int) -> int:
-    """Return the months, or the microseconds, of an interval literal with units of ``family``."""
+    """Return an interval literal with units of ``family`` as months or microseconds."""
     is_months = family is YEAR_MONTH_UNITS
     example = "INTERVAL '1-2' YEAR TO MONTH" if is_months else "INTERVAL '1 02:03:04.5' DAY TO SECOND"
     literal = _LITERAL.match(text)

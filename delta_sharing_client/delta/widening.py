@@ -1,4 +1,4 @@
-"""Which types a column may have had before (Delta log protocol, "Type Widening")."""
+"""The types that a column may have had before (Delta log protocol, "Type Widening")."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def holds(new: DataType, old: DataType) -> bool:
     "Supported Type Changes" and "Void Type").
     """
     if is_void(old):
-        return True  # it has only nulls
+        return True  # the old column has only nulls
     if isinstance(new, DecimalType):
         if isinstance(old, DecimalType):
             return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
@@ -39,12 +39,12 @@ def holds(new: DataType, old: DataType) -> bool:
     if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
         return False
     if new.coordinates != old.coordinates:
-        return False  # the same bytes are another place
+        return False  # the same coordinates would be another place
     return new.base == old.base or new.base in _WIDENINGS.get(old.base, ())
 
 
 def check_type_changes(data_type: DataType, above: ColumnPath = ()) -> None:
-    """Refuse a schema with a column whose type was changed to one that cannot hold the values before (Delta log
+    """Refuse a schema with a column whose type was changed to one that cannot hold the earlier values (Delta log
     protocol, "Reader Requirements for Type Widening").
 
     Raises ``UnsupportedFeatureError`` that names the column and both types.

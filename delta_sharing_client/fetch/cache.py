@@ -39,11 +39,11 @@ from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
 _END = struct.Struct("<II8s")
 _MARK = b"dsclient"
-# A sweep frees some more space, so that the next one is not needed soon.
+# A sweep frees more space than needed, so that the next one is not due soon.
 _KEEP = 0.9
 _TEMPORARY = ".part-"
-# Seconds: to wait for another process, which may be stopped, and between two checks; without an attempt after a
-# failure; and to wait for threads of this process, each of which ends.
+# In seconds: how long to wait for another process, which may be stopped; between two checks; without an attempt after a
+# failure; and for threads of this process, each of which ends.
 _LOCK_SECONDS, _LOCK_PAUSE, _LOCK_REST = 0.5, 0.01, 10.0
 _QUEUE_SECONDS = 30.0
 
@@ -53,7 +53,7 @@ _rests: dict[Path, float] = {}
 
 
 def _after_fork() -> None:
-    # A thread of the parent may have held it.
+    # Another thread of the parent may have held it.
     global _lock
     _lock = threading.Lock()
 
@@ -83,8 +83,8 @@ class FileCache:
     def get(
         self, file_id: str | None, wanted: ByteRange | None, file_size: int, accept: Callable[[Version], bool]
     ) -> ByteBlock | None:
-        """Return the bytes of ``wanted``, by default the longest block at the end of the file; ``None`` if there are
-        none of a version of the file that ``accept`` accepts."""
+        """Return the bytes of ``wanted`` (by default the longest block at the end of the file), ``None`` if no
+        stored version satisfies ``accept``."""
         if file_id is None:
             return None
         folder, found = self._folder(file_id), []
@@ -137,7 +137,7 @@ class FileCache:
     # === Size ===
 
     def _make_room(self, size: int) -> bool:
-        """Add ``size`` to the stored bytes; return false if they must not be stored."""
+        """Add ``size`` to the stored bytes; return whether they may be stored."""
         if size > self._max_bytes:
             return False
         counted = self._root / ".size"
@@ -152,12 +152,12 @@ class FileCache:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Exclude other threads and processes from the block; false if that takes too long."""
+        """Exclude other threads and processes from the block; yield false if that takes too long."""
         with contextlib.ExitStack() as stack:
             alone = self._is_due() and _lock.acquire(timeout=_QUEUE_SECONDS)
             if alone:
                 stack.callback(_lock.release)
-                # Another thread in the queue may have found that the other process does not release it.
+                # Another waiting thread may have found that the other process does not release it.
                 alone = self._is_due() and self._lock_out(stack)
             yield alone
 
@@ -165,7 +165,8 @@ class FileCache:
         return time.monotonic() >= _rests.get(self._root, 0.0)
 
     def _lock_out(self, stack: contextlib.ExitStack) -> bool:
-        """Exclude other processes until ``stack`` ends; false if one does not release the lock, or there is none."""
+        """Exclude other processes until ``stack`` ends; return false if another process keeps the lock, or locks are
+        unavailable."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -202,7 +203,7 @@ class FileCache:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise ``OSError`` if a symbolic link replaces the folder of a file."""
+    """Raise ``OSError`` if a symbolic link has replaced the folder of a file."""
     if folder.is_symlink() or folder.parent.is_symlink():
         raise OSError(errno.ELOOP, "a symbolic link stands in place of a directory of the cache")
 
@@ -213,7 +214,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _replace(folder: Path, name: str, *content: bytes | memoryview) -> None:
-    """Write a complete file or none; a symbolic link with its name is replaced, not followed."""
+    """Write a complete file or none; replace a symbolic link of that name instead of following it."""
     handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -239,7 +240,7 @@ def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Byt
 
 
 def _version(content: memoryview, length: int) -> Version | None:
-    """Return the version in an entry of ``length`` bytes, ``None`` if it is damaged."""
+    """Return the version in an entry of ``length`` bytes, ``None`` if the entry is damaged."""
     if len(content) < length + _END.size:
         return None
     size, checksum, mark = _END.unpack(content[-_END.size :])

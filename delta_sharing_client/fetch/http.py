@@ -51,12 +51,12 @@ _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds to keep an idle connection for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
-# Enough for one read; very many at once have more connections until they end.
+# Enough for one read; when there are very many reads, further connections are closed after use.
 _MOST_IDLE = 128
 _REASON_SECONDS = 1.0
 _REASON_BYTES = 4096
 _REASON_SHOWN = 300
-# It may be a part of a signature.
+# This may be part of a signature.
 _LONG_WORD = re.compile(r"[\w+/=%-]{40,}")
 # ``_RequestTimer`` enforces the limits, because each of aiohttp's costs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
@@ -65,9 +65,9 @@ _CONTENT_RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.
 
 
 class _RequestTimer:
-    """Ends a request that waits too long for one thing: to connect, for the headers, for the next bytes.
+    """Ends a request that waits too long for any one step: to connect, for the headers, or for the next bytes.
 
-    One timer is enough for all of them: when it fires, it checks the current wait and continues.
+    One timer serves all steps: when it fires, it checks the current wait and continues.
     """
 
     __slots__ = ("_deadline", "_due", "_handle", "_loop", "_timeout", "is_connecting", "is_receiving")
@@ -92,7 +92,7 @@ class _RequestTimer:
         await self._timeout.__aenter__()
 
     async def __aexit__(self, *exc: Any) -> None:
-        # The connection keeps the request's context, and so does the timer; neither must keep the task.
+        # The connection keeps the request's context alive, and so does the timer; neither may keep the task alive.
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.cancel()
@@ -149,15 +149,16 @@ class Http:
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
         """Send one GET and pass the open response to ``take``. The URL and all redirects are checked.
 
-        Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response arrived, or not all of
-        it. A ``DataError``, ``ProtocolError`` or ``TransportError``: the response is encoded, or has a range that was
-        not requested; the URL is not allowed; no response can arrive.
+        Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response arrived, or not all
+        of it. Raises ``DataError`` if the response is encoded or has another range than requested, ``ProtocolError``
+        if the URL is not allowed, and ``TransportError`` if no response can arrive.
         """
         for _ in range(MAX_REDIRECTS + 1):
             url, deadline = request.url, request.deadline
             check_data_url(url, self.allowed)
             deadline.check(_DOING, self.table)
-            # It alone refers to the timeout, and that to the task: an error's frames must not.
+            # Only this object refers to the timeout, which refers to the task, because an error's frames must not keep
+            # the task alive.
             timer = _RequestTimer(asyncio.timeout(None), deadline)
             try:
                 location = await self._exchange(request, take, timer)
@@ -168,15 +169,15 @@ class Http:
                     return
                 request = request._replace(url=redirected(url, location))
                 continue
-            # Raised here: with the library's error as its context it would keep the socket, and show the URL.
+            # Raised here: with the library's error as its context, it would keep the socket alive and show the URL.
             deadline.check(_DOING, self.table)
             raise failure
-        raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
+        raise TransportError(f"{_DOING} failed: the storage redirects in a loop.", table=self.table)
 
     async def _exchange(
         self, request: DataRequest, take: Callable[[Body], Awaitable[None]], timer: _RequestTimer
     ) -> str | None:
-        """Have ``take`` read the response; return the target of a redirect instead, if it is one."""
+        """Let ``take`` read the response; for a redirect, return its target instead."""
         _current.set((timer, 2 * self.options.read_timeout))
         try:
             async with timer:
@@ -192,7 +193,7 @@ class Http:
                     await take(_HttpBody(response, _span(response, request.wanted), self, timer))
                     return None
                 finally:
-                    # Read to its end, it has returned its connection; otherwise this drops the connection.
+                    # A response read to its end has returned its connection; otherwise this closes the connection.
                     response.close()
         except TimeoutError:
             if timer.is_connecting:
@@ -200,9 +201,9 @@ class Http:
             raise
 
     async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        """Return the response to one request, with its headers."""
+        """Send one request and return its response with headers."""
         arguments, login = self._proxy(url)
-        # A proxy is the user's choice, and it looks up the host itself.
+        # The user chose the proxy, which looks up the host itself.
         reach = Reach.ANY if arguments else self.allowed.reach(url)
         return await _session(reach).get(
             yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
@@ -224,8 +225,8 @@ class Http:
 
 
 def check_data_url(url: str, allowed: Allowed) -> None:
-    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` where that is allowed, and names this machine
-    only where that is."""
+    """Raise ``ProtocolError`` unless ``url`` is ``https:`` (or ``http:`` where allowed); URLs of this machine must
+    be allowed as well."""
     problem = unfetchable(url, allowed)
     if problem is not None:
         raise ProtocolError(f"Expected an https URL of a data file, found {problem}.")
@@ -255,8 +256,8 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
 
 
 async def _reason(response: aiohttp.ClientResponse) -> str:
-    """Return code and message of a storage's error, of one that sends them soon: S3, Google Cloud, Azure and those like
-    them send XML, Azure also a header."""
+    """Return code and message of a storage error if they arrive soon. S3, Google Cloud, Azure and similar stores
+    send XML, Azure also a header."""
     body = b""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(_REASON_SECONDS):
@@ -272,8 +273,7 @@ def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> S
     headers = response.headers
     if codings := content_codings(headers.get("Content-Encoding", "")):
         raise DataError(
-            "Expected the bytes of a data file as they are, the storage sent them with Content-Encoding "
-            f"'{', '.join(codings)}'."
+            f"Expected a data file without encoding, but the storage sent Content-Encoding '{', '.join(codings)}'."
         )
     length = headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
@@ -297,7 +297,7 @@ def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> S
             )
         return Span(start, stop, total)
     if total is None and (start == 0 or stop - start == wanted):
-        # The last bytes of a file, or all of it, end at its end.
+        # The last bytes of a file, or the whole file, must end at the file's end.
         total = stop
     if total is None or stop != total or start < total - wanted:
         raise DataError(f"Expected the last {wanted} bytes of a data file, found {start} to {stop} of {total}.")
@@ -311,7 +311,7 @@ def _user_agent() -> str:
 
 # === Sessions with connections: one per loop ===
 
-# A connection serves requests with the same reach only.
+# A connection is reused only for requests with the same allowed addresses.
 _Sessions = dict[Reach, aiohttp.ClientSession]
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Sessions] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -320,7 +320,7 @@ _current: contextvars.ContextVar[tuple[_RequestTimer, float]] = contextvars.Cont
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Keeps only so many idle connections, the last ones that were used; aiohttp limits those in use."""
+    """Limits the number of idle connections and keeps the most recently used ones; aiohttp limits only those in use."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -345,7 +345,8 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response to its own request: bytes that were there before the request end the connection."""
+    """A response that ends its connection if bytes were there before the request, so that it cannot be mistaken for
+    another."""
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         protocol = connection.protocol
@@ -358,7 +359,7 @@ class _Response(aiohttp.ClientResponse):
 
 
 def _session(reach: Reach) -> aiohttp.ClientSession:
-    """Return the session of the running loop for ``reach``. It separates connections by proxy and by TLS settings."""
+    """Return the session of the running loop for ``reach``. It separates connections by proxy and TLS settings."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     found = sessions.get(reach)
     if found is None:
@@ -393,7 +394,8 @@ def _socket(reach: Reach, address: Any) -> socket.socket:
 
 
 def _after_fork() -> None:
-    # They belong to the parent: the child only closes its copies, so that they end when the parent closes them.
+    # They belong to the parent. The child only closes its copies, so that the connections end when the parent closes
+    # them.
     for found in list(_sockets):
         with contextlib.suppress(OSError):
             os.close(found.detach())

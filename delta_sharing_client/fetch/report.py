@@ -14,8 +14,8 @@ from delta_sharing_client.notebook import BarCell, html_facts, html_rows
 class Progress:
     """The progress of a read, as passed to ``ScanReport.on_progress``.
 
-    ``files_total`` and ``bytes_total`` are those of the files listed so far, and grow while the server lists more;
-    bytes are the sizes of whole files, an upper bound of what is read. ``bytes_fetched`` have arrived, of about
+    ``files_total`` and ``bytes_total`` count the files listed so far, and grow while the server lists more; bytes
+    are the sizes of whole files, an upper bound of the bytes read. ``bytes_fetched`` have arrived, of about
     ``bytes_expected``.
     """
 
@@ -108,7 +108,7 @@ class ScanReport:
         if bytes_done:
             # Assume that half of the started files has arrived.
             expected = fetched * bytes_total / (bytes_done + max(0, self._begun - bytes_done) / 2)
-        # Downloads are ahead of finished files, towards the end by a lot, so this is limited to the total.
+        # Downloads run ahead of finished files, near the end by a lot, so the sum is limited to the total.
         expected = min(expected, bytes_total) if bytes_total else expected
         return Progress(
             files_done, files_total, bytes_done, bytes_total, self.rows, fetched, max(fetched, round(expected))
@@ -151,7 +151,7 @@ class ScanReport:
 
 
 class _Stage:
-    """A context manager of its own, because a generator would take several times as long for each small file."""
+    """Not a generator, which would take several times as long for each small file."""
 
     __slots__ = ("_began", "_name", "_report")
 
@@ -167,5 +167,5 @@ class _Stage:
 
 
 def _stage(name: str) -> str:
-    # Requests and threads run at the same time: such a sum may exceed the total.
+    # Requests and threads run concurrently, so such a sum may exceed the total.
     return f"{name} (sum)" if name in ("fetch", "decode") else name

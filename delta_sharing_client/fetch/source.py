@@ -34,7 +34,8 @@ ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
 class Refused(Exception):
-    """The storage responded with ``status`` instead of data, and perhaps gave a ``reason``, which may be shown."""
+    """The storage responded with ``status`` instead of data; ``reason`` is its explanation, if any, which may be
+    shown."""
 
     def __init__(self, status: int, retry_after: str | None, reason: str = "") -> None:
         super().__init__(f"HTTP status {status}{', ' if reason else ''}{reason}")
@@ -46,8 +47,8 @@ class Refused(Exception):
 class Version(NamedTuple):
     """The version of a file: a strong ETag, ``Last-Modified``, the length; empty if not stated.
 
-    Parts of a file may be combined only if a strong validator is equal (RFC 9110, 15.3.7.3). Without one, the other two
-    must be.
+    Parts of a file may be combined only if a strong validator is equal (RFC 9110, 15.3.7.3). Without a strong
+    validator, the other two must be equal.
     """
 
     etag: str = ""
@@ -67,7 +68,7 @@ class Version(NamedTuple):
 class Span:
     """The content of a response: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` if not stated).
 
-    ``is_html``: it says that it is a page for people.
+    ``is_html``: its content type is HTML.
     """
 
     start: int
@@ -79,9 +80,9 @@ class Span:
 class DataRequest(NamedTuple):
     """One GET of a data file.
 
-    ``url`` is its pre-signed URL, or its address in a ``FileStore``. ``wanted`` is a range, a number of bytes from the
-    end, or ``None`` for the whole file. ``deadline`` is that of the read. A storage that has another version than
-    ``version`` refuses with status 412, or ignores it.
+    ``url`` is its pre-signed URL, or its address in a ``FileStore``. ``wanted`` is a range, a number of bytes from
+    the end, or ``None`` for the whole file. ``deadline`` is that of the read. If the storage has another version
+    than ``version``, it responds with status 412, or ignores the condition.
     """
 
     url: str
@@ -105,7 +106,7 @@ class Body(Protocol):
         """The version of the file."""
 
     async def read(self) -> Bytes:
-        """Return the available bytes, at least one; none at the end. Raises ``Transient``."""
+        """Return the available bytes, at least one; empty at the end. Raises ``Transient``."""
 
 
 class UrlSource(Protocol):
@@ -114,8 +115,8 @@ class UrlSource(Protocol):
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Return a URL for the data file ``key`` (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
 
-        ``rejected`` is a URL that the storage refused or that expired: the result is then another, new one. Keys are
-        those of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is none.
+        ``rejected`` is a URL that the storage refused or that expired: the result is then a new one. Keys are those
+        of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is none.
         """
 
 
@@ -131,16 +132,17 @@ class FileStore(Protocol):
         """The limits of the read."""
 
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``Http.get``. Credentials are renewed before."""
+        """Like ``Http.get``. Credentials are renewed first if necessary."""
 
 
 class Stale(DataError):
-    """The parts of a file do not belong together, or were damaged in the cache: read it again, once."""
+    """The parts of a file do not belong together, or were damaged in the cache: the file must be read again, once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """What all remote files of a read share: HTTP or a store, URL renewal, counters, concurrent requests, deadline."""
+    """The state that all remote files of a read share: HTTP or a store, URL renewal, counters, concurrent requests,
+    deadline."""
 
     http: FileStore
     urls: UrlSource | None
@@ -192,7 +194,7 @@ class RemoteFile:
         return self._version or Version()
 
     def agree(self, version: Version) -> bool:
-        """Whether bytes of ``version`` belong to what was read before; always true for the first call."""
+        """Return whether bytes of ``version`` belong to those read before; always true for the first call."""
         if self._version is None:
             self._version = version
         return self._version.agrees(version)
@@ -230,8 +232,8 @@ class RemoteFile:
         return url
 
     async def renew(self, rejected: str, *, refused: bool = True) -> str:
-        """Return another URL than ``rejected``, or one that is known to be younger if that was not ``refused``; request
-        it unless another task already has."""
+        """Return another URL than ``rejected`` (or, if that was not ``refused``, a younger known one); request it
+        unless another task already has."""
         if self.reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
         if self._url != rejected:
@@ -288,13 +290,13 @@ class _Transfer:
             if tries is None or self.filled - before > reader.http.options.min_bytes_per_second * (
                 time.monotonic() - began
             ):
-                # Received bytes are kept; only attempts without progress count.
+                # Received bytes are kept; only attempts without progress count towards the limit.
                 tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
             await tries.failed_async(failure)
             reader.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
-        """Send one request, or several if its URL must be renewed; return the failure if a retry is needed."""
+        """Send one request, or several if its URL must be renewed; return the error if a retry is needed."""
         reader = self.file.reader
         while True:
             try:
@@ -317,7 +319,7 @@ class _Transfer:
             )
 
     async def asked(self, url: str) -> Refused | None:
-        """Send one request for the missing bytes, in its turn."""
+        """Wait for a slot and send one request for the missing bytes."""
         reader = self.file.reader
         async with reader.limiter(self.file.order) as slot:
             reader.report.add(requests=1)
@@ -331,7 +333,7 @@ class _Transfer:
         return None
 
     def missing(self) -> ByteRange | int | None:
-        """Return what ``DataRequest.wanted`` is now."""
+        """Return the ``DataRequest.wanted`` for the bytes that are still missing."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         return None if rest == ByteRange(0, self.file.size) else rest
 
@@ -343,8 +345,8 @@ class _Transfer:
         # Status 200: the storage ignores ranges and sends everything.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
         if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
-            # A response without a length that goes beyond the stated end is another file. If it is interrupted there,
-            # the missing bytes cannot be requested, so the whole file is requested again.
+            # A response without a length that continues past the stated end is another file. If it is interrupted
+            # there, the missing bytes cannot be requested, so the whole file is requested again.
             complete, self.filled = self.filled, 0
             if await body.read():
                 raise self.longer()
@@ -372,7 +374,7 @@ class _Transfer:
 
     def check_status(self, refused: Refused) -> None:
         status = refused.status
-        # MinIO says 416 for a range that the new version does not have.
+        # MinIO responds with 416 for a range that the new version does not have.
         if status in (412, 416) and self.file.version.etag:
             raise self.file.replaced()
         if status == 404:
@@ -476,7 +478,7 @@ class RequestSlot:
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         limiter = self._limiter
-        # The success of a request from before a refusal says nothing about the lower limit.
+        # The success of a request sent before a refusal says nothing about the lower limit.
         if kind is None and limiter.limit < limiter._most and self._generation == limiter._generation:
             limiter._succeeded += 1
             if limiter._succeeded >= limiter.limit:

@@ -1,4 +1,4 @@
-"""Tasks that wait: for a condition, or for a share of something limited, such as requests or memory."""
+"""Tasks that wait: for a condition, or for a share of a limited resource such as requests or memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Order = tuple[int, ...]
 class Turns(Generic[T]):
     """A queue of tasks, lowest order first; for one event loop.
 
-    ``grant`` gives a task its share if there is room, and returns whether it did. It is no attribute: the owner of the
-    queue would be in a cycle, and memory would wait for the garbage collection.
+    ``grant`` gives a task its share if there is room, and returns whether it did. It is not stored as an attribute,
+    because that would create a cycle with the owner of the queue.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,12 @@ class Turns(Generic[T]):
         self._tie = itertools.count()
 
     def __bool__(self) -> bool:
-        """Whether a task waits, or one that was cancelled meanwhile."""
+        """Return whether a task is waiting (possibly one that was cancelled meanwhile)."""
         return bool(self._waiting)
 
     async def wait(self, order: Order, share: T, grant: Callable[[T], bool], take_back: Callable[[T], None]) -> None:
-        """Wait until ``share`` is granted; ``take_back`` takes it from a task that is cancelled before it learns."""
+        """Wait until ``share`` is granted; ``take_back`` undoes a grant to a task that is cancelled before it
+        resumes."""
         if not self._waiting and grant(share):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -44,7 +45,7 @@ class Turns(Generic[T]):
             raise
 
     def serve(self, grant: Callable[[T], bool]) -> None:
-        """Grant what there is room for, to the first task first."""
+        """Grant shares while there is room, to the first task first."""
         while self._waiting:
             *_, share, future = self._waiting[0]
             if not future.done() and not grant(share):
@@ -55,9 +56,9 @@ class Turns(Generic[T]):
 
 
 async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:
-    """Wait until ``holds()``, which may change whenever ``news`` is set."""
+    """Wait until ``holds()`` is true; its result may change whenever ``news`` is set."""
     while True:
-        # Before the look: a thread sets it only if it is not set.
+        # Cleared before the check, because a thread sets the event only if it is not set.
         news.clear()
         if holds():
             return

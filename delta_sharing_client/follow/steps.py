@@ -223,7 +223,7 @@ def follow(
             raise UsageError(f"'{name}' must be a number of {least} or more, found {value!r}.")
     if options.access_mode is AccessMode.DIR:
         raise UsageError(
-            "A table is followed by URL alone, and 'access_mode' is 'dir': leave that out, or read the table's changes "
+            "A table is followed by URL only, but 'access_mode' is 'dir': leave that out, or read the table's changes "
             "with changes()."
         )
     # Every name of a file leads to the same lock.
@@ -381,8 +381,8 @@ class _Steps:
             return
         if self.state != state:
             raise UsageError(
-                f"The {self._cursor.words.place} was moved on by another program after these changes were handed out: "
-                "they are not committed, and come again or did so there."
+                f"The {self._cursor.words.place} was advanced by another program after these changes were returned: "
+                "they are not committed here, and come again unless that program has committed them."
             )
         self._cursor.write(State(state.id, state.number + 1, state.begun or state.committed, None))
         self.state = self._cursor.read()
@@ -390,7 +390,7 @@ class _Steps:
     def _save(self, state: State) -> None:
         with self._mutex:
             if self._is_closed:
-                raise UsageError("The loop over the changes was ended while it asked for more.")
+                raise UsageError("The loop over the changes ended while it waited for more.")
             self._cursor.write(state)
             self.state = state
 

@@ -141,7 +141,7 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
             return None
         found = self.snapshot_by_id(wanted)
         if found is None:
-            raise ProtocolError(f"The table's metadata must list its current snapshot {wanted}, found others alone.")
+            raise ProtocolError(f"The table's metadata must list its current snapshot {wanted}, found only others.")
         return found
 
 
@@ -205,7 +205,9 @@ def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | 
     if isinstance(version, str) and (reference := references.get(version)) is not None:
         found = metadata.snapshot_by_id(reference.snapshot_id)
         if found is None:
-            raise ProtocolError(f"The reference '{version}' names the snapshot {reference.snapshot_id}, which is none.")
+            raise ProtocolError(
+                f"The reference '{version}' names the snapshot {reference.snapshot_id}, which does not exist."
+            )
         if reference.type == "branch":
             return Choice(found, metadata.current_schema)
         return _of_its_time(metadata, found)

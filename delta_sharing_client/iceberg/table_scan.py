@@ -246,8 +246,8 @@ class _Snapshot:
             )
         if snapshot.manifest_list is None:
             raise UnsupportedFeatureError(
-                "The snapshot has no manifest list, as those of the first writers of version 1, which this client does "
-                "not read. Ask the provider to commit a newer one.",
+                "The snapshot has no manifest list, like those of the first writers of version 1, which this client "
+                "does not read. Ask the provider to commit a newer one.",
                 feature="snapshots without a manifest list",
             )
         data = self._table.files.read(snapshot.manifest_list)

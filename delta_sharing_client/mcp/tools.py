@@ -214,4 +214,4 @@ def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:
         if len(data) <= MOST_TEXT:
             return {"text": text}
         return {"text": text, "cut": f"There is more; go on with offset {offset + end}."}
-    raise UsageError(f"{subject} is no text in UTF-8 at byte {offset}, and this tool returns only text.")
+    raise UsageError(f"{subject} is not UTF-8 text at byte {offset}, and this tool returns only text.")

@@ -47,7 +47,7 @@ def format_of(target: Path) -> FileFormat:
     except KeyError:
         raise UsageError(
             f"Cannot tell the format of {str(target)!r} from its ending; expected one of {', '.join(BY_ENDING)}, "
-            f"also with {GZIP} after that of a text; or choose with --format."
+            f"with {GZIP} added if it is a text format; or choose with --format."
         ) from None
 
 

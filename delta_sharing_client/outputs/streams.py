@@ -107,7 +107,7 @@ class RowStream(Iterator[pa.RecordBatch]):
             self._batches.close()
 
     def _refusal(self) -> UsageError:
-        return UsageError("The read cannot continue: it was closed, or interrupted, or the program ends.")
+        return UsageError("The read cannot continue: it was closed, or interrupted, or the program is ending.")
 
     def interrupt(self) -> None:
         """End the read if Ctrl-C applies to it."""

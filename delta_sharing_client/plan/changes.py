@@ -42,8 +42,8 @@ from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRe
 
 
 class FeedPart(NamedTuple):
-    """Some complete, consecutive versions of a feed: the table at the ``first`` of them (``None``: the start of the
-    feed), and their actions, in any order."""
+    """Some complete, consecutive versions of a feed: ``table`` describes the ``first`` of them (``None``: the start of
+    the feed), and the actions are in any order."""
 
     first: int | None
     metadata: Metadata
@@ -152,14 +152,14 @@ def _tasks(
 
 # === Whether one schema fits all rows ===
 
-# Columns may be added (older rows have nulls), made nullable, spelled differently, and widened in type.
+# Columns may be added (null in older rows), made nullable, respelled in another case, and widened.
 _BREAKS_A_FEED = frozenset(
     set(SchemaChangeKind) - {SchemaChangeKind.ADDED, SchemaChangeKind.RESPELLED, SchemaChangeKind.WIDENED}
 )
 
 
 def _is_about_changes_alone(request: ChangesRequest) -> bool:
-    """Whether only the feed's own columns are read, whose schema never changes."""
+    """Whether only the feed's own columns are read; their schema never changes."""
     if request.columns is None or request.filter is not None:
         return False
     names = {name.lower() if isinstance(name, str) else ".".join(name).lower() for name in request.columns}
@@ -167,7 +167,7 @@ def _is_about_changes_alone(request: ChangesRequest) -> bool:
 
 
 class _Descriptions:
-    """The table's descriptions over the range; rows are read with the last one."""
+    """The table's descriptions over the range; rows are read with the last description."""
 
     def __init__(self, first: Metadata) -> None:
         self._dated = [VersionedMetadata(None, first)]
@@ -180,7 +180,7 @@ class _Descriptions:
         bisect.insort(self._dated, dated, key=lambda each: -1 if each.version is None else each.version)
 
     def breaks_before(self, end: Metadata, table: str) -> tuple[int | None, Difference] | None:
-        """Return the last version from which on rows fit ``end``, and the difference before it; ``None`` if all rows
+        """Return the last version whose later rows all fit ``end``, and the difference before it; ``None`` if all rows
         fit.
         """
         following: int | None = None
@@ -222,7 +222,7 @@ class _Descriptions:
 
 
 class _Candidate(NamedTuple):
-    """A file, the action whose statistics describe the chosen rows, and which rows these are."""
+    """A file, the action whose statistics describe the selected rows, and the selection."""
 
     file: SharedFile
     described_by: FileAction
@@ -232,7 +232,7 @@ class _Candidate(NamedTuple):
 
 
 def _candidates(files: list[SharedFile], table: str) -> Iterator[_Candidate]:
-    """Yield what the files of one version contribute, in their order."""
+    """Yield the files that one version contributes, in their order."""
     _check_once(files, table)
     cdcs = [file for file in files if isinstance(file.action, AddCdcFile)]
     if cdcs:
@@ -263,7 +263,7 @@ def _check_once(files: list[SharedFile], table: str) -> None:
         if name in seen:
             raise ProtocolError(
                 f"The server must list each file of version {file.version} once, but it listed one twice, or "
-                "two of one id. Tell the provider of the server.",
+                "two with one id. Tell the provider of the server.",
                 table=table,
                 file_id=file.file_id,
             )
@@ -276,7 +276,7 @@ def _difference(add: SharedFile, remove: SharedFile) -> Iterator[_Candidate]:
     if _same_vector(add.action, remove.action):
         return
     before, after = vector_ref(remove), vector_ref(add)
-    # Deleted rows were visible before, inserted ones are visible now, so only those statistics cover them.
+    # Deleted rows were visible before and inserted ones are visible now, so only those statistics cover them.
     if after is not None:
         yield _Candidate(add, remove.action, ChangeKind.DELETE, before, after)
     if before is not None:
@@ -298,18 +298,18 @@ def _identities(file: SharedFile) -> list[tuple[str | None, str | None]]:
 
 
 def _check_view(files: list[SharedFile], table: str) -> None:
-    """Refuse undefined combinations: whether change files replace the others of the same time, as in a table."""
+    """Refuse undefined combinations; return whether change files replace the others of the same time, as in a table."""
     if len({isinstance(file.action, AddCdcFile) for file in files}) > 1:
         raise UnsupportedFeatureError(
-            "The changes of this view have change files and added or removed files at one time, which the protocol "
-            "does not define; ask the provider for the changes of the table itself.",
+            "The changes of this view have change files and added or removed files at the same time, which the "
+            "protocol does not define; ask the provider for the changes of the table itself.",
             feature="change data feed of a view",
             table=table,
         )
 
 
 def _moment(file: SharedFile, request: ChangesRequest, table: str) -> int:
-    """Return the sort key of changes: the version, or, for a view, which has none, the time in milliseconds."""
+    """Return the sort key of changes: the version, or the time in milliseconds for a view, which has no versions."""
     if request.of_view and file.timestamp is not None:
         return file.timestamp
     if file.version is None or file.timestamp is None:

@@ -1,7 +1,7 @@
 """The tasks of a plan with very many files, compressed in a temporary file and unpacked a few at a time.
 
 A task contains a signed URL and takes a kilobyte as an object; its random parts, a name and a signature, take about a
-hundred bytes. So ten million files take a gigabyte of disk while they are planned, and their parts are sent compressed.
+hundred bytes. So a plan of ten million files takes a gigabyte of disk, and its parts are sent compressed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PackedTasks:
 
 
 class _Spool:
-    """A temporary file without a name, which lasts as long as what is stored in it. Thread-safe."""
+    """An unnamed temporary file that exists as long as its contents are referenced. Thread-safe."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -120,7 +120,8 @@ class _Spooled(NamedTuple):
 
 
 def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int) -> PackedTasks:
-    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, or a share of ``MOST_PARTS``, or one file.
+    """Return ``tasks`` in chunks of at most ``most`` bytes as measured by ``cost``, or a share of ``MOST_PARTS``, or
+    one file.
 
     Raises ``UsageError`` if temporary files cannot be written.
     """
@@ -133,11 +134,11 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
         ends = list(itertools.accumulate(map(cost, waiting), initial=0))
         start = 0
         while start < len(waiting):
-            # Large chunks take less, and no part is smaller than its share of what there is so far.
+            # Large chunks take less space, and no part is smaller than its share of the tasks so far.
             fitting = bisect.bisect_right(ends, ends[start] + max(most, total // MOST_PARTS)) - 1
             stop = min(max(fitting, start + 1), start + _FILES)
             if new and stop == len(waiting):
-                break  # the next ones may fit as well
+                break  # the next tasks may fit as well
             chunks.append(_chunk(waiting[start:stop], ends[stop] - ends[start], spool))
             total += chunks[-1].cost
             start = stop
@@ -149,7 +150,7 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
 def packed_if_many(
     tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int
 ) -> list[FileTask] | PackedTasks:
-    """Return ``tasks`` as a list, or packed if there are more than ``MANY_FILES``, without unpacking all of them."""
+    """Return ``tasks`` as a list, or packed (and not unpacked all at once) if there are more than ``MANY_FILES``."""
     rest = iter(tasks)
     first = list(itertools.islice(rest, MANY_FILES + 1))
     return first if len(first) <= MANY_FILES else pack_tasks(itertools.chain(first, rest), cost, most)

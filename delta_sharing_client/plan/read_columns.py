@@ -36,7 +36,7 @@ class Origin(enum.Enum):
 
     FILE = "data file"
     PARTITION = "partition value"
-    # Columns that no table has, by their names.
+    # Columns that the read adds, by their names.
     ROW_ID = "_row_id"
     ROW_COMMIT_VERSION = "_row_commit_version"
     LAST_UPDATED_SEQUENCE_NUMBER = "_last_updated_sequence_number"
@@ -68,7 +68,7 @@ CHANGE_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadColumn:
-    """A column to produce. ``field`` is pruned to the needed parts; ``None`` for columns that no table has."""
+    """A column to produce. ``field`` is pruned to the needed parts; ``None`` for columns that the read adds."""
 
     name: str
     origin: Origin
@@ -112,8 +112,8 @@ def filter_columns(
 
 
 def unbounded_paths(predicate: Expression | None, options: ReadOptions) -> frozenset[ColumnPath]:
-    """Return the columns of a bound predicate whose bounds in statistics are not those of the rows: columns of text, if
-    what is not UTF-8 in it is replaced."""
+    """Return the columns of a bound predicate whose statistics do not bound the returned rows: text columns, if invalid
+    UTF-8 is replaced."""
     if predicate is None or options.invalid_text is not InvalidText.REPLACE:
         return frozenset()
     found = (column for test in tests(predicate) for operand in operands(test) for column in columns_in(operand))
@@ -155,7 +155,7 @@ def left_out_metadata(schema: StructType) -> dict[str, str] | None:
 
 
 def left_out_note(found: Mapping[str, str], what: str) -> str:
-    """Return a sentence on the columns ``found`` that ``what`` leaves out."""
+    """Return a sentence saying that ``what`` leaves out the columns ``found``."""
     shown = ", ".join(f"'{name}' ({kind})" for name, kind in found.items())
     return (
         f"{what} is without columns of the table, of types that are not supported: {shown}. Name the columns that you "
@@ -183,7 +183,7 @@ def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:
     """Return the share of a file's bytes that ``columns`` probably take, by their types."""
     partitions = {name.lower() for name in partition_columns}
-    # In any order the same sum, so the share of all columns is 1.
+    # The sum is the same in any order, so the share of all columns is 1.
     total = math.fsum(_width(item.type) for item in schema.fields if item.name.lower() not in partitions)
     widths: dict[str, float] = {}
     for column in columns:
@@ -220,7 +220,7 @@ def _read_columns(
 
 
 def _refuse_void(item: StructField, above: ColumnPath) -> None:
-    """Refuse a column of the type void, or with it inside, where the schema forbids nulls: it could have no value."""
+    """Refuse a column of the type void (also nested) where the schema forbids nulls: no value is possible."""
     path = (*above, item.name)
     if is_void(item.type) and not item.nullable:
         raise UnsupportedFeatureError(

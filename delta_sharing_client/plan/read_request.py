@@ -1,6 +1,6 @@
-"""What a caller requests of a table, and the table itself: the input of planning.
+"""The table, and a caller's request to read it: the input of planning.
 
-A request is frozen and has the caller's terms; ``bound`` converts it to the terms of one schema. ``SharedTable.scan``,
+A request is frozen and uses the caller's names; ``bound`` resolves them in one schema. ``SharedTable.scan``,
 ``SharedTable.changes`` and the options of a Spark source create the same values.
 """
 
@@ -82,14 +82,14 @@ class ScanRequest:
     def __post_init__(self) -> None:
         _make_counts(self, "limit")
         if not self.is_of_reference:
-            # That of an Iceberg table to which nothing was committed; a Delta table has no such version.
+            # The version of an Iceberg table without commits; a Delta table has no such version.
             _make_counts(self, "version", least=-1)
         if self.version is not None and self.timestamp is not None:
             raise UsageError("Give either version or timestamp, not both.")
 
     @property
     def is_of_reference(self) -> bool:
-        """Whether the snapshot is that of a branch or tag."""
+        """Whether the request reads a branch or tag."""
         return is_reference(self.version)
 
     @property
@@ -167,7 +167,7 @@ class TableState:
     version:
         The version described; ``None`` if it is not known yet.
     row_lineage:
-        Its row lineage; ``None`` if the table's properties say it, as those of a Delta table.
+        Its row lineage; ``None`` if the table's properties state it, as in a Delta table.
     urls:
         The source of new URLs when those of the response expire.
     allowed:
@@ -202,7 +202,7 @@ class TableState:
 
 
 def is_reference(version: object) -> bool:
-    """Whether a version is the name of a branch or tag; digits are a number that was written as text."""
+    """Return whether a version is the name of a branch or tag; digits are a number written as text."""
     return isinstance(version, str) and not version.isdigit() and version != ""
 
 

@@ -55,9 +55,9 @@ def stream_snapshot(
 ) -> ScanStream:
     """Yield the live files of ``blocks`` that may have rows of ``request``, as they arrive.
 
-    None is kept, and statistics never are. Once the files so far have all rows of the limit, the rest is not read
-    (except for some, which cost less than a broken connection). Raises ``UsageError`` if a column or the filter does
-    not fit the schema, ``UnsupportedFeatureError`` for row lineage of a table without row tracking.
+    Neither files nor statistics are kept. Once the files so far have all rows of the limit, the listing is cut off
+    (after a few more files, which cost less than a broken connection). Raises ``UsageError`` if a column or the filter
+    does not fit the schema, ``UnsupportedFeatureError`` for row lineage of a table without row tracking.
     """
     planner = FilePlanner(table, request, options)
     return planner.stream(_wanted(planner, blocks))
@@ -105,8 +105,8 @@ class FilePlanner:
     ) -> FileTask | None:
         """Return the task of a file, ``None`` if none of its rows is wanted.
 
-        ``described_by`` is the action whose statistics cover the rows, if it is another one. ``change``, ``without``,
-        ``only`` and ``equality`` are as in ``FileTask``.
+        ``described_by`` is the action whose statistics cover the rows, if it is not the file's own. ``change``,
+        ``without``, ``only`` and ``equality`` are as in ``FileTask``.
         """
         action = file.action
         if self.is_full:
@@ -131,7 +131,7 @@ class FilePlanner:
 
     @staticmethod
     def plain_tasks(files: Sequence[SharedFile]) -> list[FileTask]:
-        """Return the tasks of all ``files``, as ``consider`` would: for most of a million files."""
+        """Return the tasks of all ``files``, like ``consider``; a fast path for millions of simple files."""
         return [
             FileTask(
                 key=url_key(file),
@@ -151,7 +151,7 @@ class FilePlanner:
         return self._left is not None and self._left <= 0
 
     def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
-        """Return the plan of ``tasks``, all of which come from ``consider``."""
+        """Return the plan of ``tasks``, which must come from ``consider``."""
         return ScanStream(
             context=self._context, files=tasks, skipped=self._skips, limit=self._limit, notes=self._context.notes
         )
@@ -241,7 +241,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         query_id=table.query_id,
     )
     for note in context.notes:
-        # The same text per table, so that Python shows it once.
+        # The same text per table, so that Python shows the warning once.
         warnings.warn(note, IncompleteReadWarning, stacklevel=2)
     return context
 
@@ -255,11 +255,11 @@ def vector_ref(file: SharedFile) -> DeletionVectorRef | None:
 
 
 def _row_lineage(table: TableState) -> RowLineage:
-    """Return the names of a table's materialized row ids (Delta Transaction Log Protocol, "Row Tracking").
+    """Return the names of a table's materialized row id columns (Delta Transaction Log Protocol, "Row Tracking").
 
-    Raises ``UnsupportedFeatureError`` if the table does not track rows, or the server's response does not say so.
+    Raises ``UnsupportedFeatureError`` if the table does not track rows, or the server does not state it.
     """
-    # Only the property counts: a sharing server may omit the writer features, and each file must have its ids.
+    # Only the property counts: a sharing server may omit writer features, and each file must have its ids anyway.
     properties = table.metadata.properties
     if properties.get("delta.enableRowTracking", "").lower() != "true":
         raise UnsupportedFeatureError(
@@ -300,8 +300,8 @@ class _FileFilter:
     def reason_to_skip(
         self, described: FileAction, action: FileAction, change: Change | None
     ) -> tuple[str | None, int | None]:
-        """Return the ``SkippedFiles`` count to which the file belongs, ``None`` to read it, and its physical number of
-        rows according to ``described``."""
+        """Return the ``SkippedFiles`` counter for the file (``None`` to read it), and its physical number of rows
+        according to ``described``."""
         values = described.partition_values or action.partition_values or _NO_VALUES
         if self._partition_may_match is not None and not self._keeps(values, self._partition_may_match):
             return "by_partition", None
@@ -316,7 +316,8 @@ class _FileFilter:
         return (None if self._may_match(found) else "by_statistics"), statistics.num_records
 
     def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:
-        """Decide once for all files of a partition: this is enough for most predicates on large tables."""
+        """Return whether a partition may match, decided once for all its files: enough for most predicates on large
+        tables."""
         key = tuple(values.items())
         known = self._known.get(key)
         if known is None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ChangeKind(enum.Enum):
-    """How ``_change_type`` of a file's rows is known: a constant, or a physical column of a ``cdc`` file."""
+    """The source of ``_change_type`` for a file's rows: a constant, or a physical column of a ``cdc`` file."""
 
     INSERT = "insert"
     DELETE = "delete"
@@ -177,9 +177,9 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowLineage:
-    """The columns with the values of single rows, as files have them; ``None`` if the table has none.
+    """The columns that store row lineage in files; ``None`` if the table has none.
 
-    ``may_be_missing``: a file without a base row id is no error, and its rows have neither of the two values (files of
+    ``may_be_missing``: a file without a base row id is not an error, and both values of its rows are null (files of
     Iceberg tables from before an upgrade to version 3).
     """
 
@@ -294,7 +294,7 @@ class SkippedFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """What a plan states besides its files.
+    """The properties of a plan besides its files.
 
     ``limit`` is the number of rows after which ``execute`` stops. ``access`` says how the data is read, and why.
     ``table_files`` is the number of files of the table, if the server states it. ``notes`` are sentences on what may be
@@ -415,7 +415,7 @@ class ScanStream(_Planned):
 # === A plan as text ===
 
 FASTER_DECIMALS = "to_pandas(dtype_backend='pyarrow') makes no Python object of a decimal, and is faster."
-# Rows from which the advice is worth a line.
+# The minimum number of rows for which the advice is worth a line.
 _MANY_ROWS = 1_000_000
 
 

@@ -58,7 +58,7 @@ class AssetEntry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AssetRef:
-    """Names one asset for requests and messages: its kind and full name, and for a model version the number."""
+    """A reference to one asset for requests and messages: its kind and full name, and the number of a model version."""
 
     kind: AssetKind[Any]
     name: AssetName

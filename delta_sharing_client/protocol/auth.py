@@ -61,7 +61,7 @@ _MAX_TOKENS = 64
 _MAX_MESSAGE = 500
 _ASK_FOR_NEW = "ask the data provider for a new profile file"
 
-# The content of a form: a name may have several values.
+# The fields of a form; a name may have several values.
 _Form = dict[str, Union[str, tuple[str, ...]]]
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class SharingAuth(abc.ABC):
 
     @abc.abstractmethod
     def hint(self) -> str:
-        """Return what the user should do about a 401."""
+        """Return advice to the user about a 401."""
 
 
 class BearerAuth(SharingAuth):
@@ -159,15 +159,15 @@ class _SharedToken:
 
     def __init__(self, token: _Token | None = None) -> None:
         self.token = token
-        self.way: int | None = None  # if there are several ways to authenticate, the one that was accepted
+        self.way: int | None = None  # if there are several ways to authenticate, the accepted one
         self._fetching = threading.Lock()
         self._failure: DeltaSharingError | None = None
 
     def get(self, fetch: Callable[[], _Token]) -> Secret:
         """Return a valid token; call ``fetch`` if necessary.
 
-        One thread fetches. The others keep using a token that is about to expire; without one they wait and share the
-        result, including a failure, so that only one thread waits for an endpoint that is down.
+        One thread fetches. The others keep using a token that is about to expire; without one they wait and share
+        the result, including a failure, so only one thread waits for an endpoint that is down.
         """
         token, before = self.token, self._failure
         if token is not None and time.time() < token.renew_at:
@@ -314,10 +314,11 @@ class TokenAuth(SharingAuth):
 
 
 def _reach(url: str, endpoint: str) -> Reach:
-    """Return the addresses that the token request to ``url`` may connect to."""
+    """Return the addresses to which the token request to ``url`` may connect."""
     allowed = beside(endpoint)
     if not allowed.loopback:
-        # Over TLS, a service of this machine cannot pass for the host. The server's own name may lead here, too.
+        # Over TLS, a service of this machine cannot impersonate the host. The server's own name may also resolve to
+        # this machine.
         is_safe = url.startswith("https:") or leads_here(urlsplit(endpoint).hostname or "")
         return Reach.ANY if is_safe else Reach.REMOTE
     return allowed.reach(url)
@@ -422,7 +423,7 @@ def _seconds(expires_in: object) -> float:
 def _life_of_jwt(text: str, now: float) -> float:
     """Return the lifetime of a token in seconds, by its claim ``exp``; only the server checks its signature."""
     try:
-        # Padding beyond what is missing is ignored.
+        # Superfluous padding is ignored.
         claims = json.loads(base64.urlsafe_b64decode(text.split(".")[1] + "==="))
     except (IndexError, ValueError, RecursionError):
         return _LIFE_IF_UNKNOWN

@@ -34,17 +34,17 @@ _DECODED = ("gzip", "x-gzip", "deflate")
 MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
-# This much of a body is passed on as it arrives, the rest in pieces of at least this size.
+# The first bytes of a body, up to this many, are passed on as they arrive; later ones in pieces of at least this size.
 _AT_ONCE, _BULK = 8 * 1024 * 1024, 256 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
 _MAX_CODE = 100
 _MAX_SHOWN = 500
 _MAX_KEPT = 16_384
-# Databricks ends its messages with this id, and its support asks for it.
+# Databricks ends its messages with this id; its support asks for the id.
 _TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
 
-# How JSON and HTML begin.
+# The first characters of JSON and HTML.
 _PLAIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[<]")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body|h1)\b", re.IGNORECASE)
@@ -59,7 +59,8 @@ def body_chunks(
     *,
     limit: int | None = None,
 ) -> Iterator[bytes]:
-    """Yield the body as it arrives, without a byte order mark; a compressed one ends only where its decoder says so.
+    """Yield the body as it arrives, without a byte order mark; a compressed body ends only where its decoder says
+    so.
 
     Raises ``Transient`` if the body ends before its stated end or that of its compression, and ``ProtocolError`` if it
     is longer than ``limit`` bytes, or has an encoding that was not requested.
@@ -75,7 +76,7 @@ def body_chunks(
 def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str]) -> bytes:
     """Return the first ``limit`` bytes of an error's body, or as many as arrive, with ``secrets`` masked if it is cut.
 
-    The beginning of a secret that is cut is left out.
+    A partial secret at the cut is left out.
     """
     body = b""
     try:
@@ -140,7 +141,7 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
     ended = False
     for chunk in chunks:
         if decoder is None and not ended and not deflate and _PLAIN.match(chunk):
-            # A proxy decompressed it and kept the header: what is compressed with gzip begins with 1F 8B.
+            # A proxy decompressed the body and kept the header; gzip data would begin with 1F 8B.
             yield chunk
             yield from chunks
             return
@@ -179,8 +180,8 @@ def _window(start: bytes, deflate: bool) -> int:
 
 
 def in_bulk(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield ``chunks`` as they arrive; once there were many bytes, several together, because each block of lines costs
-    something. What arrived before an interruption is returned before it is raised."""
+    """Yield ``chunks`` as they arrive; after many bytes, join several, because each block of lines has a fixed cost.
+    Chunks that arrived before an interruption are returned before it is raised."""
     waiting: list[bytes] = []
     total = size = 0
     try:
@@ -220,7 +221,7 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
 
     Raises ``ProtocolError`` if a line is longer than ``max_line_bytes``.
     """
-    pending: list[bytes] = []  # the pieces of an unfinished line; joined once, so huge lines take linear time
+    pending: list[bytes] = []  # the pieces of an unfinished line, joined only once so that huge lines take linear time
     pending_bytes = 0
     for chunk in chunks:
         end = chunk.rfind(b"\n")
@@ -254,7 +255,7 @@ def _check_length(found: int, limit: int) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What a server said in an error response; our ``secrets`` in it are masked."""
+    """A server's error response; our ``secrets`` in it are masked."""
 
     status: int | None
     code: str | None = None
@@ -298,13 +299,15 @@ class Refusal:
 
 
 def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
-    """Return what to call a body that is a page of HTML, by its title without ``secrets``; ``None`` if it is none."""
+    """Return a description of a body that is an HTML page, by its title without ``secrets``; ``None`` for any other
+    body."""
     text = body.decode("utf-8", "replace")
     if not _HTML.match(text):
         return None
     found = _TITLE.search(text)
     title = " ".join(html.unescape(_TAG.sub(" ", found[1] or found[2] or "")).split()) if found else ""
-    title = scrub(title, secrets)[:_MAX_CODE]  # masked first: of a secret that is cut, the beginning would be shown
+    # Masked before cutting, because a partial secret would not be recognized.
+    title = scrub(title, secrets)[:_MAX_CODE]
     return f"a page of HTML with the title '{title}'" if title else "a page of HTML without a title"
 
 

@@ -19,17 +19,18 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import QueryRequest, TableQuery, TableResponse, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
-# Files whose URLs are compressed together, and how many such blocks are kept as objects: files are read in order.
+# The number of files whose URLs are compressed together, and of such blocks that are kept as objects; files are read in
+# order.
 _BLOCK, _UNPACKED = 4096, 4
 
 
 class RefreshingUrls:
     """A ``fetch.source.UrlSource`` that repeats a query for new URLs of the *same* files.
 
-    It requests the same snapshot with the refresh token of the last response, otherwise with its version, otherwise the
-    latest one, which must still have this version. Change feeds and ranges of versions are repeated unchanged. One
-    thread renews while the others wait for its result. Pickles without the URLs. The refresh token of ``response`` is
-    used as soon as it is known, at the end of the listing.
+    It requests the same snapshot with the refresh token of the last response, otherwise with its version, otherwise
+    the latest one, which must still have this version. Change feeds and ranges of versions are repeated unchanged.
+    One thread renews while the others wait for its result. Pickles without the URLs. The refresh token of
+    ``response`` is used once it is known, at the end of the listing.
     """
 
     def __init__(self, rest: RestClient, table: AssetName, query: TableQuery, response: TableResponse) -> None:
@@ -64,7 +65,8 @@ class RefreshingUrls:
         before = self._failure
         with self._lock:
             if self._failure is not None and self._failure is not before:
-                raise self._failure  # the renewal that this thread waited for failed, and another one would fail too
+                # the renewal that this thread waited for failed, and another one would fail as well
+                raise self._failure
             known = self._urls.get(name)
             if known is None or known.url == rejected or known.is_old():
                 try:
@@ -96,7 +98,7 @@ class RefreshingUrls:
         urls = _KnownUrls()
         for name, url in self._named_urls(response):
             urls.put(name, url)
-        urls.first_renewal = response.first_renewal  # known at the end of the response
+        urls.first_renewal = response.first_renewal  # known only at the end of the response
         if response.refresh_token is not None:
             self._token = response.refresh_token
         return urls
@@ -161,7 +163,8 @@ class _Url(NamedTuple):
 
 
 class _KnownUrls:
-    """The URLs of a listing by name. Those of very many files are compressed: as objects they take gigabytes.
+    """The URLs of a listing by name. If there are very many, they are compressed, because as objects they take
+    gigabytes.
 
     ``first_renewal`` is for files that state no expiration themselves.
     """
@@ -186,7 +189,7 @@ class _KnownUrls:
         return found if found is None or found.renew_at else found._replace(renew_at=self.first_renewal)
 
     def _pack(self) -> None:
-        import pyarrow as pa  # a short listing needs none of it
+        import pyarrow as pa  # a short listing is not compressed
 
         plain = pickle.dumps(self._last, pickle.HIGHEST_PROTOCOL)
         self._blocks.append((pa.compress(plain, "zstd").to_pybytes(), len(plain)))

@@ -51,7 +51,8 @@ from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 
 def unreadable(doing: str, table: str, modes: Collection[str]) -> UnsupportedFeatureError:
-    """Return the error for what is shared by other ``modes`` than files and directories, such as ``volume``."""
+    """Return the error for an asset that is shared only by ``modes`` other than files and directories, such as
+    ``volume``."""
     return UnsupportedFeatureError(
         f"{doing}: this is shared as {_quoted(modes)}, not as files that a client can read by 'url' or 'dir'; read it "
         "with the provider's own tools.",
@@ -68,7 +69,7 @@ _renewal_of = operator.attrgetter("renew_at")
 
 
 def sooner(one: int | None, other: int | None) -> int | None:
-    """Return the earlier of two times; ``None`` is one that is not stated."""
+    """Return the earlier of two times; ``None`` means not stated."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
@@ -82,10 +83,10 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)
 class TableHead:
     """The first two lines of a response, and its headers: the table as of a version.
 
-    ``version`` is that of the snapshot, and for changes the first of the range; of a view, which has no versions, it is
-    0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log, also in a response in parquet format, which
-    gets reader version 1 without features. What the server does not state is ``None``: ``metadata_version``, and the
-    bytes and the number of files. No ``access_modes`` means ``url``.
+    ``version`` is that of the snapshot, or for changes the first of the range; for a view, which has no versions, it
+    is 0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log, also in a response in parquet format,
+    which gets reader version 1 without features. Values that the server does not state are ``None``:
+    ``metadata_version``, and the bytes and the number of files. No ``access_modes`` means ``url``.
     """
 
     version: int
@@ -123,11 +124,11 @@ class ResponseRules:
 
 
 class CheckedResponse:
-    """Checks the lines of one response, and makes actions of them: ``begin`` once, then ``actions``.
+    """Checks the lines of one response and converts them to actions: call ``begin`` once, then ``actions``.
 
-    ``blocks`` are those of its body, and ``close`` closes its connection. ``begin`` sets the ``head``, or a ``status``
-    while the query is running. ``end`` is the end-of-stream action, once it has arrived, and ``first_renewal`` is when
-    the first URL so far should be replaced (``SharedFile.renew_at``).
+    ``blocks`` are the blocks of its body, and ``close`` closes its connection. ``begin`` sets the ``head``, or a
+    ``status`` while the query is running. ``end`` is the end-of-stream action, once it has arrived, and
+    ``first_renewal`` is when the first URL so far should be replaced (``SharedFile.renew_at``).
     """
 
     head: TableHead
@@ -151,17 +152,16 @@ class CheckedResponse:
         self._is_view = promises(headers, CHANGES_OF_VIEWS)
         self._lives = UrlLives(headers.get("Date"))
         self._decoder = Lines(subject, loosened, self._lives)
-        self._number = 0  # of the last line
+        self._number = 0  # the number of the last line
         self._share = SharedValues()
         self._close = close
         self._blocks = blocks
-        self._lines: Iterator[Line] = iter(())  # the remaining ones of a block
+        self._lines: Iterator[Line] = iter(())  # the remaining lines of a block
 
     def close(self) -> None:
         """Close the connection; needed only before ``actions`` is exhausted."""
         self._close()
-        # Release the response here and not in a finalizer, because Python loses a Ctrl-C that arrives while a finalizer
-        # runs.
+        # Release the response here and not in a finalizer, because Python loses a Ctrl-C that arrives in a finalizer.
         self._close, self._blocks, self._lines = lambda: None, iter(()), iter(())
 
     # --- the head ---
@@ -182,7 +182,7 @@ class CheckedResponse:
         found = format_of(first.protocol)
         if found is None:
             raise self._malformed("protocol needs minReaderVersion or deltaProtocol")
-        # Servers that do not know the header respond in parquet, and the protocol wants clients to accept that.
+        # Servers that do not know the header respond in parquet; the protocol asks clients to accept that.
         if found not in (*self._rules.formats, ResponseFormat.PARQUET):
             raise ProtocolError(
                 f"{self._subject.doing}: asked for the {' or '.join(sorted(f.value for f in self._rules.formats))} "
@@ -287,7 +287,7 @@ class CheckedResponse:
             raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
 
     def _taken(self, lines: Iterator[Line]) -> Iterator[list[TableAction]]:
-        """Yield the actions of ``lines`` as one batch, also those before an error."""
+        """Yield the actions of ``lines`` as one batch, including those before an error."""
         actions: list[TableAction] = []
         try:
             self._take(lines, actions)
@@ -350,7 +350,7 @@ class CheckedResponse:
             raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
 
     def _other(self, line: Line) -> list[TableAction]:
-        """Return the action of a line without a file, if it has one that the first lines did not have."""
+        """Return the action of a line that has no file: metadata or a protocol that differs from the first lines."""
         head, table = self.head, self._subject.table
         if line.end is not None:
             self._end_of_stream(line.end)

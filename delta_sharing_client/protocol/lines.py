@@ -41,10 +41,10 @@ MAX_COLUMNS = 100_000
 _FEATURES_VERSION = 3
 _MAX_BLANK_LINES = 10_000
 _MOST_AT_ONCE = 4 * 1024 * 1024
-# Milliseconds before its expiration at which a URL is replaced, if it lives long.
+# A URL with a long lifetime is replaced this many milliseconds before its expiration.
 _RENEWED_BEFORE = 60_000
 _LONGEST_LIFE = 10**12
-# Smaller than any expiration in milliseconds (1973): some servers state seconds.
+# Smaller than any expiration in milliseconds since 1973: some servers state seconds.
 _IN_SECONDS = 10**11
 _ERROR_CODES = (b'"errorCode"', b'"error_code"')
 
@@ -136,7 +136,7 @@ _KEYS = {"misspelt": "metadata", "metadata": "metaData", "end": "endStreamAction
 class Line(msgspec.Struct, rename=_KEYS, gc=False):
     """One line of a response: exactly one of the fields is set ("JSON Wrapper Object In Each Line").
 
-    ``misspelt`` is what some servers call ``metadata``.
+    ``misspelt`` is the name that some servers use for ``metadata``.
     """
 
     protocol: Union[ProtocolLine, None] = None
@@ -161,7 +161,8 @@ class _AddedFile(FileLine, rename="camel", gc=False, kw_only=True):
 
 
 class _AddedLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A line that only adds a file to a snapshot in delta format, as almost all do; no other one decodes."""
+    """A line that only adds a file to a snapshot in delta format, as almost all lines do; other lines do not decode
+    as it."""
 
     file: _AddedFile
 
@@ -181,7 +182,7 @@ _SEPARATOR = b",%d," % _BETWEEN
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a response is about, for errors: the request ("Querying s.d.t"), the table, the secrets to mask, and the
+    """The subject of a response, for errors: the request ("Querying s.d.t"), the table, the secrets to mask, and the
     response's status and content type."""
 
     doing: str
@@ -195,7 +196,7 @@ class Subject:
         return ProtocolError(f"{self.doing}: line {number} of the response is malformed: {reason}.", table=self.table)
 
     def incomplete(self, reason: str) -> Transient:
-        """Return the failure for an incomplete response."""
+        """Return the error for an incomplete response."""
         text = f"{self.doing} failed: the response is not complete, {reason}."
         return Transient(TransportError(text, table=self.table))
 
@@ -206,27 +207,27 @@ class Subject:
 
 
 class UrlLives:
-    """How long the URLs of a response live: the server's clock, which is in the header ``Date``, and this machine's may
-    differ, so only the time between a response and the expiration that it states means something."""
+    """The lifetimes of a response's URLs. The server's clock (header ``Date``) and this machine's may differ, so
+    only the time between the response and the stated expiration is used."""
 
     def __init__(self, date: str | None) -> None:
         server = http_date(date)
         self._behind = 0 if server is None else steady_ms() - int(server * 1000)
 
     def renewal(self, expires: int) -> int | None:
-        """Return when a URL that has just arrived, and expires at ``expires`` by the server's clock, should be replaced
-        (``SharedFile.renew_at``); ``None`` if it would have expired before, because then a clock is wrong."""
+        """Return when a URL that has just arrived, and expires at ``expires`` by the server's clock, should be
+        replaced (``SharedFile.renew_at``); ``None`` if it would have expired already, because then a clock is wrong."""
         if expires < _IN_SECONDS:
             expires *= 1000
         now = steady_ms()
         life = min(expires + self._behind - now, _LONGEST_LIFE)
-        # The last request must still reach the storage, and more than one URL should be used until then.
+        # The last request must still reach the storage, and there should be time for more than one URL.
         return now + life - min(_RENEWED_BEFORE, life // 2) if life > 0 else None
 
 
 class Lines:
-    """Decodes the blocks of one response; counts deviations from the protocol in ``loosened``. ``lives`` are those of
-    its URLs."""
+    """Decodes the blocks of one response; counts deviations from the protocol in ``loosened``. ``lives`` are the
+    lifetimes of its URLs."""
 
     def __init__(self, subject: Subject, loosened: Loosened, lives: UrlLives) -> None:
         self._subject = subject
@@ -236,10 +237,11 @@ class Lines:
         self._is_answer = False
 
     def of(self, block: LineBlock, before: int) -> Iterator[Line]:
-        """Return the lines of the next block, ``NOTHING`` for each without known content; ``before`` lines came so far.
+        """Return the lines of the next block, ``NOTHING`` for each without known content; ``before`` is the number
+        of earlier lines.
 
-        Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated one,
-        and an error that the server reports in one.
+        Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated
+        one, and an error that the server reports in a line.
         """
         decoded = _decoded_at_once(block.text, Line) if SHORTCUTS.lines_at_once else None
         # A line without known content may be an error report, which is visible only in its bytes.
@@ -249,10 +251,10 @@ class Lines:
         return iter(decoded)
 
     def added(self, block: LineBlock) -> list[SharedFile]:
-        """Return the files of a block whose lines all add one to a snapshot in delta format, as they are read from its
-        lines; none of another block, whose lines are those of ``of``."""
+        """Return the files of a block whose lines all add a file to a snapshot in delta format; none for any other
+        block, which ``of`` decodes."""
         decoded = _decoded_at_once(block.text, _AddedLine) if SHORTCUTS.lines_at_once else None
-        # Most files of a response have the same one.
+        # Most files of a response have the same expiration.
         stated = {line.file.expiration_timestamp for line in decoded or ()}
         renewals = {expires: None if expires is None else self._lives.renewal(expires) for expires in stated}
         files = [
@@ -267,7 +269,7 @@ class Lines:
             for line in decoded or ()
         ]
         if any(size < 0 for size in map(_size_of, files)):
-            return []  # the size may stand beside the action
+            return []  # the size may be next to the action
         return files
 
     def _one_by_one(self, block: LineBlock, before: int) -> Iterator[Line]:
@@ -300,7 +302,7 @@ class Lines:
         raise self._subject.malformed(number, scrub(problem_of(problem))) from None
 
     def _check_error(self, raw: bytes) -> None:
-        """Raise an error that the server reports; some send an error with a status that means success."""
+        """Raise an error that the server reports; some servers send it with a status of success."""
         if any(code in raw for code in _ERROR_CODES):
             refusal = Refusal.read(self._subject.status, raw, self._subject.secrets())
             raise refusal.error(self._subject.doing, table=self._subject.table)
@@ -320,11 +322,11 @@ class Lines:
 
 
 def _decoded_at_once(text: bytes, kind: type[LineT]) -> list[LineT] | None:
-    """Decode the lines of ``text`` together; ``None`` if one is not of ``kind``."""
+    """Decode the lines of ``text`` together; return ``None`` if one is not of ``kind``."""
     if len(text) > _MOST_AT_ONCE:
         return None
-    # The lines become one JSON list, with a number between them that no line contains. So no line can count as two, and
-    # no two lines as one.
+    # The lines become one JSON list, separated by a number that no line contains. So no line can count as two, and no
+    # two lines as one.
     joined = text.replace(b"\n", _SEPARATOR)
     try:
         found = _decode_lines[kind](b"[%b]" % joined)
@@ -348,7 +350,8 @@ def format_of(line: ProtocolLine) -> ResponseFormat | None:
 
 
 def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loosened: Loosened) -> Protocol:
-    """Return the protocol action of a line; ``UnsupportedFeatureError`` for a newer version of the parquet format."""
+    """Return the protocol action of a line; raise ``UnsupportedFeatureError`` for a newer version of the parquet
+    format."""
     if expected is ResponseFormat.DELTA:
         if line.delta_protocol is None:
             raise ProtocolError("Expected deltaProtocol in a protocol line of a delta response.", table=table)
@@ -412,7 +415,7 @@ def _parquet_metadata(line: MetadataLine) -> Metadata | None:
 
 
 def read_delta(line: Line, is_snapshot: bool) -> SharedFile | str:
-    """Return the file of a line in delta format, or a clause saying what is wrong with it."""
+    """Return the file of a line in delta format, or a clause that describes the error in it."""
     file = line.file
     if file is None or (single := file.delta_single_action) is None:
         return "a delta response wraps its files as file.deltaSingleAction"

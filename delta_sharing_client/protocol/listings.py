@@ -1,5 +1,4 @@
-"""What a server shares: its listings, one asset by its name, and the nearest name to one that is not there (protocol,
-"REST APIs")."""
+"""The listings of a server, one asset by its name, and the nearest name to a missing one (protocol, "REST APIs")."""
 
 from __future__ import annotations
 
@@ -61,19 +60,19 @@ class Listings(Transport):
 
     @contextlib.contextmanager
     def about(self, table: AssetName) -> Iterator[None]:
-        """Add ``table`` to the errors of a block; if it does not exist, also the nearest name that does."""
+        """Add ``table`` to the errors of a block, and the nearest existing name if the table does not exist."""
         with self.about_asset(AssetRef(TABLE, table)), about_table(str(table), self.query_id):
             yield
 
     @contextlib.contextmanager
     def about_asset(self, asset: AssetRef) -> Iterator[None]:
-        """Add to a ``NotFoundError`` of a block, once, the nearest name that exists if there is no such ``asset``."""
+        """Add the nearest existing name, once, to a ``NotFoundError`` of a block if there is no such ``asset``."""
         with self._advised(lambda: self._near_asset(asset)):
             yield
 
     @contextlib.contextmanager
     def _advised(self, advice: Callable[[], str | None]) -> Iterator[None]:
-        """Add ``advice``, once, to the error for a name that was not found; ``None`` if the name is shared."""
+        """Add ``advice``, once, to the error for a name that was not found; ``None`` means that the name is shared."""
         try:
             yield
         except NotFoundError as error:
@@ -113,7 +112,7 @@ class Listings(Transport):
         return f"Its versions are {versions}." if versions else "None of its versions is ready."
 
     def is_shared(self, asset: AssetRef) -> bool:
-        """Whether there is such an asset. A server without "Get Table" has no table for this question."""
+        """Return whether there is such an asset. A server without "Get Table" cannot say this of a table."""
         request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}")
         try:
             self.json(request, asset.kind.item)
@@ -133,7 +132,7 @@ class Listings(Transport):
         return _nearest(given, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
 
     def _no_server_there(self) -> str:
-        """Return advice for a server that knows no list of shares, which each has, also an empty one."""
+        """Return advice about a server without a list of shares, which every sharing server has."""
         endpoint = self.profile.endpoint
         has_path = urlsplit(endpoint).path.strip("/")
         path = "" if has_path else ", which has no path, as most endpoints do (such as '/delta-sharing')"
@@ -143,8 +142,8 @@ class Listings(Transport):
         )
 
     def near_names(self, part: str, kinds: Sequence[AssetKind[Any]] = (TABLE,)) -> str:
-        """Return a sentence with up to three shared assets whose names are like the last one in ``part``, "" if there
-        are none, or the server does not respond at once."""
+        """Return a sentence with up to three shared assets whose names resemble the last one in ``part``; "" if
+        there are none, or if the server does not respond at once."""
         quick = dataclasses.replace(
             self.options, max_attempts=1, connect_timeout=5.0, read_timeout=10.0, total_timeout=20.0
         )
@@ -198,7 +197,7 @@ class Listings(Transport):
         except RequestError as error:
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
-            # A 404 may also mean that there is no such share: then listing its schemas says so.
+            # A 404 may also mean that there is no such share; then listing its schemas fails as well.
             return [t for schema in self.list_schemas(share) for t in self.list_tables(share, schema.name)]
         for item in items:
             if not item.schema:
@@ -207,7 +206,8 @@ class Listings(Transport):
         return _named(tables, doing, lambda table: table.full_name)
 
     def get_table(self, table: AssetName) -> Table:
-        """Get Table: one table, with its formats. If the server lacks this endpoint, the table as it is listed.
+        """Get Table: one table, with its formats. If the server lacks this endpoint, return the table from the
+        listing.
 
         ``NotFoundError`` if there is no such table.
         """
@@ -249,8 +249,8 @@ class Listings(Transport):
             return []
 
     def list_all_assets(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str] | None = None) -> list[ItemT]:
-        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this endpoint,
-        none if it has no assets of this kind. ``schemas`` are those of the share, if they are known."""
+        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this
+        endpoint, none if it has no assets of this kind. ``schemas`` are the share's schemas, if known."""
         path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
         doing = f"Listing all {kind.plural} of share {share}"
         try:
@@ -258,7 +258,7 @@ class Listings(Transport):
         except RequestError as error:
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
-        # A 404 may also mean that there is no such share: then listing its schemas says so.
+        # A 404 may also mean that there is no such share; then listing its schemas fails as well.
         known = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
         return self._listed_by_schema(kind, share, known)
 
@@ -270,7 +270,7 @@ class Listings(Transport):
             except RequestError as error:
                 if error.status not in UNKNOWN_ENDPOINT:
                     raise
-                # The schema is there, so the server has no assets of this kind.
+                # The schema exists, so the server has no assets of this kind.
                 return items
         return items
 
@@ -279,7 +279,7 @@ class Listings(Transport):
     ) -> tuple[list[str], list[AssetEntry]]:
         """Return the names of the schemas, and the assets of all kinds in them: ``tables``, and then the others.
 
-        They are those of ``share``, or of its ``schema`` alone. ``NotFoundError`` if one does not exist.
+        They are the assets of ``share``, or only of its ``schema``. ``NotFoundError`` if one does not exist.
         """
         schemas = [item.name for item in self.list_schemas(share)] if schema is None else [schema]
         entries = [AssetEntry(TABLE, table.schema, table.name) for table in tables]
@@ -292,7 +292,7 @@ class Listings(Transport):
         if schema is not None and entries:
             # In the server's spelling.
             schemas = list(dict.fromkeys(entry.schema for entry in entries))
-        # A schema may have Iceberg tables alone, and only their catalog lists it.
+        # A schema may have only Iceberg tables, and only their catalog lists them.
         known = {name.lower() for name in schemas}
         schemas += dict.fromkeys(entry.schema for entry in entries if entry.schema.lower() not in known)
         return schemas, entries
@@ -305,7 +305,7 @@ class Listings(Transport):
     def get_asset(self, kind: AssetKind[ItemT], name: AssetName) -> ItemT:
         """Get Volume, Get Model or Get Skill.
 
-        ``NotFoundError`` if there is none, with the nearest name that exists.
+        ``NotFoundError``, with the nearest existing name, if there is none.
         """
         asset = AssetRef(kind, name)
         with self.about_asset(asset):
@@ -356,7 +356,7 @@ class Listings(Transport):
     # --- responses ---
 
     def json(self, request: Request, response: type[T]) -> T:
-        """Return the response of ``request``, which is one JSON value; ``ProtocolError`` if it is not."""
+        """Return the response of ``request``, which must be one JSON value; raise ``ProtocolError`` otherwise."""
         _, body = self.fetch(request)
         loosened = Loosened(request.doing)
         try:
@@ -429,12 +429,13 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
             _log.warning("%s: %s. It is left out.", doing, broken)
     loosened.tell()
     if broken and not items:
-        raise ProtocolError(f"{doing}: {broken}, nor can any other; ask the data provider.")
+        raise ProtocolError(f"{doing}: {broken}, and neither can the others; ask the data provider.")
     return items
 
 
 def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
-    """Return the items with ``names``, those of the request, where the server omits them; without invalid ones."""
+    """Return the items with the request's ``names`` where the server omits them, without items that have invalid
+    names."""
 
     def place(item: ItemT) -> ItemT:
         missing = {name: value for name, value in names.items() if not getattr(item, name)}
@@ -448,10 +449,10 @@ def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
 
 
 def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
-    """Return the items for which ``name`` raises no ``UsageError``; the others are left out, with a warning.
+    """Return the items for which ``name`` raises no ``UsageError``; log a warning for the others.
 
-    No request can be made for them: a slash in a name is forbidden (protocol, "Names"), and servers read "%2F" as one.
-    Raises ``ProtocolError`` if all items are left out.
+    No request can be made for the others: a slash in a name is forbidden (protocol, "Names"), and servers read "%2F"
+    as one. Raises ``ProtocolError`` if all items are left out.
     """
     found: list[T] = []
     problem = ""
@@ -469,7 +470,7 @@ def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
 
 
 def _not_found(error: RequestError) -> NotFoundError:
-    """Return ``error`` as one that says that something does not exist, whatever its status."""
+    """Convert ``error`` to one that says that something does not exist, whatever its status."""
     if isinstance(error, NotFoundError):
         return error
     return NotFoundError(
@@ -482,7 +483,7 @@ def _not_found(error: RequestError) -> NotFoundError:
 
 
 def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
-    """Return advice for a name that is not in ``names``; ``None`` if it is."""
+    """Return advice for a name that is not in ``names``; ``None`` if it is in them."""
     spelled = {name.lower(): name for name in names}
     if given.lower() in spelled:
         return None

@@ -1,7 +1,7 @@
-"""JSON values in another form than the protocol's: numbers as text, text as numbers, statistics as objects.
+"""JSON values in forms that deviate from the protocol: numbers as text, text as numbers, statistics as objects.
 
-A value is accepted if it is unambiguous. Well-formed JSON is decoded by ``msgspec``; this module decodes only what that
-refuses.
+A value is accepted if it is unambiguous. Well-formed JSON is decoded by ``msgspec``; this module decodes only values
+that ``msgspec`` refuses.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from msgspec import inspect
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises if the data is not JSON, or not the expected JSON."""
-# Required fields that some servers leave empty; what needs one says so.
+# Required fields that some servers leave empty; code that needs one raises an error.
 _MAY_BE_EMPTY = frozenset({"id"})
-# Text fields that contain JSON, which some servers send as JSON itself, and values for people, of any form.
+# Text fields that contain JSON, which some servers send as JSON objects; and values for people, in any form.
 _JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string", "properties"})
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_SAID = 1000
@@ -77,7 +77,7 @@ def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> 
 
 
 def problem_of(error: Exception) -> str:
-    """Return in plain words why JSON was refused with ``error``, one of ``MALFORMED``."""
+    """Return the reason in plain words for ``error``, one of ``MALFORMED``."""
     text, _, place = str(error).partition(" - at `$")
     where = f" in '{place.rstrip('`').lstrip('.')}'" if place else ""
     if names := re.findall(r"`([^`]*)`", text):
@@ -160,7 +160,7 @@ def _fields(cls: type) -> dict[str, tuple[inspect.Field, bool]]:
     return {
         field.encode_name: (
             field,
-            # Of several types, one is null.
+            # One of several types is null.
             isinstance(field.type, inspect.UnionType),
         )
         for field in kind.fields
@@ -168,7 +168,7 @@ def _fields(cls: type) -> dict[str, tuple[inspect.Field, bool]]:
 
 
 def _whole(value: Any, raw: bytes) -> int | None:
-    """Return the integer that a text or a number with a point stands for, or ``None``."""
+    """Return the integer that a text, or a number with a decimal point, stands for; ``None`` for others."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value) else None
     if isinstance(value, float):

@@ -33,8 +33,8 @@ def capabilities(
 ) -> dict[str, str]:
     """Return the capabilities header: lower case, without spaces, because servers differ in how strictly they parse it.
 
-    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only with delta; ``flags`` tells which
-    other capabilities are wanted.
+    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only with delta; ``flags`` has the
+    other requested capabilities.
     """
     parts = [f"responseformat={','.join(f.value for f in formats)}"]
     if ResponseFormat.DELTA in formats and reader_features:
@@ -46,7 +46,7 @@ def capabilities(
 def promises(headers: Mapping[str, str], capability: str) -> bool:
     """Whether the headers of a response promise ``capability``, in any case and spacing.
 
-    Their response format is ignored, because servers send wrong ones; the lines have the right one.
+    The response format in the headers is ignored, because servers send wrong ones; the lines show the right one.
     """
     for part in headers.get(CAPABILITIES_HEADER, "").lower().split(";"):
         key, _, value = part.partition("=")
@@ -95,7 +95,7 @@ class _Masked(msgspec.Struct, frozen=True):
 
 
 class VersionResponse(msgspec.Struct):
-    """The response of "Query Table Version" of servers that state the version in its body and not in its header."""
+    """The response to "Query Table Version" of servers that state the version in the body instead of the header."""
 
     delta_table_version: Union[Count, None] = msgspec.field(default=None, name="deltaTableVersion")
     dashed: Union[Count, None] = msgspec.field(default=None, name="delta-table-version")
@@ -103,7 +103,7 @@ class VersionResponse(msgspec.Struct):
 
     @property
     def version(self) -> Union[int, None]:
-        """The version, if there is one."""
+        """The version, if stated."""
         found = (self.delta_table_version, self.dashed, self.plain)
         return next((version for version in found if version is not None), None)
 
@@ -128,8 +128,8 @@ class SchemaItem(msgspec.Struct, rename="camel"):
 
 
 class TableItem(msgspec.Struct, rename="camel"):
-    """An item of "List Tables in a Schema" and "List all Tables in a Share", and the response of "Get Table", which
-    alone has ``format``: ``delta``, ``iceberg``, or both with a comma between."""
+    """An item of "List Tables in a Schema" and "List all Tables in a Share", and the response of "Get Table", in
+    which only the latter has ``format``: ``delta``, ``iceberg``, or both separated by a comma."""
 
     name: str
     schema: Union[str, None] = None
@@ -143,8 +143,8 @@ class TableItem(msgspec.Struct, rename="camel"):
     format: Union[str, None] = None
 
 
-# Items of the other assets, which are also the responses of "Get Volume" and so on. The protocol requires ``schema``
-# and ``share``; where a server omits them, they are those of the request.
+# Items of the other assets, which are also the responses to "Get Volume" and so on. The protocol requires ``schema``
+# and ``share``; where a server omits them, the request's are used.
 
 
 class VolumeItem(msgspec.Struct, rename="camel", frozen=True):
@@ -159,7 +159,7 @@ class VolumeItem(msgspec.Struct, rename="camel", frozen=True):
 
 
 class SkillItem(msgspec.Struct, rename="camel", frozen=True):
-    """An agent skill (OpenSharing, "AgentSkill Object"); ``allowed_tools`` are words with spaces between."""
+    """An agent skill (OpenSharing, "AgentSkill Object"); ``allowed_tools`` are words separated by spaces."""
 
     name: str
     description: str
@@ -210,7 +210,7 @@ class ItemsPage(msgspec.Struct, rename="camel"):
 
 
 class VolumeFileItem(msgspec.Struct):
-    """A file of a volume, of a server that gives files by URL; ``file_path`` is relative to the volume."""
+    """A file of a volume, from a server that gives files by URL; ``file_path`` is relative to the volume."""
 
     file_path: str
     size: Long
@@ -224,7 +224,7 @@ class VolumeFilesPage(msgspec.Struct):
 
 
 class VolumeFileUrl(_Masked, frozen=True):
-    """The response with the URL of a file."""
+    """The response that contains the URL of a file."""
 
     download_url: str
 
@@ -235,7 +235,8 @@ class ShareResponse(msgspec.Struct):
     share: ShareItem
 
 
-# The names that servers, gateways and identity providers use for the two parts of an error; the protocol's come first.
+# The names that servers, gateways and identity providers use for the code and message of an error; the protocol's come
+# first.
 _CODES = ("errorCode", "error_code", "code", "error", "status")
 _MESSAGES = (
     *("message", "errorMessage", "error_message", "errorSummary", "error_description", "detail", "details"),
@@ -246,7 +247,7 @@ _MAX_DEPTH = 4
 
 
 def error_of(body: bytes) -> tuple[str | None, str | None]:
-    """Return code and message of an error's JSON, or ``None`` for both.
+    """Return the code and message in an error's JSON; each may be ``None``.
 
     The protocol has ``errorCode`` and ``message``, Databricks ``error_code``, OAuth ``error`` and ``error_description``
     (RFC 6749, 5.2), Okta ``errorSummary``, RFC 9457 ``title`` and ``detail``; others nest them in an ``error`` or a
@@ -268,10 +269,10 @@ def error_in(found: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | 
         return None, found
     if not isinstance(found, dict) or depth == 0:
         return None, None
-    # At the top, a type is RFC 9457's, which is an address.
+    # A top-level type is that of RFC 9457, which is a URI.
     names = _CODES if depth == _MAX_DEPTH else (*_CODES, "type")
     codes = [found[name] for name in names if isinstance(found.get(name), (str, int)) and found[name]]
-    # A number is often the status again.
+    # A numeric code often just repeats the status.
     code = next((str(one) for kind in (str, int) for one in codes if isinstance(one, kind)), None)
     said = [found[name] for name in _MESSAGES if isinstance(found.get(name), str)]
     message = next((one for one in said if one), said[0] if said else None)
@@ -309,8 +310,8 @@ class GcpOauthToken(_Masked, rename="camel", frozen=True):
 class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
     """Temporary credentials for the location of an asset; at most one of the four kinds is set, none for a directory.
 
-    ``location`` is that of the response, for assets other than tables that of the request if it has none.
-    ``expiration_time`` is in epoch milliseconds. The repr masks secrets.
+    ``location`` comes from the response; for assets other than tables, it comes from the request if the response has
+    none. ``expiration_time`` is in epoch milliseconds. The repr masks secrets.
     """
 
     location: str = ""
@@ -326,12 +327,12 @@ class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The protocol's names of the kinds of credentials that are set."""
+        """The protocol's names of the credentials that are set."""
         fields = msgspec.structs.fields(type(self))
         return tuple(one.encode_name for one in fields if isinstance(getattr(self, one.name), _Masked))
 
 
 class TemporaryCredentialsResponse(TemporaryCredentials, frozen=True):
-    """The response with credentials: of tables they are inside ``credentials``, of other assets at the top level."""
+    """The response with credentials: inside ``credentials`` for tables, at the top level for other assets."""
 
     credentials: Union[TemporaryCredentials, None] = None

@@ -26,7 +26,7 @@ def names() -> list[str]:
 
 
 def located(path: str) -> str:
-    """Return the path of the profile file that a user means by ``path``: a path, with ``~``, or else a name.
+    """Return the path of the profile file for ``path``: a path (with ``~``), or else a name.
 
     A file in the working directory comes before a named profile. Other text is returned as a path.
     """
@@ -38,7 +38,7 @@ def located(path: str) -> str:
 
 
 def where_it_is_not(path: str) -> str:
-    """Return where a profile was looked for, as the end of a sentence, and what there is in its place."""
+    """Return where a profile was looked for, as the end of a sentence, and the similar files that exist."""
     looked = f"check the path (relative ones start at {os.getcwd()})"
     known = names()
     if not _NAME.fullmatch(path) or not known:

@@ -44,8 +44,8 @@ class AssetName:
     share:
         Name of the share; it may contain dots.
     schema, name:
-        Names of the schema and of the asset in it. The protocol forbids dots in them; if a server has some anyway, the
-        names are written in backticks.
+        Names of the schema and of the asset in it. The protocol forbids dots in them; if a server uses them anyway,
+        the names are written in backticks.
     """
 
     share: str
@@ -61,8 +61,8 @@ class AssetName:
     def parse(cls, text: str, kind: str = "table") -> AssetName:
         """Parse ``share.schema.name``; dots left of the last two belong to the share, unless quoted with backticks.
 
-        A doubled backtick in a quoted name is one. Raises ``UsageError`` if malformed, which names the ``kind`` of
-        asset.
+        A doubled backtick in a quoted name stands for one. Raises ``UsageError``, which names the ``kind`` of asset,
+        if malformed.
         """
         match = _FULL_NAME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
@@ -87,8 +87,8 @@ class AssetName:
 def split_table_url(url: str) -> tuple[str | None, str]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 
-    Returns the profile's path or URL (``None`` if there is nothing before ``#``: the environment variable is used), and
-    the name of the table as it is written. Raises ``UsageError`` without a ``#``.
+    Returns the profile's path or URL (``None`` if there is nothing before ``#``: the environment variable is used),
+    and the name of the table as written. Raises ``UsageError`` without a ``#``.
     """
     if not isinstance(url, str):
         raise UsageError(
@@ -124,7 +124,7 @@ def _html(item: Share | Schema | Table) -> str:
 
 
 def _short(item: Share | Schema | Table) -> str:
-    # Without fields that the server did not send.
+    # Fields that the server did not send are left out.
     told = [
         f"{field.name}={value!r}"
         for field in dataclasses.fields(item)
@@ -135,8 +135,8 @@ def _short(item: Share | Schema | Table) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Share:
-    """A share. ``id`` does not change, if the server has one; ``display_name`` and ``comment`` are for people, and
-    ``properties`` are the provider's."""
+    """A share. ``id`` does not change, if the server has one; ``display_name`` and ``comment`` are for people;
+    ``properties`` are set by the provider."""
 
     name: str
     id: str | None = None
@@ -162,19 +162,20 @@ class Schema:
 
 
 class _Listed:
-    """A value of a listing, with the client that listed it: that is no field, and in no comparison, text and pickle."""
+    """A value of a listing, with the client that listed it. The client is not a field, so comparison, text and
+    pickle ignore it."""
 
     __slots__ = ("_rest",)
 
 
 def listed_by(table: Table, rest: RestClient) -> Table:
-    """Return ``table``, which ``rest`` has listed."""
+    """Return ``table`` as listed by ``rest``."""
     object.__setattr__(table, "_rest", rest)
     return table
 
 
 def client_of(table: Table) -> RestClient | None:
-    """Return the client that listed ``table``, ``None`` for a copy and for one that was made by hand."""
+    """Return the client that listed ``table``, ``None`` for a copy or a hand-made table."""
     return getattr(table, "_rest", None)
 
 

@@ -31,10 +31,10 @@ NEWEST_VERSION = 2
 
 # fsspec also chains file systems: simplecache::s3://bucket/my.share
 _URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
-# Characters that http.client cannot send in a header, or that end the header.
+# Characters that http.client cannot send in a header, or that end a header.
 _UNSENDABLE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 _LINE_ENDS = "\r\n"
-# Patterns of field values that an error may show; anything else could be a misplaced token.
+# Patterns of field values that an error may show; any other value could be a misplaced token.
 _NUMBER, _WORD, _ALGORITHM, _TIME = r"\d{1,4}", r"[a-z_]{1,40}", r"[A-Z]{1,5}\d{0,3}", r"[\d:.TZ+/ -]{1,35}"
 _OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
@@ -42,14 +42,15 @@ _MAX_SECRET_BYTES = 1 << 20
 _MAX_PROFILE_BYTES = 1 << 20
 _CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
-# Enough bytes to recognize what kind of file it is, if it is not a profile.
+# Enough bytes to recognize the kind of a file that is not a profile.
 _START = 200
 
 _log = logging.getLogger(__name__)
 
 
 def check_sendable(text: str, what: str) -> None:
-    """Raise ``ProfileError`` if ``text`` cannot be sent in a header: control characters, or characters outside Latin-1.
+    """Raise ``ProfileError`` if ``text`` cannot be sent in a header: it has control characters, or characters
+    outside Latin-1.
 
     The error has the position, never the text.
     """
@@ -92,7 +93,7 @@ class SecretCall:
     function: Callable[[], str]
 
     def reveal(self) -> str:
-        """Return the function's result; its exceptions pass. ``ProfileError`` if it is not text."""
+        """Return the function's result; its exceptions propagate. ``ProfileError`` if the result is not text."""
         text = self.function()
         if not isinstance(text, str) or not text.strip():
             found = "blank text" if isinstance(text, str) else f"a {type(text).__name__}"
@@ -307,7 +308,7 @@ def read_profile(path: str, options: ReadOptions | None = None) -> bytes:
 
 
 def _opened(url: str) -> bytes:
-    """Return the content of what fsspec opens, or, in the clouds, obstore."""
+    """Return the content of a file that fsspec opens, or, in cloud storage, obstore."""
     import fsspec  # for URLs only, because the import takes longer than reading a profile
 
     try:
@@ -357,7 +358,7 @@ def _from_text(content: object, where: str) -> Profile:
 
 
 def _what_else(content: object) -> str | None:
-    """Return what kind of file was given instead of a profile, if it can be recognized."""
+    """Return the kind of file that was given instead of a profile, if it can be recognized."""
     start = content if isinstance(content, (bytes, bytearray)) else str(content).encode("utf-8", "replace")
     start = start[:_START]
     if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
@@ -465,14 +466,15 @@ def _iceberg_endpoint(read: _ProfileFields) -> str | None:
 
 
 def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str) -> str:
-    """Return ``url``; ``ProfileError`` if it is http, or on this machine, and the server's ``endpoint`` is not."""
+    """Return ``url``; raise ``ProfileError`` if it is http, or if it is on this machine and the server's
+    ``endpoint`` is not."""
     allowed = beside(endpoint)
     if unfetchable(url, allowed) is None:
         return url
     if not allowed.loopback and is_loopback(urlsplit(url).hostname or ""):
         raise ProfileError(
             f"'{name}' of the profile {read.where} is on this machine and its 'endpoint' is not; expected both here or "
-            "none. A token that this machine provides can be named with 'bearerTokenFile'."
+            "neither. A token that this machine provides can be named with 'bearerTokenFile'."
         )
     raise ProfileError(
         f"'{name}' of the profile {read.where} is http, which would send the client's credentials in clear text; "
@@ -481,7 +483,7 @@ def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str) -> str:
 
 
 def beside(endpoint: str) -> Allowed:
-    """Return which other addresses a profile with ``endpoint`` may name."""
+    """Return the other addresses that a profile with ``endpoint`` may name."""
     served = urlsplit(endpoint)
     return Allowed(http=served.scheme == "http", loopback=is_loopback(served.hostname or ""))
 
@@ -533,7 +535,7 @@ class _ProfileFields:
         return None if value is None or value == "" else self.text(name)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return one or several texts; none if the field is missing."""
+        """Return one or several texts; an empty result if the field is missing."""
         value = self.fields.get(name)
         if not isinstance(value, (list, tuple)):
             one = self.optional_text(name)
@@ -541,7 +543,7 @@ class _ProfileFields:
         return tuple(_ProfileFields({name: item}, self.where).text(name) for item in value)
 
     def secret(self, name: str) -> SecretSource:
-        """Return the secret ``name``: text, a function, or a file if ``name`` + ``File`` has its path."""
+        """Return the secret ``name``: text, a function, or a file if the field ``name`` + ``File`` has its path."""
         value, path = self.fields.get(name), self.optional_text(f"{name}File")
         if value is not None and path is not None:
             raise ProfileError(f"The profile {self.where} has both '{name}' and '{name}File'; expected one of them.")

@@ -38,7 +38,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Query:
-    """What both kinds have: a range, and whether to request changes of the protocol inside it, in delta format."""
+    """The common part of queries: a range, and whether to request changes of the protocol inside it, in delta
+    format."""
 
     starting_version: int | None = None
     ending_version: int | None = None
@@ -51,7 +52,7 @@ class _Query:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRequest(_Query):
-    """A query of a snapshot, or of the data changes in a range of versions. ``UsageError`` for a version that is none.
+    """A query of a snapshot, or of the data changes in a range of versions. ``UsageError`` for an invalid version.
 
     At most one of ``version``, ``timestamp`` (in the protocol's format), ``starting_version`` and ``refresh_token``
     (of the snapshot whose URLs are renewed) is given. Files after ``ending_version`` are dropped if the server sends
@@ -75,11 +76,11 @@ class QueryRequest(_Query):
 
     @property
     def operation(self) -> Operation:
-        """What is read."""
+        """The operation that is read."""
         return Operation.SNAPSHOT if self.starting_version is None else Operation.STREAMING
 
     def body(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, object]:
-        """Return the JSON body for a page: everything is repeated except fields about the refresh token."""
+        """Return the JSON body for a page: all fields are repeated except those about the refresh token."""
         historical = self.starting_version is not None and ResponseFormat.DELTA in formats
         first = page_token is None
         fields = {
@@ -99,7 +100,7 @@ class QueryRequest(_Query):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuery(_Query):
-    """A query of the change data feed. ``UsageError`` for a version that is none.
+    """A query of the change data feed. ``UsageError`` for an invalid version.
 
     It has one start and at most one end, both inclusive: versions, or timestamps in the protocol's format. ``of_view``
     states that the changes of a view, which have no versions, are accepted too.
@@ -131,7 +132,7 @@ TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class TableResponse:
-    """A response whose head was read and whose ``actions`` are streamed, in ``blocks`` as they arrive or one by one.
+    """A response whose head is read and whose ``actions`` are streamed, in ``blocks`` as they arrive or one by one.
 
     They are the files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions, and can
     be consumed once. They raise if the response is incomplete, malformed or reports an error, so only an exhausted
@@ -146,7 +147,8 @@ class TableResponse:
 
     @property
     def refresh_token(self) -> str | None:
-        """The token that renews the URLs; ``None`` until ``actions`` is exhausted (or one of its pages that has it)."""
+        """The token that renews the URLs; ``None`` until ``actions`` is exhausted (or has passed a page with the
+        token)."""
         return self._pages.refresh_token
 
     @property
@@ -182,9 +184,9 @@ def table_metadata(
 ) -> TableHead:
     """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp``.
 
-    With ``AUTO`` the server chooses the format, or with ``as_queries`` it is that of ``query_table``: in parquet, the
-    schema lacks the metadata of columns. A table without URL access is described as well (``access_modes``). Raises
-    the errors of ``RestClient`` and ``UnsupportedFeatureError``.
+    With ``AUTO`` the server chooses the format, or, with ``as_queries``, the format is that of ``query_table``: in
+    parquet, the schema lacks the metadata of columns. A table without URL access is described as well
+    (``access_modes``). Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
     check_version("version", version)
     features = reader_features(operation)
@@ -244,7 +246,7 @@ def _asked(
     key: dict[str, str],
     interrupt: Interrupt | None,
 ) -> TableResponse:
-    """Send ``query``; if the server refuses a newer field, send it again without, or with the field's older name."""
+    """Send ``query``; if the server refuses a newer field, send it again without the field, or with its older name."""
     try:
         return _query(rest, table, query, formats, key, interrupt)
     except RequestError as error:
@@ -298,7 +300,8 @@ def _given(fields: Mapping[str, object]) -> dict[str, object]:
 def _negotiated(
     ask: Callable[[_Formats], T], response_format: ResponseFormat, first: _Formats = (ResponseFormat.DELTA,)
 ) -> T:
-    """Return ``ask(formats)``; with ``AUTO`` for ``first``, or parquet if the server supports only that and says so."""
+    """Return ``ask(formats)``; with ``AUTO``, first for ``first``, then for parquet if the server supports only
+    that."""
     if response_format is not ResponseFormat.AUTO:
         return ask((response_format,))
     try:
@@ -312,11 +315,11 @@ def _negotiated(
     except NotFoundError:
         raise
     except (RequestError, ProtocolError):
-        # The format is not the reason, and the first response has it.
+        # The format is not the reason; the first error is.
         raise refused from None
 
 
 def check_version(name: str, value: object) -> None:
-    """Raise ``UsageError`` unless ``value`` is ``None`` or an integer (not a bool) that a version can be."""
+    """Raise ``UsageError`` unless ``value`` is ``None`` or a valid version number (not a bool)."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INT64):
         raise UsageError(f"'{name}' must be a whole number from 0 to {_MAX_INT64}, found {value!r}.")

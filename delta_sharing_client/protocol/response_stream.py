@@ -43,14 +43,14 @@ from delta_sharing_client.retry import Transient
 
 MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
-# After this many more actions, an interrupted response gets all its attempts again.
+# After this many more actions, the attempts of an interrupted response start anew.
 _PROGRESS = 1000
 _id_of = operator.attrgetter("file_id")
-# Words of servers for a running query and for a failed one; the protocol has only "failed".
+# Words that servers use for a running query and for a failed one; the protocol has only "failed".
 _RUNNING = re.compile(
     r"(pending|running|(en)?queue[ds]?|in.?(progress|queue)|submitted|accepted|created|scheduled|(not.?)?start(ed|ing)"
     r"|waiting|(process|execut|plann|compil|initiali[sz]|prepar|resum|retry|work)ing|active|ongoing"
-    # It has a result, which the next poll gets.
+    # The query has a result, which the next poll returns.
     r"|succe(ss|eded)|finished|completed?|done|ready)([ _-].*)?"
 )
 _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|timed?.?out|rejected")
@@ -59,8 +59,8 @@ _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|t
 class ResponseStream:
     """All pages of a response. ``head`` is the same for every page; the rest is known once ``actions`` is exhausted.
 
-    ``make_request`` makes the request for a page from its token (``None`` is the first page), and from the id of an
-    asynchronous query that runs. ``interrupt`` is what ``break_off`` sets; several responses may share it.
+    ``make_request`` creates the request for a page from its token (``None`` is the first page) and the id of a
+    running asynchronous query. ``break_off`` sets ``interrupt``; several responses may share it.
     """
 
     def __init__(
@@ -145,8 +145,7 @@ class ResponseStream:
                 self._page.close()
                 self._interrupt.check()
                 if self._count >= failed_at + _PROGRESS:
-                    # Received actions are kept. The consumer may take hours, which do not count as time of the
-                    # attempts.
+                    # Received actions are kept. The consumer may take hours, which do not count towards the retry time.
                     tries = self._transport.tries()
                 failed_at = self._count
                 tries.failed(broken)
@@ -195,14 +194,14 @@ class ResponseStream:
         for name in ("version", "response_format", "protocol", "metadata"):
             if getattr(head, name) != getattr(self.head, name):
                 raise ProtocolError(
-                    f"{what} has another {name.replace('_', ' ')} than the first one.",
+                    f"{what} has a different {name.replace('_', ' ')} from the first one.",
                     table=str(self._rules.table),
                     version=self.head.version,
                 )
 
 
 def ask_once(transport: Transport, request: Request, rules: ResponseRules, loosened: Loosened) -> CheckedResponse:
-    """Send ``request`` once, and return the response, of which the head is read; errors as in ``Transport.attempt`` and
+    """Send ``request`` once, and return the response after reading its head; errors as in ``Transport.attempt`` and
     ``CheckedResponse``."""
     response = transport.attempt(request)
     subject = Subject(
@@ -225,13 +224,13 @@ def ask_once(transport: Transport, request: Request, rules: ResponseRules, loose
 
 
 class _Files:
-    """The files of a page that were returned, to skip them if the page is requested again. For a snapshot, which lists
-    each file once, hashes are enough, also for ten million files."""
+    """The files of a page that were returned, to skip them if the page is requested again. For a snapshot, which
+    lists each file once, hashes suffice, even for ten million files."""
 
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
         self._hashes, self._second_hashes = array.array("q"), array.array("q")
-        # What the page lists again, and what was returned before.
+        # The files that the page lists again, and those that were returned before.
         self._again: tuple[ListedFiles, Fingerprints] | None = None
 
     def begin_again(self) -> None:
@@ -240,16 +239,16 @@ class _Files:
         self._again = ListedFiles(self._table, self._version), before
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
-        """Return those of ``actions`` that were not returned yet."""
+        """Return the ``actions`` that were not returned yet."""
         files = cast("list[SharedFile]", actions)
         names = list(map(_id_of, files))
         if not all(names):
             names = [file.file_id or without_query(file.action.path) for file in files]
         if self._again is not None:
             listed, before = self._again
-            # If two files had one id, both would be skipped.
+            # If two files had the same id, both would be skipped.
             listed.new(actions)
-            # A file that is skipped by mistake would be missing, so both hashes are compared.
+            # A file skipped by mistake would be missing, so both hashes are compared.
             new = before.get(hashes(names)) != second_hashes(names)
             actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
         self._hashes.extend(hashes(names))
@@ -258,7 +257,7 @@ class _Files:
 
 
 class _Changes:
-    """The same for a feed, which lists one file in several versions, and may not have file ids."""
+    """The same for a change feed, which lists one file in several versions, and may lack file ids."""
 
     def __init__(self) -> None:
         self._names: list[Hashable] = []

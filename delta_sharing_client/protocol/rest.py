@@ -1,5 +1,5 @@
-"""The endpoints of a sharing server, one method each (protocol, "REST APIs"): those that list and describe are in
-``listings``, those that give what is read are here."""
+"""The endpoints of a sharing server, one method each (protocol, "REST APIs"). The endpoints that list and describe
+are in ``listings``; this module has those that return data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RestClient(Listings):
 
     @property
     def allowed_data(self) -> Allowed:
-        """Which URLs this server may give for data files; final when it has responded."""
+        """The URLs that this server may give for data files; final once it has responded."""
         return Allowed(http=urlsplit(self.profile.endpoint).scheme == "http", loopback=self.is_here)
 
     # --- versions of tables ---
@@ -85,7 +85,8 @@ class RestClient(Listings):
     # --- files by URL: not in the protocol, but what the server for NetApp StorageGRID has ---
 
     def list_volume_files(self, volume: AssetRef) -> Iterator[list[VolumeFileItem]]:
-        """List the files of a volume, page by page. ``ProtocolError`` if a file cannot be read: none is left out."""
+        """List the files of a volume, page by page. ``ProtocolError`` if an entry cannot be read, so that none is
+        left out."""
         doing = f"Listing the files of {volume}"
         for page in self.pages((*volume.path, "files"), VolumeFilesPage, doing):
             yield page.items or []
@@ -106,7 +107,7 @@ class RestClient(Listings):
     def credentials(self, asset: AssetRef, location: str | None = None) -> TemporaryCredentials:
         """Generate Temporary Table, Volume, Skill or Model Version Credentials.
 
-        For a table, ``location`` is the location to ask for, by default its main one; for another asset it is its
+        For a table, ``location`` is the requested location, by default its main one; for another asset, it is its
         storage location, which the response does not repeat.
 
         Raises ``ProtocolError`` unless there are credentials of exactly one kind (of none for a local directory), and
@@ -121,7 +122,7 @@ class RestClient(Listings):
         where = credentials.location or location or ""
         if not where and asset.kind is TABLE:
             raise ProtocolError(f"{doing}: the response has no 'location'.", table=table)
-        # A directory of this machine needs no keys.
+        # A directory of this machine needs no credentials.
         expected = 0 if where.startswith("file:") else 1
         if len(found) < expected:
             raise UnsupportedFeatureError(
@@ -211,7 +212,7 @@ def _table_request(
 
 
 def _version_in(body: bytes, doing: str) -> int | None:
-    """Return the version in a JSON body, as some servers state it, or ``None``."""
+    """Return the version in a JSON body, where some servers state it, or ``None``."""
     loosened = Loosened(doing)
     try:
         version = decode(body, VersionResponse, loosened).version

@@ -50,7 +50,7 @@ from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tr
 from delta_sharing_client.threads import Threads
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
-# Limit of the headers, and of lines between two chunks of a body: chunk sizes and trailers.
+# The limit of the headers, and of lines between two chunks of a body: chunk sizes and trailers.
 _LONGEST_HEAD = 256 * 1024
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d\b")
 
@@ -100,7 +100,7 @@ class Session(requests.Session):
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """``cert`` is a ``Network``, whose TLS context is used; requests would read certificate files for each
+    """An adapter whose ``cert`` is a ``Network`` with a TLS context; requests would read certificate files for each
     connection."""
 
     def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
@@ -147,7 +147,7 @@ class _Source(io.RawIOBase):
         return None if self._over else self._limits.read(self._sock, lambda: self._raw.readinto(buffer))
 
     def end(self) -> None:
-        """End the response: the connection may now serve another request, which must not be cancelled."""
+        """End the response: the connection may now serve another request, so it must no longer be cancelled."""
         self._over = True
         self._limits.use(None)
 
@@ -162,8 +162,8 @@ class _Source(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """A ``_Source`` with a buffer. It refuses endless lines, and a connection with bytes after a response, because
-    later responses could not be trusted."""
+    """A ``_Source`` with a buffer. It refuses endless lines, and connections with extra bytes after a response,
+    which make later responses unreliable."""
 
     def __init__(self, source: _Source) -> None:
         super().__init__(source)
@@ -178,7 +178,7 @@ class _Lines(io.BufferedReader):
         return line
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or size > 2:  # otherwise it is the end of a chunk
+        if size is None or size > 2:  # otherwise this is the end of a chunk
             self._of_lines = 0
         return super().read(size)
 
@@ -234,7 +234,7 @@ class _Connection(urllib3.connection.HTTPConnection):
 
     def __init__(self, host: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(host, *args, **kwargs)
-        # With the dot at its end, if any: then it is looked up as it is.
+        # With the trailing dot, if any: then the name is looked up as it is.
         self._name = host
         self._is_here: bool | None = None
 
@@ -251,14 +251,14 @@ class _Connection(urllib3.connection.HTTPConnection):
             finally:
                 self.host = name
         else:
-            # An address in place of the name would not be what the proxy's certificate is for.
+            # The proxy's certificate is for its name, not for its address.
             super().connect()
         under_way.use(self.sock)
 
     def _address_of_proxy(self) -> str:
-        """Return the address of the proxy that responds first; its name if it has one address, or none responds.
+        """Return the address of the first proxy to respond; its name if it has one address, or none responds.
 
-        The name of the server is for the proxy to look up.
+        The proxy looks up the server's name.
         """
         try:
             found = socket.getaddrinfo(self._name, self.port, type=socket.SOCK_STREAM)
@@ -269,7 +269,7 @@ class _Connection(urllib3.connection.HTTPConnection):
         except TimeoutError as error:
             raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
         except (OSError, UnicodeError):
-            # It fails again, with urllib3's own error.
+            # This fails again, with urllib3's own error.
             return self.host
 
     def _connected(self) -> socket.socket:
@@ -294,7 +294,7 @@ class _Connection(urllib3.connection.HTTPConnection):
 
     @property
     def is_connected(self) -> bool:
-        # Bytes that TLS has already taken from the socket.
+        # Bytes that TLS has already read from the socket.
         pending = getattr(self.sock, "pending", None)
         return super().is_connected and not (pending is not None and pending())
 
@@ -326,7 +326,7 @@ _POOLS = {"http": _Pool, "https": _TlsPool}
 
 # === Connections ===
 
-# Seconds after which the next address of a host is tried, too (RFC 8305, section 8).
+# The next address of a host is tried after this many seconds (RFC 8305, section 8).
 _STAGGER = 0.25
 
 
@@ -335,8 +335,8 @@ def connected(
 ) -> socket.socket:
     """Return a socket that is connected to an address of ``host`` that ``reach`` allows.
 
-    Addresses are tried side by side, because those that do not respond would take ``seconds`` each. ``options`` are for
-    ``setsockopt``. Raises ``OutOfReach`` if no address is allowed, and other ``OSError``.
+    Addresses are tried in parallel, because each address that does not respond would take ``seconds``. ``options``
+    are for ``setsockopt``. Raises ``OutOfReach`` if no address is allowed, and other ``OSError``.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     allowed = [each for each in found if reach.allows(str(each[4][0]))]
@@ -372,7 +372,7 @@ def _first_connected(addresses: list[Any], seconds: float | None) -> socket.sock
             return await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_STAGGER)
 
     def run() -> socket.socket:
-        # With a factory it leaves alone the event loop that the user may have set for this thread.
+        # With a loop factory, it does not replace the event loop that the user may have set for this thread.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(first())
 
@@ -380,12 +380,12 @@ def _first_connected(addresses: list[Any], seconds: float | None) -> socket.sock
         asyncio.get_running_loop()
     except RuntimeError:
         return run()
-    # A loop runs in this thread, such as a notebook's.
+    # This thread already runs a loop, for example in a notebook.
     threads = Threads(1, "delta-sharing-connect")
     try:
         return threads.submit(run).result()
     finally:
-        # A Ctrl-C does not wait for it.
+        # Ctrl-C does not wait for it.
         threads.shutdown(wait=False)
 
 
@@ -407,7 +407,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
         for _ in range(MAX_REDIRECTS + 1):
             if (problem := unfetchable(target, allowed)) is not None:
                 raise ProtocolError(f"{doing} failed: its URL has {problem}.")
-            # The user chose the first URL, and may choose a name of this machine.
+            # The user chose the first URL, which may be a name of this machine.
             reach = Reach.ANY if target == url else allowed.reach(target)
             response, body = exchange(
                 "GET", target, RequestLimits(options, deadline, doing, None, reach=reach), limit=limit

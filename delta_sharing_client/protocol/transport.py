@@ -73,9 +73,9 @@ TransportT = TypeVar("TransportT", bound="Transport")
 class Request:
     """One request.
 
-    ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table`` is
-    named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog``: to the
-    profile's Iceberg endpoint instead.
+    ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table``
+    is named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog`` sends it
+    to the profile's Iceberg endpoint.
     """
 
     method: str
@@ -93,9 +93,10 @@ class Transport:
     """Sends requests to one profile's endpoint. Safe in threads and after a fork; pickles without connections.
 
     The file of ``profile`` is read again when it changes. ``options`` has time-outs, limits of retries and headers.
-    ``user_agent`` is the start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``,
-    which servers look for). By ``query_id`` a provider finds the requests of a read; with ``None`` each has its own.
-    ``deadline`` is the end of the operation, if this is the transport of one.
+    ``user_agent`` is the start of the ``User-Agent`` header (streams:
+    ``Delta-Sharing-SparkStructuredStreaming/...``, which servers look for). A provider can find the requests of a
+    read by ``query_id``; with ``None`` each request has its own. ``deadline`` is the end of the operation, if the
+    transport belongs to one.
 
     Two compare equal if they were made for equal profiles. So equal reads of different clients are equal, and reads of
     two recipients at one server are not, as they may get different rows.
@@ -109,7 +110,7 @@ class Transport:
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
         self.deadline = Deadline(None)
-        # What is asked for once, also by copies.
+        # Values that are requested once, shared by copies.
         self.known: dict[tuple[str, object], Any] = {}
         self._interrupt: Interrupt | None = None
 
@@ -132,7 +133,8 @@ class Transport:
 
     @property
     def is_here(self) -> bool:
-        """Whether the server is on this machine. Its name may lead elsewhere until it has responded from here."""
+        """Whether the server is on this machine. Its name may resolve to another machine until it has responded from
+        here."""
         return self._server.is_here
 
     def tries(self) -> Tries:
@@ -221,15 +223,15 @@ class Transport:
         return self._auth.secrets()
 
     def _complete(self, failure: Transient | DeltaSharingError, request: Request) -> None:
-        """Add the query id to a failure; raise another one if the deadline ended the wait."""
+        """Add the query id to an error; raise another one if the deadline ended the wait."""
         error = failure.error if isinstance(failure, Transient) else failure
-        if not isinstance(error, (ProfileError, UsageError)):  # those are raised before anything is sent
+        if not isinstance(error, (ProfileError, UsageError)):  # those are raised before a request is sent
             error.query_id = self.query_id or request.query_id
         if isinstance(error, TransportError):
             self.deadline.check(request.doing, request.table)
 
     def _renewed(self, refused: str | None) -> bool:
-        """After a 401 for the header ``refused``: whether another one will be sent."""
+        """After a 401 for the header ``refused``, return whether another header will be sent."""
         if self._auth.renew(refused):
             return True
         before = self.profile.credentials
@@ -269,7 +271,7 @@ class Transport:
 
     @property
     def _redirects(self) -> Allowed:
-        """Where the server may redirect; ``_target`` compares the schemes."""
+        """Redirect statuses of the server; ``_target`` compares the schemes."""
         return Allowed(http=True, loopback=self.is_here)
 
     def _send(
@@ -277,7 +279,7 @@ class Transport:
     ) -> requests.Response:
         """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``.
 
-        ``reach`` has the addresses that it may lead to.
+        ``reach`` has the addresses to which it may connect.
         """
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
@@ -310,7 +312,7 @@ class Transport:
 
     def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
         """Return the target of a redirect, and whether it gets the credentials: only the same server does."""
-        # Clients turn a POST into a GET on 301, 302 and 303, which would be another request.
+        # Clients turn a POST into a GET after 301, 302 and 303, which would be a different request.
         if request.method == "POST" and response.status_code in (301, 302, 303):
             raise RequestError(
                 f"{request.doing} failed: the server redirects ({response.status_code}) a {request.method}; the "
@@ -338,9 +340,9 @@ class Transport:
 
 
 def _reach(request: Request, profile: Profile) -> Reach:
-    """Return the addresses that a request to an endpoint of the profile may connect to.
+    """Return the addresses to which a request to an endpoint of the profile may connect.
 
-    A server elsewhere must not name a service of this machine as its catalog.
+    A remote server must not name a service of this machine as its catalog.
     """
     if not request.to_catalog or leads_here(urlsplit(profile.endpoint).hostname or ""):
         return Reach.ANY
@@ -348,14 +350,14 @@ def _reach(request: Request, profile: Profile) -> Reach:
 
 
 class _Server:
-    """What all requests to one server share: connections, and the current profile."""
+    """The state that all requests to one server share: connections, and the current profile."""
 
     def __init__(self, profile: Profile) -> None:
-        # A token that is renewed in its file changes only the second.
+        # Only the second changes when a token is renewed in its file.
         self.given = self.profile = profile
-        # Whether it responded from this machine, from another one, or (its name has many addresses) both.
+        # Whether the server responded from this machine, from another one, or both (its name may have many addresses).
         self.places: set[bool] = set()
-        # By process. There is no lock, because a forked child would wait for one that another thread held.
+        # By process. There is no lock, because a forked child would wait for one held by another thread of the parent.
         self._sessions: dict[int, Session] = {}
 
     def __getstate__(self) -> tuple[Profile, Profile]:
@@ -377,7 +379,7 @@ class _Server:
     def is_here(self) -> bool:
         if self.places:
             return self.places == {True}
-        # Through a proxy: only what can be nowhere else.
+        # Through a proxy, only addresses that cannot belong to this machine.
         host = urlsplit(self.profile.endpoint).hostname or ""
         return is_loopback(host) and not host.endswith(".localhost")
 
@@ -399,7 +401,7 @@ class _Server:
 
 
 def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
-    """Return what the caller and the environment add to ``User-Agent`` and headers; ``UsageError`` if invalid."""
+    """Return the caller's and the environment's additions to ``User-Agent`` and headers; ``UsageError`` if invalid."""
     agent = options.user_agent if options.user_agent is not None else os.environ.get(_AGENT_VARIABLE) or None
     if agent is not None:
         _check_header(agent, "'user_agent'")

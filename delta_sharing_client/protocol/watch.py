@@ -54,7 +54,7 @@ class RequestLimits:
         self._in_head = True
 
     def check(self) -> None:
-        """Raise ``TransportError`` or ``CancelledError`` if nothing may be sent any more."""
+        """Raise ``TransportError`` or ``CancelledError`` if no request may be sent any more."""
         self.deadline.check(self.doing, self.table)
         if self._interrupt is not None:
             self._interrupt.check()
@@ -142,7 +142,7 @@ def sending(limits: RequestLimits) -> Iterator[None]:
 
 
 class _Sending(threading.local):
-    """What applies to the request of a thread."""
+    """The limits that apply to a thread's current request."""
 
     limits: RequestLimits | None = None
 
@@ -155,7 +155,7 @@ class _Sending(threading.local):
         return Reach.ANY if self.limits is None else self.limits.reach
 
     def sent(self, is_here: bool | None) -> None:
-        """Say where the request went (``RequestLimits.is_here``)."""
+        """Record where the request was sent (``RequestLimits.is_here``)."""
         if self.limits is not None:
             self.limits.is_here = is_here
 

@@ -1,4 +1,5 @@
-"""A long change feed in windows of versions: each is requested separately, and complete before the next one starts.
+"""A long change feed in windows of versions: each window is requested separately, and is complete before the next
+one starts.
 
 The protocol does not define the order of lines in a response (the reference server once listed the change files of all
 versions, then all added files, then all removed ones), so no version is known to be complete before the end of the
@@ -26,7 +27,7 @@ from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
 """A feed of fewer actions is listed by one query. Its rows may as well wait for the last line."""
-# About so many times ``FEW`` actions are in a window, and a window with more than the second is split.
+# A window should have about this many times ``FEW`` actions; a window with more than the second number is split.
 _WANTED, _MOST = 4, 8
 # The number of windows whose new URLs are kept; the reader is at one or two of them.
 _FRESH = 3
@@ -43,8 +44,8 @@ class FeedWindow(NamedTuple):
 class FeedWindows:
     """The windows of a feed, oldest first, for a single consumer thread.
 
-    ``end`` is the table at ``last``, the last version of the feed, according to the feed itself. ``urls`` renews URLs
-    of files in windows that were returned.
+    ``end`` describes the table at ``last``, the feed's last version, according to the feed itself. ``urls`` renews
+    URLs of files in windows that were returned.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class FeedWindows:
 
     def windows(self) -> Generator[FeedWindow, None, None]:
         """Yield the windows; each is listed on demand. Errors as in ``TableResponse.actions``."""
-        # Versions with files are in the range, wherever it starts. The last one seen may be incomplete.
+        # The range contains versions with files, wherever it starts. The last version seen may be incomplete.
         ends = self._seen[:-1] or self._seen
         first, width = None, 1
         while first is None or first <= self.last:
@@ -78,7 +79,7 @@ class FeedWindows:
                 width = (end + 1 - first) // 2
 
     def _list(self, first: int | None, end: int, most: int | None) -> FeedWindow | None:
-        """Return a window, ``None`` if it has more than ``most`` actions."""
+        """Return a window, or ``None`` if it has more than ``most`` actions."""
         query = dataclasses.replace(self._query, ending_version=end)
         if first is not None:
             query = dataclasses.replace(query, starting_version=first, starting_timestamp=None)
@@ -86,8 +87,8 @@ class FeedWindows:
         with query_table(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as response:
             if response.head.response_format is not wanted:
                 raise ProtocolError(
-                    f"The changes up to version {end} must have the {wanted.value} response format, as those before "
-                    f"have, but they have the {response.head.response_format.value} one.",
+                    f"The changes up to version {end} must have the {wanted.value} response format, like those "
+                    f"before, but have the {response.head.response_format.value} one.",
                     table=str(self._table),
                 )
             actions = list(itertools.islice(response.actions, None if most is None else most + 1))
@@ -102,8 +103,8 @@ def feed_windows(
 ) -> FeedWindows | None:
     """Return the windows of a feed whose ``response`` starts with ``beginning``; ``None`` if one query must list it.
 
-    One query is needed for a view, whose changes have no versions; for an end timestamp, whose version the server does
-    not state; for a single version; and if the server does not list the last version by itself.
+    One query is needed for a view, whose changes have no versions; for an end timestamp, whose version the server
+    does not state; for a single version; and if the server cannot list the last version separately.
     """
     if query.ending_timestamp is not None:
         return None
@@ -118,7 +119,7 @@ def feed_windows(
             last = min(last, query.ending_version)
         if last == seen[0]:
             return None
-        # From the feed and not from the metadata endpoint, which older servers give for the current version.
+        # From the feed and not from the metadata endpoint, which on older servers describes the current version.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
         with query_table(rest, table, at_end, response_format=wanted) as described:
             end = described.head
@@ -147,7 +148,7 @@ class WindowUrls:
         vars(self).update(state, _fresh={}, _lock=threading.Lock())
 
     def add(self, end: int, source: RefreshingUrls) -> None:
-        """Add the source for the versions after the last ``end``, up to this one."""
+        """Add the source of URLs for the versions after the last ``end``, up to this one."""
         # The copy does not keep the response.
         self._sources.append(copy.copy(source))
         self._ends.append(end)

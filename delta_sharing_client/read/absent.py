@@ -28,16 +28,16 @@ def has_default(item: StructField) -> bool:
 
 
 def absent(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
-    """Return ``length`` values, of the type ``arrow``, for a column that a file does not have.
+    """Return ``length`` values of the type ``arrow`` for a column that a file does not have.
 
-    Raises ``DataError`` if the default is no value of the type, or a field that forbids nulls has none.
+    Raises ``DataError`` if the default is not a value of the type, or a field that forbids nulls has none.
     """
     if not has_default(item):
         return nulls(length, arrow)
     default = item.metadata[INITIAL_DEFAULT_KEY]
     if not isinstance(item.type, StructType):
         return pa.repeat(_scalar(item, arrow, default), length)
-    # The default of a struct is an empty one: its fields have their own.
+    # A struct's default is an empty struct: its fields have their own defaults.
     children = [absent(field, arrow.field(place).type, length) for place, field in enumerate(item.type.fields)]
     for field, child in zip(item.type.fields, children, strict=True):
         if child.null_count and not field.nullable:
@@ -72,7 +72,8 @@ def _named(data_type: DataType) -> str:
 
 
 def _parsed(data_type: DataType, arrow: pa.DataType, default: Any) -> pa.Scalar:
-    """Return a value of Iceberg's JSON form; raise ``ValueError`` or ``ArrowException`` if it is no ``arrow``."""
+    """Return a value of Iceberg's JSON form; raise ``ValueError`` or ``ArrowException`` if it is not a value of
+    ``arrow``."""
     types = pa.types
     if types.is_boolean(arrow) or types.is_integer(arrow) or types.is_floating(arrow):
         expected: Any = bool if types.is_boolean(arrow) else int if types.is_integer(arrow) else (int, float)

@@ -43,7 +43,7 @@ from delta_sharing_client.read.text import check_text, expanded, first_invalid, 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
 Check = Callable[[pa.Array], None]
-# The number of names in a message.
+# The maximum number of names in a message.
 _MOST_SHOWN = 8
 
 
@@ -75,7 +75,7 @@ class FileColumn:
         """Whether ``apply`` returns every array as it is."""
 
     def apply(self, array: pa.Array) -> pa.Array:
-        """Return ``array``, the file's column, in the table's type; one that was read as a dictionary remains one.
+        """Return ``array``, the file's column, in the table's type; an array that was read as a dictionary remains one.
 
         Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it; ``NotUtf8`` for
         such text.
@@ -104,13 +104,13 @@ class FileColumn:
         try:
             check(array.dictionary)
         except pa.ArrowInvalid:
-            # Only values that a row has matter.
+            # Only values that belong to a row matter.
             check(expanded(array))
 
     def missing(self, length: int, others: Sequence[str]) -> pa.Array:
         """Return the values of a file that does not have the column: nulls, or its initial default.
 
-        ``others`` are the names to read without it. Raises ``DataError`` if the table forbids nulls.
+        ``others`` are the names of the other columns, for the error. Raises ``DataError`` if the table forbids nulls.
         """
         array = absent(self.field, self.type, length)
         if not self.field.nullable and array.null_count:
@@ -151,8 +151,7 @@ class Node(NamedTuple):
 
 
 class _FieldsByKey:
-    """The fields of a schema or of a struct in it, by the key for finding them; and the first Parquet column of
-    each."""
+    """The fields of a schema or struct by lookup key, and the first Parquet column of each."""
 
     def __init__(self, fields: Iterable[pa.Field], nodes: Sequence[Node]) -> None:
         self.fields = list(fields)
@@ -265,7 +264,7 @@ class Aligner:
                 self._refuse_required(inner, (*path, inner.name))
 
     def _below(self, struct: Node) -> _FieldsByKey:
-        """Return the fields of a struct, cached; this object keeps all its nodes."""
+        """Return the fields of a struct, cached; this object keeps all nodes alive."""
         if id(struct) not in self._structs:
             self._structs[id(struct)] = _FieldsByKey(struct.type, struct.below)
         return self._structs[id(struct)]
@@ -275,8 +274,8 @@ class Aligner:
     def _align(
         self, target: DataType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
-        """Return the conversion of ``node``'s values to ``target``, in Arrow ``arrow``, and the Parquet columns for it;
-        the node's Parquet columns begin at ``start``."""
+        """Return the conversion of ``node``'s values to ``target`` (as the Arrow type ``arrow``), and the Parquet
+        columns for it; the node's Parquet columns begin at ``start``."""
         found = node.type
         if isinstance(found, pa.BaseExtensionType):
             inner, leaves = self._align(target, node.below[0], start, path, arrow)
@@ -367,7 +366,7 @@ class Aligner:
                 key_values = keys(key_values)
             if key_values.null_count:
                 raise DataError(f"Column {dotted(path)!r} has a map with a null key, which no map may have.")
-            # This computes the count of nulls; pyarrow 14 crashes without it.
+            # This computes the null count; pyarrow 14 crashes without it.
             entries = pa.StructArray.from_arrays(
                 [key_values, item_values if items is None else items(item_values)],
                 fields=[arrow.key_field, arrow.item_field],
@@ -407,7 +406,7 @@ def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataErro
 
 
 def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
-    """Return the exact conversion, ``None`` for none (Delta Transaction Log Protocol, "Type Widening")."""
+    """Return the exact conversion, ``None`` if none is needed (Delta Transaction Log Protocol, "Type Widening")."""
     arrow = to_arrow_type(target)
     if found == arrow:
         return None
@@ -431,7 +430,7 @@ def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
 
 
 def _items(array: pa.MapArray) -> pa.Array:
-    """Return the values of the maps; ``array.items`` also has values outside of them."""
+    """Return the values of the maps; ``array.items`` also contains values outside of them."""
     items, buffers = array.items, array.buffers()[:2]
     lists = pa.Array.from_buffers(
         pa.list_(items.type), len(array), buffers, array.null_count, array.offset, children=[items]
@@ -444,7 +443,7 @@ def _in_iso_calendar(
 ) -> MaybeConvert:
     if pa.types.is_date(found):
         return then(gregorian_dates, convert)
-    # Spark never uses the other calendar for timestamps without a time zone.
+    # Spark never uses the hybrid calendar for timestamps without a time zone.
     return then(convert, calendar.instants) if target == PrimitiveType("timestamp") else convert
 
 

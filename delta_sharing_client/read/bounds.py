@@ -23,7 +23,7 @@ from delta_sharing_client.read.align import Aligner
 
 
 class RowGroupBounds:
-    """The bounds of columns in row groups; ``constants`` has those of columns that no file has."""
+    """The bounds of columns in row groups; ``constants`` has those of columns that are constant in the file."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class RowGroupBounds:
         for path in paths:
             if path not in constants and (fields := known.find(path)) is not None:
                 leaf = aligner.leaf(fields)
-                # In a file without the column, it has its default, or that of a struct above, in every row.
+                # In a file without the column, every row has its default, or that of an enclosing struct.
                 if leaf is not None or not any(map(has_default, fields)):
                     self._leaves[path] = (fields[-1], leaf)
 
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
-        """Return those of the row groups ``ordinals`` that may have a row for which ``predicate`` is true."""
+        """Return the row groups among ``ordinals`` that may have a row for which ``predicate`` is true."""
         may_match = compile_skipping(predicate)
         return [ordinal for ordinal in ordinals if may_match(self.of_group(ordinal))]
 
@@ -87,7 +87,7 @@ class _GroupStatistics(NamedTuple):
 
 
 def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType) -> Footer:
-    """Return lower and upper bound, and the upper bound without NaN, as in ``ColumnBounds``.
+    """Return lower bound, upper bound, and upper bound without NaN, as in ``ColumnBounds``.
 
     ``found`` is the Arrow type of the Parquet column of ``field``. Unreliable bounds are ``None``.
     """

@@ -32,7 +32,7 @@ class Grant:
             raise
 
     def resize(self, nbytes: int) -> None:
-        """Change the grant to ``nbytes``, no longer those of a download, without waiting."""
+        """Change the grant to ``nbytes`` without waiting; they no longer count as a download."""
         budget = self._budget
         budget._in_use += nbytes - self._held
         budget._downloads -= self._downloads
@@ -44,7 +44,7 @@ class Grant:
         budget = self._budget
         if self in budget._granted:
             budget._granted.discard(self)
-            # Also for zero bytes: others may have waited for this grant.
+            # Also for zero bytes, because others may be waiting for this grant.
             self.resize(0)
 
 
@@ -58,9 +58,9 @@ class _Share(NamedTuple):
 class MemoryBudget:
     """Grants ``capacity`` bytes, lowest order first. For one event loop.
 
-    Downloads get a share of it; for decoding, grants grow, before others begin. So many requests are in flight, and
-    there is still room to decode several files. A request whose order is lower than all active grants is always
-    granted; otherwise a file larger than the capacity could never be read.
+    Downloads get a share of the capacity. For decoding, grants grow, before new ones are made. So many requests can be
+    in flight while several files are decoded. A request whose order is lower than all active grants is always granted;
+    otherwise a file larger than the capacity could never be read.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -72,7 +72,7 @@ class MemoryBudget:
         self._beginning = Turns[_Share]()
 
     def widen(self, capacity: int) -> None:
-        """Grant up to ``capacity`` bytes from now on, no fewer than before."""
+        """Grant up to ``capacity`` bytes from now on; the capacity never shrinks."""
         self._capacity = capacity
         self._serve()
 

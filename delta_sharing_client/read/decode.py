@@ -106,7 +106,7 @@ class ParquetBytes:
 class _Part(NamedTuple):
     """The visible rows of a range of the file, in one batch with the file's columns.
 
-    The range starts at the physical row ``first``; ``visible`` says which of its rows these are, ``None`` if all.
+    The range starts at the physical row ``first``; ``visible`` marks the visible rows, ``None`` if all are.
     """
 
     group: int
@@ -291,7 +291,7 @@ class FileDecoder:
         return self.shape.context.is_filtered_again and not isinstance(self._predicate_of_group, Literal)
 
     def constant(self, column: ReadColumn, rows: int) -> pa.Array:
-        """Return the file's value of ``column`` ``rows`` times, as a slice of a cached array."""
+        """Return the file's value of ``column``, repeated ``rows`` times, as a slice of a cached array."""
         held = self._repeated.get(column.name)
         if held is None or len(held) < rows:
             value = pa.scalar(self._constants[column.name], column.arrow.type)
@@ -316,7 +316,7 @@ class _Columns:
         self._part = part
         self._raw = part.raw
         self._rows = part.rows
-        # Without the rows, which are not kept for it.
+        # Without the rows of the file, which are not kept for it.
         self._find_positions = find_positions or part._replace(raw=None).positions
         self._positions: pa.Array | None = None
 
@@ -341,19 +341,19 @@ class _Columns:
                 return rows_without_columns(self._rows)
             arrays = [expanded(array) for array in self._arrays(context.output, alignment.output)]
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema_of(arrays))
-        # Rebuilding the batch of a small file from its columns would take a tenth of the time of decoding it.
+        # Rebuilding the batch of a small file from its columns would add a tenth to the time of decoding it.
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
                 self._applied(file, self._raw.column(place))
         wanted = context.output_schema.metadata
-        # Each call of Arrow lets other threads take the interpreter.
+        # Each Arrow call lets other threads take the interpreter lock.
         return self._raw if self._raw.schema.metadata == wanted else self._raw.replace_schema_metadata(wanted)
 
     def _schema_of(self, arrays: list[pa.Array]) -> pa.Schema:
         context = self._decoder.shape.context
         if not context.for_polars:
             return context.output_schema
-        # An equal type of an array may lack the metadata of fields below.
+        # An array's type may compare equal and still lack the metadata of nested fields.
         return pa.schema(
             column.arrow if array.type == column.arrow.type else column.arrow.with_type(array.type)
             for column, array in zip(context.output, arrays, strict=True)
@@ -383,9 +383,10 @@ class _Columns:
         return self._decoder.constant(column, self._rows)
 
     def _lineage(self, file: FileColumn | None, known: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
-        """Return the values in ``file``; where it has none, those derived from the whole file's ``known`` number."""
+        """Return the values stored in ``file``; where it has none, values derived from the ``known`` number of the
+        whole file."""
         if known is None:
-            # Planning refuses such a file of a Delta table. In an Iceberg table, its rows have neither value, even if
+            # Planning refuses such a file of a Delta table. In an Iceberg table its rows have neither value, even if
             # one is written (Iceberg, Appendix E, "Row lineage changes").
             return pa.nulls(self._rows, pa.int64())
         written = None if file is None else self._from_file(file)
@@ -421,7 +422,8 @@ def _some(positions: Callable[[], pa.Array], mask: pa.BooleanArray) -> pa.Array:
 
 # === The number of rows of a batch ===
 
-# The share of the bytes in flight for one batch: decoding needs as much again, and others decode at the same time.
+# The share of the memory limit for one batch: decoding needs as much again, and other files are decoded at the same
+# time.
 _BATCH_SHARE = 4
 # The minimum bytes per value in Arrow, by physical type.
 _TEXT = "BYTE_ARRAY"
@@ -436,14 +438,14 @@ _MOST_MEASURED_ROWS = 1 << 24
 def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: int, most: int) -> int:
     """Return the number of rows per batch for a row group: ``batch_rows``, or fewer if they are large.
 
-    A few bytes of run lengths can repeat a dictionary's value, or a list's element, any number of times. So the size of
-    a batch is limited to a share of ``most``, the bytes in flight, before decoding. Raises ``DataError`` if one page
-    unpacks to more than ``most``.
+    A few bytes of run lengths can repeat a dictionary's value, or a list's element, any number of times. So a batch is
+    limited before decoding to a share of ``most``, the bytes in flight. Raises ``DataError`` if one page unpacks to
+    more than ``most``.
     """
     rows = layout.rows(group)
     wanted = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
-    # Even if every row repeated all bytes of the row group, the batch would be small enough; a check takes longer.
+    # Even if every row repeated all bytes of the row group, the batch would be small enough, and a check takes longer.
     if wanted * whole <= 3 * most and not layout.alignment.has_lists:
         return wanted
     bound = most // _BATCH_SHARE
@@ -463,8 +465,8 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
             suspects[leaf] = pages
             texts += chunk.values * _longest_text(data, chunk, pages)
     widths = sum(_WIDTHS.get(column.physical_type, column.length) for column in columns.values())
-    # Without lists every column has a value per row: the other chunks need not be decoded. Some writers state a total
-    # of compressed bytes; then it can be less than that of the texts.
+    # Without lists every column has one value per row, so the other chunks need not be decoded. Some writers state a
+    # compressed total, which can be less than the total of the texts.
     total = max(whole, stored) + rows * widths + texts
     if wanted * total <= bound * rows and whole <= most and not layout.alignment.has_lists:
         return wanted
@@ -478,7 +480,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     has_lists = any(columns[leaf].max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
-    # For one long text among many rows the batches with it are small enough, too.
+    # With one long text among many rows, the batches that contain it are small enough too.
     each = np.full(rows, fixed / rows)
     for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
@@ -503,12 +505,12 @@ def _checked_pages(data: ParquetBytes, chunk: ColumnChunk, column: pq.ColumnSche
 _ONCE = frozenset((0, 3, 4, 6))
 # Encodings that Arrow cannot read as dictionary indices: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
-# Of those, the one whose texts share beginnings, so that they are longer than what is stored.
+# The one of these whose texts share prefixes, so that they are longer than their stored bytes.
 _DELTA_BYTE_ARRAY = 7
 
 
 def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> int:
-    """Return an upper bound for the length of the texts in a chunk, which every row may repeat."""
+    """Return an upper bound for the length of the texts in a chunk; every row may repeat the longest one."""
     if pages.dictionary is None or _DELTA_BYTE_ARRAY in pages.encodings:
         return chunk.uncompressed
     found = longest_text(data.chunk(chunk), pages.dictionary, chunk.codec)
@@ -517,7 +519,7 @@ def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> 
 
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
     """Return the length of each row's text; at most ``few`` texts are decoded at a time."""
-    # Below a struct, Arrow does not read indices that follow other values, also if these only replace skipped pages.
+    # Inside a struct, Arrow does not read indices that follow plain values, even if these only replace skipped pages.
     if pages.encodings & _DELTAS or not pages.indices_first:
         reader = data.open().iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
@@ -529,7 +531,7 @@ def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, 
 
 
 def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
-    """Yield the texts of one Parquet column as indices into its dictionary, which has each only once."""
+    """Yield the texts of one Parquet column as indices into a dictionary that contains each text once."""
     path = data.metadata.schema.column(leaf).path
     for batch in data.open([path]).iter_batches(
         _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
@@ -547,7 +549,7 @@ def _leaf_of(batch: pa.RecordBatch) -> pa.Array:
 def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:
     """Return a range of a batch; if it is small, it is copied so that it does not keep the whole batch.
 
-    Nested columns are always copied: what is below a slice of one still has the elements of the other rows, and a
+    Nested columns are always copied: the children of a slice still have the elements of the other rows, and a
     conversion would fail for a value in a row that does not exist.
     """
     if raw is None or raw.num_rows == rows:
@@ -563,7 +565,7 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 
 
 def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks with only constant columns, so many of each, without their files.
+    """Yield the rows of tasks with only constant columns, the given number for each, without reading their files.
 
     Rows of several tasks share a batch. The predicate is evaluated for one row of a task, because all of them are the
     same, and not at all without rows. Errors name the file.
@@ -572,7 +574,7 @@ def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> I
     try:
         matching: Iterable[_Repeated] = _matching(shape, counted)
     except DeltaSharingError:
-        # The rows of the files before the one that fails come first.
+        # Rows of the files before the failing one come first.
         matching = itertools.chain.from_iterable(_matching(shape, [each]) for each in counted)
     held: list[_Repeated] = []
     rows_held = bytes_held = 0
@@ -609,7 +611,7 @@ def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Re
 
 
 def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
-    """Return whether the predicate is true for each; all at once is much faster than one by one."""
+    """Return for each whether the predicate is true; evaluating all at once is much faster than one by one."""
     if shape.predicate is None or not each:
         return [True] * len(each)
     once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])
@@ -620,7 +622,7 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) 
     counts = [rows for _, rows in held]
     if not columns:
         return rows_without_columns(sum(counts))
-    # A column at a time: a call of Arrow for each file would wait each time until the listing's thread pauses.
+    # One column at a time: one Arrow call per file would wait each time until the listing's thread pauses.
     each = [pa.array([values[column.name] for values, _ in held], column.arrow.type) for column in columns]
     places = pa.array(np.repeat(np.arange(len(held)), counts))
     return pa.RecordBatch.from_arrays(
@@ -629,14 +631,14 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) 
 
 
 def _text_bytes(constants: dict[str, object]) -> int:
-    """Return a bound of the bytes of text in a row: texts may be long, and every row repeats them."""
+    """Return a bound for the bytes of text in a row: texts may be long, and every row repeats them."""
     return sum(_MOST_UTF8 * len(value) for value in constants.values() if isinstance(value, (str, bytes)))
 
 
-# Bytes of a character.
+# Maximum bytes per character.
 _MOST_UTF8 = 4
 
 
 def _most_bytes(shape: Shape) -> int:
-    """Return the most bytes of one batch."""
+    """Return the maximum bytes of one batch."""
     return max(_LEAST_IN_FLIGHT, shape.context.options.max_bytes_in_flight) // _BATCH_SHARE

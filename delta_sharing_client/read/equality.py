@@ -1,7 +1,7 @@
 """Rows that are deleted by their values (Iceberg, "Equality Delete Files").
 
-A row is deleted if its values in the delete columns are those of a row of a delete file; null is equal to null, NaN to
-NaN, and zeros of both signs differ. Values become numbers column by column, so a file's rows are compared at once.
+A row is deleted if its values in the delete columns equal those of a row in a delete file. Null equals null, NaN equals
+NaN, and zeros of different sign differ. Values become numbers column by column, so a file's rows are compared at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from delta_sharing_client.read.layout import delete_column
 
 
 class DeletedValues:
-    """The rows of delete files with the same columns, and which rows of a data file are equal to one of them."""
+    """The rows of delete files with the same columns; finds the rows of a data file that equal one of them."""
 
     def __init__(self, ids: tuple[int, ...], columns: Sequence[pa.Array]) -> None:
         self.ids = ids
-        # The values of each column; and those of each column but the first together with the columns before it.
+        # The values of each column, and the pairs of each later column with the columns before it.
         self._values: list[pa.Array] = []
         self._pairs: list[pa.Array] = []
         codes: pa.Array | None = None
@@ -44,7 +44,7 @@ class DeletedValues:
             codes = own
 
     def kept(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
-        """Return which rows with these values in the delete columns stay."""
+        """Return which rows stay; ``values`` are those of the delete columns."""
         first, *others = (
             _codes(comparable(column), values) for column, values in zip(columns, self._values, strict=True)
         )
@@ -55,20 +55,20 @@ class DeletedValues:
 
 
 def _codes(column: pa.Array, values: pa.Array) -> pa.Array:
-    """Return the place of each row in ``values``, null if it is none of them."""
+    """Return the place of each row in ``values``, null if it is not there."""
     return pc.index_in(column, value_set=values, skip_nulls=False)
 
 
 def _pair(before: pa.Array, own: pa.Array, count: int) -> pa.Array:
-    """Return a number for each pair of places, of which the second are below ``count``."""
+    """Return a number for each pair of places; the second of each pair is below ``count``."""
     return pc.add(pc.multiply(before.cast(pa.int64()), pa.scalar(count, pa.int64())), own.cast(pa.int64()))
 
 
 def comparable(array: pa.Array) -> pa.Array:
-    """Return an array in a form in which equal values, and no others, are equal to Arrow."""
+    """Return an array in a form in which Arrow treats exactly the equal values as equal."""
     if not pa.types.is_floating(array.type):
         return array
-    # By their bits: Arrow finds zeros of both signs equal, or not, by chance of hashing.
+    # By their bits: whether Arrow treats zeros of different sign as equal depends on hashing.
     bits = pa.int32() if array.type == pa.float32() else pa.int64()
     one = pa.scalar(np.nan, array.type)
     return pc.if_else(pc.is_nan(array), one, array).view(bits)
@@ -84,7 +84,7 @@ class EqualityDeletes:
         self._values: dict[tuple[object, ...], asyncio.Future[DeletedValues]] = {}
 
     async def of(self, task: FileTask, number: int) -> list[DeletedValues]:
-        """Return the deleted values for ``task``, whose place in the read is ``number``: by each set of columns.
+        """Return the deleted values for ``task``, by set of columns; ``number`` is the task's place in the read.
 
         Raises ``DataError`` for a damaged delete file, and the errors of the storage.
         """
@@ -153,7 +153,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def leaf_of(array: pa.Array) -> pa.Array:
-    """Return the values of the only column below the structs of ``array``; null where a struct is null."""
+    """Return the values of the only leaf column of the nested structs in ``array``; null where a struct is null."""
     while pa.types.is_struct(array.type):
         array = pc.struct_field(array, [0])
     return array

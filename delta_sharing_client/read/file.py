@@ -1,4 +1,4 @@
-"""Reads one file: chooses which bytes to download, has threads decode them, and sends the rows in order."""
+"""Reads one file: chooses which bytes to download, decodes them on threads, and sends the rows in order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from delta_sharing_client.read.row_groups import read_row_groups
 from delta_sharing_client.read.rows import FileRows, nothing
 from delta_sharing_client.read.whole_file import is_wanted_whole, read_whole
 
-# Constant rows, or bytes of them, up to this are sent at once.
+# Up to this many constant rows, or bytes of them, are sent at once.
 _FEW_ROWS = 262_144
 _FEW_BYTES = 4 * 1024 * 1024
-# Constant rows of more files than this are not made on the loop.
+# The constant rows of more files than this are not made on the loop.
 _FEW_FILES = 20
 
 
@@ -44,19 +44,19 @@ async def read_file(shared: Shared, number: int, rows: FileRows, *, again: bool 
             stale = Stale(error.message, table=error.table, file_id=error.file_id)
         else:
             return
-        # Not with the damaged bytes' error as its context, which would keep its frames.
+        # Not with the damaged bytes' error as its context, which would keep its frames alive.
         raise stale
 
 
 def is_constant(shape: Shape, task: FileTask) -> bool:
-    """Whether the rows of ``task`` are known without a request: their number, and one value in each column."""
+    """Whether the rows of ``task`` are known without a request: their number, and a constant value for each column."""
     if task.has_vector or task.row_groups is not None or task.num_records is None:
         return False
     return not shape.needs_file(task)
 
 
 def _stated_rows(task: FileTask) -> int:
-    # Not 0 where it is unknown: rows would be missing.
+    # Not 0 if the number is unknown, because rows would be missing.
     assert task.num_records is not None
     return task.num_records
 
@@ -82,9 +82,9 @@ async def _read(read: FileRead, rows: FileRows) -> None:
 
 
 async def _send_constants(read: FileRead, counted: Sequence[tuple[FileTask, int]], rows: FileRows) -> None:
-    """Send so many rows of each file, which have one value in each column."""
+    """Send the given number of rows for each file, with a constant value in each column."""
     batches = constant_batches(read.shared.shape, counted)
-    # The rows of many files take so long that nothing could be cancelled meanwhile.
+    # The rows of many files take so long that cancelling would have to wait.
     first = functools.partial(begin, batches, _FEW_BYTES, _FEW_ROWS)
     decoded = await read.in_thread(first) if len(counted) > _FEW_FILES else first()
     if decoded.rest is None:

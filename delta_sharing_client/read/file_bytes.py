@@ -16,14 +16,14 @@ from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, Spars
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length
 from delta_sharing_client.read.page_choice import Read
 
-# Longer buffers come from Arrow.
+# Longer buffers are allocated by Arrow.
 _SMALL = 2 * 1024 * 1024
 
 
 class FileBytes:
     """Downloads parts of one file.
 
-    ``held`` are the bytes at the file's end that came with its footer. ``from_cache``: some bytes are of the cache.
+    ``held`` are the bytes at the file's end that came with its footer. ``from_cache``: some bytes came from the cache.
     ``part`` is the size of one request.
     """
 
@@ -68,8 +68,8 @@ class FileBytes:
         return await gather([self._block(item) for item in ranges])
 
     async def fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[ByteBlock] = ()) -> list[ByteBlock]:
-        """Fetch what neither the held bytes nor ``fetched`` blocks cover. A range that the held bytes split is
-        downloaded in one piece."""
+        """Fetch the bytes that neither the held bytes nor the ``fetched`` blocks cover. A range that the held bytes
+        split is downloaded as one."""
         held = ByteRange(self.held.start, self.held.stop)
         missing = [item for item in ranges if subtract([item], [held])]
         if fetched:
@@ -77,11 +77,11 @@ class FileBytes:
         return await self.fetch(missing)
 
     def reading(self, fetched: Sequence[ByteBlock]) -> Read:
-        """Return what reads the held bytes and the ``fetched`` blocks."""
+        """Return a reader of the held bytes and the ``fetched`` blocks."""
         return SparseFile(self.file.size, [self.held, *fetched]).slice
 
     async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> ByteBlock | None:
-        """Return what the cache has of ``wanted``, or of the end of the file."""
+        """Return the cached part of ``wanted``, or of the end of the file."""
         file = self.file
         block = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
         if block is not None:
@@ -105,15 +105,15 @@ class FileBytes:
 
 
 def _memory(length: int) -> pa.Buffer:
-    """Return unset memory. For a small file Arrow's own is slower: a call of Arrow lets other threads run, and the loop
-    waits until they have paused."""
+    """Return uninitialized memory. For a small file Arrow's allocator is slower: an Arrow call lets other threads run,
+    and the loop waits until they pause."""
     return pa.py_buffer(np.empty(length, np.uint8)) if length <= _SMALL else pa.allocate_buffer(length)
 
 
 async def gather(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
     if len(coroutines) == 1:
-        # Most files are downloaded with one request: a task for it would take longer.
+        # Most files are downloaded with one request; a task for it would take longer.
         return [await coroutines[0]]
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:

@@ -1,4 +1,4 @@
-"""The read of one file: what reading it whole and reading some of its row groups have in common."""
+"""The read of one file: the code shared by reading it whole and reading some of its row groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MB = 1024 * 1024
 # Row groups that decode to more than this are decoded batch by batch, as they are consumed.
 _LARGE = 48 * _MB
 _LEAST_LARGE = 2 * _MB
-# Batches of such row groups that wait for the consumer.
+# Batches of such row groups that may wait for the consumer.
 _BATCHES_AHEAD = 2
 # A limit with fewer rows needs only the first batches of a row group.
 _FEW_ROWS = 262_144
@@ -42,8 +42,8 @@ _ANY = 1 << 62
 class Shared:
     """What the files of one read share.
 
-    ``ratio`` is that of decoded to compressed bytes, ``gains`` that of bytes saved by page indexes to the maximum,
-    ``late_gains`` the same for reading the filter's columns first. ``part`` is the size of one request;
+    ``ratio`` is the ratio of decoded to compressed bytes, ``gains`` the ratio of bytes saved by page indexes to the
+    maximum, and ``late_gains`` the same for reading the filter's columns first. ``part`` is the size of one request;
     ``threads_inside`` says that Arrow's threads decode the columns of one file in parallel.
     """
 
@@ -66,7 +66,7 @@ class Shared:
 
 
 class Decoded(NamedTuple):
-    """Decoded batches, their bytes, and the rest that is still to be decoded (or ``None``)."""
+    """Decoded batches, their bytes, and the rest still to be decoded (or ``None``)."""
 
     batches: list[pa.RecordBatch]
     nbytes: int
@@ -74,7 +74,7 @@ class Decoded(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Rows that were downloaded together: what is decoded of them, the memory in use, the compressed bytes."""
+    """Rows that were downloaded together: their decoded batches, the memory in use, the compressed bytes."""
 
     decoded: Decoded
     grant: Grant
@@ -92,7 +92,7 @@ class FileRead:
         self.large = min(_LARGE, max(_LEAST_LARGE, shared.shape.context.options.max_bytes_in_flight // 4))
         file = task.remote_file(shared.reader, again=again)
         self.bytes = FileBytes(file, shared.cache, shared.guess, shared.report, shared.part)
-        # The visible rows, after ``select``.
+        # The visible rows; set by ``select``.
         self.selection = Selection(None, None)
         self._deleted: Sequence[DeletedValues] = ()
         self._rows = rows
@@ -100,7 +100,7 @@ class FileRead:
             shared.cache.drop(task.file_id)
 
     async def select(self) -> None:
-        """Find out which rows the deletes leave."""
+        """Determine which rows remain after deletes."""
         shared, task = self.shared, self.task
         if task.equality:
             self._deleted = await shared.equality.of(task, self.number)
@@ -116,16 +116,16 @@ class FileRead:
 
     @property
     def is_gentle(self) -> bool:
-        """Whether the consumer may not want the whole file."""
+        """Whether the consumer may stop before the end of the file."""
         return not self.shared.pace.is_full and (self.shared.limit is None or self.is_filtered)
 
     @property
     def needs_few(self) -> bool:
-        """Whether a limit probably needs the first batches only."""
+        """Whether a limit probably needs only the first batches."""
         return self.shared.limit is not None and self.shared.limit <= _FEW_ROWS
 
     def visible_rows(self, layout: Layout, group: int) -> int:
-        """Return the number of rows of ``group`` that the deletion vectors leave."""
+        """Return the number of rows of ``group`` that remain after deletion vectors."""
         count, starts = self.selection.count, layout.row_starts
         return count(starts[group + 1]) - count(starts[group])
 
@@ -148,11 +148,11 @@ class FileRead:
         return await self.shared.decode(functools.partial(call, *values))
 
     def decoder(self, layout: Layout) -> FileDecoder:
-        """Return what decodes the file's rows by ``layout``."""
+        """Return a decoder of the file's rows for ``layout``."""
         return FileDecoder(self.shared.shape, self.task, layout, self.selection, self.shared.report, self._deleted)
 
     def decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> Decoded:
-        """Decode ``groups``, except large ones; on a thread."""
+        """Decode ``groups`` on a thread, except large ones."""
         decoder = self.decoder(layout)
         with self.shared.report.stage("decode"):
             batches = decoder.batches(data, groups, threads=self.shared.threads_inside)
@@ -165,7 +165,7 @@ class FileRead:
     # === Sending ===
 
     async def hand_out(self, unit: Unit) -> None:
-        """Send the rows of ``unit``; if they are not decoded yet, batch by batch as they are taken."""
+        """Send the rows of ``unit``, decoding batch by batch as they are taken if necessary."""
         (batches, size, rest), grant, compressed = unit
         if rest is None:
             grant.resize(size)
@@ -189,11 +189,11 @@ class FileRead:
 
 
 def begin(batches: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> Decoded:
-    """Return all of ``batches`` if that is no more, and otherwise the first of them."""
+    """Return all of ``batches`` if they are few, otherwise the first of them."""
     done: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
-        # Several batches may share buffers; counting their parts would take longer.
+        # Several batches may share buffers; counting exactly would take longer.
         size += batch.nbytes if done else batch.get_total_buffer_size()
         rows += batch.num_rows
         done.append(batch)

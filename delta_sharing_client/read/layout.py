@@ -1,4 +1,4 @@
-"""What a scan reads of every file, and its location in one file."""
+"""The parts of every file that a scan reads, and their location in one file."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from delta_sharing_client.read.bounds import RowGroupBounds
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 _CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
-# One value in a whole file, like the type of a change in most files.
+# One value in a whole file, such as the change type of most files.
 _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP))
 # Writers before 1.2.9 omitted a dictionary page's header from a chunk's length; the Parquet reader then reads beyond
 # it.
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
 _OLD_WRITER_PADDING = 100
-# Rows of a row group below which opening another reader takes longer than reading its text.
+# Below this many rows of a row group, opening another reader takes longer than reading its text.
 _LEAST_DICTIONARY_ROWS = 16_384
-# Stored bytes of a dictionary, and of one for each row; expanding a longer one takes as long as reading the text.
+# Limits for the stored bytes of a dictionary, in total and per row; expanding a longer one takes as long as reading the
+# text.
 _LONGEST_DICTIONARY = 64 * 1024
 _LONGEST_SHARE = 1
 _VALUES_PER_BYTE = 2  # low on purpose: only data that unpacks to far more than its encoded size counts as large
@@ -96,7 +97,8 @@ class Shape:
         return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
 
     def untold(self, task: FileTask) -> frozenset[str]:
-        """Return the partition columns without a value in the file's action; they are read like other columns.
+        """Return the partition columns without a value in the file's action; they are read from the file like other
+        columns.
 
         The file has them if it is older than the table's partitioning, or if its writer stores them anyway; otherwise
         they are null: Delta Lake for Spark omits nulls in tombstones, other writers also in added files.
@@ -144,8 +146,8 @@ class Shape:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
                 value = partition_bound(text, column.field.type, column=column.name)
-                # For a float it is only known that it is not null: a column without bounds would count as missing in
-                # the file, which is null in every row, and NaN and signed zeros are not bounds.
+                # Floats are only known to be non-null: NaN and signed zeros are not bounds, and a column without bounds
+                # would count as missing in the file, so as null in every row.
                 known = None if isinstance(value, float) else value
                 bounds[(column.name,)] = ColumnBounds(known, known, 1 if value is None else 0, 1)
             elif change is not None and (found := change.bounds(column.origin)) is not None:
@@ -153,10 +155,10 @@ class Shape:
         return bounds
 
     def check_partitions(self, task: FileTask, alignment: Alignment) -> None:
-        """Raise ``DataError`` if the file lacks a column, and has a partition value under a name that is not a
-        partition column.
+        """Raise ``DataError`` if the file lacks a column but has a partition value under a name that is not a partition
+        column.
 
-        Then the file is older than the table's partitioning, or its values have other names.
+        Then the file is older than the table's partitioning, or its values are under other names.
         """
         strange = [key for key in task.partition_values if key.lower() not in self._partition_keys]
         if not strange:
@@ -170,8 +172,8 @@ class Shape:
                 )
 
     def partition_value(self, task: FileTask, field: StructField, arrow: pa.DataType) -> pa.Scalar | None:
-        """Return the value of ``field`` that a file's action has, ``None`` if it says none."""
-        # A column that was dropped may have had the name of another one.
+        """Return the value of ``field`` in a file's action, ``None`` if it has none."""
+        # A dropped column may have had the name of another one.
         known = self.context.schema.find(field.name)
         if known is None or known.field_id != field.field_id or not self._has_value(field, task.partition_values):
             return None
@@ -294,7 +296,7 @@ class Layout:
         for leaf in sorted(texts):
             path = self.footer.metadata.schema.column(leaf).path
             chunks = [self.chunks.get(group, leaf) for group in groups]
-            # With a dot, it may also be the path of a field in a struct.
+            # A name with a dot may also be the path of a field in a struct.
             if "." not in path and all(map(_is_short_dictionary, chunks)):
                 paths.append(path)
         return paths
@@ -308,7 +310,7 @@ class Layout:
 
     def decoded_size(self, groups: tuple[int, ...]) -> int:
         """Return the approximate decoded size of the needed columns of ``groups``."""
-        # A few bytes of run lengths can mean billions of values, so their number counts as well.
+        # A few bytes of run lengths can stand for billions of values, so the number of values counts as well.
         values = sum(self.rows(group) for group in groups) * len(self.leaves) // _VALUES_PER_BYTE
         if self.whole:
             return max(values, sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups))
@@ -381,8 +383,8 @@ def delete_column(context: ScanContext, field_id: int) -> StructField:
     found = context.equality_columns.get(field_id)
     if found is None:
         raise UnsupportedFeatureError(
-            f"The table has equality deletes by the column with the field id {field_id}, which is no column of a "
-            "simple type in its schemas.",
+            f"The table has equality deletes by the column with the field id {field_id}, but its schemas have no such "
+            "column of a simple type.",
             feature="equality deletes",
             table=context.table,
         )
@@ -413,7 +415,7 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
             row_id = aligner.column(lineage.row_id)
         if lineage.row_update is not None and not ROW_UPDATES.isdisjoint(shape.origins):
             row_update = aligner.column(lineage.row_update)
-    # A delete may be older than what forbids nulls in the column.
+    # A delete may be older than the NOT NULL constraint of the column.
     equality = {field_id: aligner.column(delete_column(context, field_id)) for field_id in sorted(equality_ids(task))}
     columns = (*output, *filters, row_id, row_update, *equality.values())
     used = [column for column in columns if column is not None and column.leaves]
@@ -457,7 +459,7 @@ def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: f
     if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):
         found = aligner.column(_CHANGE_TYPE_FIELD)
         if not found.leaves:
-            raise DataError(f"The change file has no column {CHANGE_TYPE!r}, which says what became of each row.")
+            raise DataError(f"The change file has no column {CHANGE_TYPE!r}, which holds the change type of each row.")
         return found
     return None
 

@@ -35,7 +35,7 @@ class Pace:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are no limits any more."""
+        """Whether the limits are no longer in effect."""
         return self._step == len(_STEPS) - 1
 
     @property
@@ -56,5 +56,5 @@ class Pace:
         return min(most, _STEPS[self._step].budget)
 
     def grow(self) -> None:
-        """The consumer has taken an item: raise the limits."""
+        """Raise the limits, because the consumer has taken an item."""
         self._step = min(self._step + 1, len(_STEPS) - 1)

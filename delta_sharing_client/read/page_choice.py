@@ -29,24 +29,24 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 
 Rows = tuple[tuple[int, int], ...]
 Read = Callable[[int, int], pa.Buffer]
-# Bytes that can be downloaded during one more round trip; page skipping must save as much.
+# Bytes that can be downloaded in the time of one more round trip; page skipping must save at least this much.
 _ROUND_TRIP = 1024 * 1024
-# The minimum saving if the index is already here.
+# The minimum saving if the index is already downloaded.
 _WORK = 64 * 1024
-# The initial assumption: half of this much was saved. Without further savings, the attempts stop.
+# Assume initially that half of this much was saved. Attempts stop if no further savings follow.
 _PRIOR = 4 * 1024 * 1024
-# Observations with fewer bytes are replaced by others.
+# Observations of fewer bytes are discarded over time.
 _GUESSED = 64 * 1024
 # The Parquet reader treats every version 2 page of these writers as compressed (ARROW-17100).
 _OLD_WRITER = re.compile(r"parquet-cpp(?:-arrow)? version [012]\.")
 # Matching rows closer together than this are one range: pages have more rows.
 _STRETCH = 1024
-# The minimum saving for one more round trip, and for decoding the filter's columns twice.
+# The minimum saving that justifies one more round trip and decoding the filter's columns twice.
 _LEAST = 4 * 1024 * 1024
 
 
 class Ratio:
-    """A ratio of bytes, initially ``found`` of ``seen``; learned during the scan."""
+    """A ratio of bytes, initially ``found`` of ``seen``; updated during the scan."""
 
     def __init__(self, seen: int = _PRIOR, found: int = _PRIOR // 2) -> None:
         self._seen = seen
@@ -57,7 +57,7 @@ class Ratio:
         return nbytes * self._found // self._seen
 
     def learn(self, nbytes: int, found: int) -> None:
-        # A race loses at most one observation, which is harmless.
+        # A race loses at most one observation.
         if self._seen < _GUESSED:
             self._seen, self._found = max(1, nbytes), found
         else:
@@ -115,7 +115,7 @@ def with_pages(
     skipped = SkippedPages()
     for group in groups:
         whole = layout.compressed_size((group,))
-        # The pages of the other columns are not needed while all rows may match.
+        # While all rows may match, the pages of the other columns are not needed.
         index[group] = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
         rows = _wanted(layout, group, _read_pages(layout, group, filters, read), predicate, read)
         saved = SkippedPages()
@@ -165,7 +165,7 @@ def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
         return rows
     if not start:
         size -= sum(pages.starts[0] - layout.chunks.get(group, leaf).start for leaf, pages in found.items())
-    # The first pages of each column, if a row more would not cost more than that.
+    # The first pages of each column, unless one more row would cost much more.
     least = max(size, cost(ends[0]))
     return ends[bisect.bisect_right(ends, least, key=cost) - 1]
 
@@ -182,8 +182,8 @@ def cut(layout: Layout, group: int, start: int, stop: int) -> Layout:
 def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
     """Compare the pages of columns that were downloaded whole, in the part of ``groups`` that is read, with the index.
 
-    The pages of other columns are compared when the columns are rebuilt. The start of each part of a row group follows
-    from the pages before it, so all of them must be right. Raises ``PageMismatch`` if they contradict their index.
+    The pages of other columns are compared when the columns are rebuilt. The start of each part of a row group depends
+    on the pages before it, so all of them must match the index. Raises ``PageMismatch`` if they contradict their index.
     """
     for group in groups:
         partial = layout.pages[group].chunks if group in layout.pages else {}
@@ -197,16 +197,16 @@ def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
 
 
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
-    """Return the layout that reads ``groups`` whole, or all of what they are cut to."""
+    """Return the layout that reads ``groups`` whole, or all of the rows to which they are cut."""
     pages = {group: item for group, item in layout.pages.items() if group not in groups}
     pages |= {group: GroupPages((layout.cuts[group],), {}) for group in groups if group in layout.cuts}
     return dataclasses.replace(layout, pages=pages, index={})
 
 
 def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, DataPages]) -> GroupPages:
-    """Return what to read of a row group for ``rows``; ``found`` are the pages of columns, where they are known."""
+    """Return the parts of a row group to read for ``rows``; ``found`` are the known pages of columns."""
     chunks = {}
-    # Chunks that share bytes could be read in place of each other.
+    # Chunks that share bytes could be confused with each other.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
         shapes = _shapes(layout, found)
         for leaf, item in found.items():
@@ -250,7 +250,7 @@ def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -
 
 
 def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
-    """Return where the pages of a row group are listed, by Parquet column; of columns without repeated values."""
+    """Return the locations of a row group's page lists by Parquet column, for columns without repeated values."""
     if _OLD_WRITER.match(layout.chunks.created_by):
         return {}
     schema = layout.footer.metadata.schema
@@ -300,7 +300,7 @@ def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: 
     """
     if not SHORTCUTS.late_columns or any(column.origin in ROW_LINEAGE for column in shape.context.filters):
         return ()
-    # Which rows are deleted is known by columns that may not be the filter's.
+    # Equality deletes use columns that need not be the filter's.
     if layout.alignment.equality:
         return ()
     first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}
@@ -340,7 +340,7 @@ def narrow(
     gains: Ratio,
     index_gains: Ratio,
 ) -> tuple[Layout, tuple[int, ...], SkippedPages]:
-    """Return the layout and the row groups that remain if only ``rows`` may match, and what is skipped.
+    """Return the layout and the row groups that remain if only ``rows`` may match, and the skipped pages.
 
     The chunks ``first``, which are downloaded already, are unchanged.
     """
@@ -351,7 +351,7 @@ def narrow(
         found = layout.index[group]() if rows[group] and group in layout.index else {}
         if found:
             held = layout.pages[group].chunks if group in layout.pages else {}
-            # A range may include rows that were excluded before, for which the filter's pages were not downloaded.
+            # A range may include previously excluded rows, for which the filter's pages were not downloaded.
             wanted = tuple(stretch for start, stop in rows[group] for stretch in layout.within(group, start, stop))
             chunks = group_pages(layout, group, wanted, found).chunks
             planned[group] = GroupPages(
@@ -367,14 +367,14 @@ def narrow(
         skipped = SkippedPages(skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
         if group in layout.index:
-            # This is saved because the index states the positions of the pages.
+            # This is saved, because the index already gives the positions of the pages.
             index_gains.learn(0, before - left)
     kept = tuple(group for group in groups if rows[group])
     return dataclasses.replace(layout, pages=planned), kept, skipped
 
 
 def _pages(layout: Layout, group: int, found: Mapping[int, DataPages]) -> int:
-    """Return how many pages of a row group are read, in the chunks whose pages are ``found``."""
+    """Return how many pages of a row group are read, for the chunks in ``found``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
     return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())
 

@@ -1,8 +1,8 @@
-"""Polars' own Parquet reader, for rows that become Polars frames: it takes a third of the time of Arrow's.
+"""Polars' own Parquet reader, for rows that become Polars frames; it takes a third of the time of Arrow's reader.
 
 It reads row groups of flat columns of types that both libraries read alike, from bytes that were downloaded and checked
-here. Text becomes Arrow's views, which Polars takes without a copy. Whatever it does not read, or refuses, is
-read by Arrow, whose errors are ours.
+here. Text becomes Arrow's views, which Polars takes without a copy. Row groups that it cannot read are read by Arrow,
+which also reports the errors.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from delta_sharing_client.parquet.excerpt import excerpt, unpacked_size
 from delta_sharing_client.parquet.page_index import UNREADABLE
 from delta_sharing_client.read.layout import Layout
 
-# Before Polars 2, a query that waits for this reader may keep the threads that it needs.
+# Before Polars 2, a query that waits for this reader may occupy the threads that the reader needs.
 _LEAST_VERSION = 2
-# Rows of a row group for which another library is worth a call.
+# The minimum rows of a row group that are worth a call of another library.
 _LEAST_ROWS = 4096
-# Bytes of a value in a column of views.
+# Bytes per value in a column of views.
 _VIEW = 16
 _VIEWS = {pa.string(): pa.string_view()} if hasattr(pa, "string_view") else {}
 _TYPES: dict[str, tuple[Any, ...]] = {
@@ -45,7 +45,7 @@ def is_usable() -> bool:
 
 
 def names_of(layout: Layout, group: int) -> list[str] | None:
-    """Return the names of the columns to read of a row group, ``None`` if Arrow must read it."""
+    """Return the names of the columns to read from a row group, ``None`` if Arrow must read it."""
     if not layout.leaves or group in layout.pages or layout.rows(group) < _LEAST_ROWS:
         return None
     schema, arrow = layout.footer.metadata.schema, layout.footer.arrow
@@ -56,7 +56,7 @@ def names_of(layout: Layout, group: int) -> list[str] | None:
     for leaf, column, field in zip(layout.leaves, columns, fields, strict=True):
         if field.type not in _TYPES.get(column.physical_type, ()) and not _is_integer_decimal(column, field.type):
             return None
-        # Text that is converted, or compared with equality deletes, stays what the conversion knows.
+        # Converted text, and text compared with equality deletes, keeps a type that the conversion supports.
         if field.type in _VIEWS and leaf not in layout.alignment.texts:
             return None
     return [column.name for column in columns]
@@ -73,7 +73,7 @@ def _is_integer_decimal(column: pq.ColumnSchema, arrow: pa.DataType) -> bool:
 def read_group(layout: Layout, group: int, names: list[str], chunks: dict[int, memoryview], most: int) -> Any:
     """Return the columns ``names`` of a row group as one record batch, ``None`` if Arrow must read them.
 
-    ``chunks`` has the bytes of each leaf. ``None``, too, if a checksum of a page is wrong, or the rows would take more
+    ``chunks`` has the bytes of each leaf. Also ``None`` if a checksum of a page is wrong, or the rows would take more
     than ``most`` bytes.
     """
     rows = layout.rows(group)
@@ -103,7 +103,7 @@ def read_group(layout: Layout, group: int, names: list[str], chunks: dict[int, m
 
 
 def filtered(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
-    """Return the rows of ``batch`` for which ``mask`` is true; Arrow's own filter does not know views."""
+    """Return the rows of ``batch`` for which ``mask`` is true; Arrow's filter does not support views."""
     if not any(map(is_view, batch.schema.types)):
         return batch.filter(mask)
     polars = optional.load("polars", "polars")

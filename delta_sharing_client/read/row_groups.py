@@ -1,4 +1,4 @@
-"""Reads a file's footer first, and then what is needed of its row groups: their columns, pages, or first rows."""
+"""Reads a file's footer first, and then the needed columns, pages or first rows of its row groups."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ _INDEX_GAPS = 64 * 1024
 class _Parts:
     """A row group that is read in parts.
 
-    A part's pages are where the index says if the pages before are as long as it says. So each part is checked in its
-    turn, ``in_order``, and after the first mismatch the index is not used. ``fetched`` are bytes that later parts need.
+    The index gives the right position of a part's pages only if it gives the right lengths of the pages before. So
+    parts are checked ``in_order``, and after the first mismatch the index is not used. ``fetched`` are bytes that later
+    parts need.
     """
 
     in_order: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
@@ -69,7 +70,7 @@ class _Piece(NamedTuple):
 
 
 class _Needed(NamedTuple):
-    """The layout and the row groups that are left of a piece, and their bytes."""
+    """The remaining layout and row groups of a piece, and their bytes."""
 
     layout: Layout
     groups: tuple[int, ...]
@@ -96,7 +97,7 @@ async def _skip_pages(read: FileRead, layout: Layout) -> Layout:
     ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
     blocks = await bytes_.fetch_missing(ranges)
     if blocks:
-        # For the next file, the page index is requested with the footer, if it is not long.
+        # For the next file, the page index is requested with the footer, if the index is short.
         shared.guess.learn_index(bytes_.size - ranges[0].start)
     layout, skipped = await read.in_thread(with_pages, layout, groups, predicate, bytes_.reading(blocks), shared.gains)
     shared.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
@@ -205,7 +206,7 @@ class _PieceRead:
             raise
 
     async def _needed(self) -> _Needed:
-        """Fetch the needed bytes. A page index that is wrong about one page is not used for any."""
+        """Fetch the needed bytes. An index with one wrong page is not used for any page."""
         parts = self._piece.parts or _Parts()
         # The budget grants the parts of a row group in order, so they also come here in order.
         async with parts.in_order:
@@ -239,8 +240,8 @@ class _PieceRead:
     async def _narrowed(self, fetched: list[ByteBlock]) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
         """Return layout, row groups and the ranges still to be downloaded.
 
-        If it pays, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the others
-        are needed.
+        If that saves time, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the
+        others are needed.
         """
         read, shared, (layout, groups, _) = self._read, self._read.shared, self._piece
         first: tuple[int, ...] = ()

@@ -81,7 +81,7 @@ class FileRows:
         return not self._is_forwarded
 
     def advance(self) -> bool:
-        """Forward the available rows, because it is the file's turn; return whether the file is finished."""
+        """Forward the available rows in the file's turn; return whether the file is finished."""
         if not self._is_head:
             self._is_head = True
             self.news.set()
@@ -109,4 +109,4 @@ class FileRows:
 
 
 def nothing(*_: object) -> None:
-    """Do nothing: the ``release`` of rows that hold no memory of a budget."""
+    """Do nothing; the ``release`` of rows that hold no memory of a budget."""

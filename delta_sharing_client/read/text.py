@@ -1,7 +1,7 @@
-"""Text in files: what is not UTF-8 is found, named, or replaced as Spark shows it.
+"""Invalid UTF-8 in files: it is detected and reported, or replaced as Spark shows it.
 
-Arrow's readers take the bytes of a text as they are. One value that is not UTF-8 makes other libraries fail for the
-whole column, or return other text.
+Arrow's readers do not validate text. One invalid value makes other libraries fail for the whole column, or return
+different text.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from delta_sharing_client.errors import DataError
 # For fewer values, checking one by one is faster.
 _FEW_VALUES = 4096
 _FEW_BYTES = 128 * 1024
-# Bytes of a value in a message.
+# The maximum bytes of a value in a message.
 _MOST_SHOWN = 60
-# Bytes for the texts of a dictionary that are put in their rows at a time.
+# The maximum bytes of dictionary texts that are expanded into rows at a time.
 _MOST_RESERVED = 4 * 1024 * 1024
 _SURROGATE = 0xED
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class NotUtf8(Exception):
-    """A text of a batch is not UTF-8: in the row ``row`` of the batch, ``path`` in the column has the bytes
-    ``value``."""
+    """The row ``row`` of a batch has invalid UTF-8: the bytes ``value`` at ``path`` in the column."""
 
     def __init__(self, row: int, path: tuple[str, ...], value: bytes) -> None:
         super().__init__(row, path, value)
@@ -51,7 +50,7 @@ def check_text(array: pa.StringArray) -> None:
     character.
     """
     _, offsets, data = array.buffers()
-    # During a call of Arrow other threads take the interpreter, and this one waits to get it back.
+    # During an Arrow call other threads take the interpreter lock, and this one waits to get it back.
     if data is None or (data.size <= _FEW_BYTES and data.to_pybytes().isascii()):
         return
     if len(array) < _FEW_VALUES:
@@ -78,7 +77,7 @@ def expanded(array: pa.Array) -> pa.Array:
     if not isinstance(array, pa.DictionaryArray):
         return array
     values, indices = array.dictionary, array.indices
-    # Arrow reserves memory for as many texts of the average length. One long text among few would reserve gigabytes.
+    # Arrow reserves memory for as many texts of the average length, so one long text among few would reserve gigabytes.
     rows = max(1, _MOST_RESERVED * len(values) // max(1, values.nbytes))
     # Unlike 'take', a cast does not check the indices, which come from the file.
     parts = [values.take(indices.slice(start, rows)) for start in range(0, max(1, len(indices)), rows)]
@@ -89,7 +88,7 @@ def expanded(array: pa.Array) -> pa.Array:
 
 
 def first_invalid(array: pa.Array, path: tuple[str, ...]) -> NotUtf8 | None:
-    """Return the first value of ``array``, or below it, that is text and not UTF-8; ``path`` names the array."""
+    """Return the first text in ``array`` or its children that is not UTF-8; ``path`` names the array."""
     types = pa.types
     if types.is_string(array.type):
         values = array.cast(pa.binary()).to_pylist()
@@ -131,7 +130,7 @@ def _first_in_lists(array: pa.ListArray, path: tuple[str, ...]) -> NotUtf8 | Non
 
 
 def replaced(array: pa.StringArray) -> pa.StringArray:
-    """Return ``array`` with U+FFFD in place of what is not UTF-8."""
+    """Return ``array`` with U+FFFD in place of invalid UTF-8."""
     try:
         check_text(array)
     except pa.ArrowInvalid:
@@ -141,10 +140,11 @@ def replaced(array: pa.StringArray) -> pa.StringArray:
 
 
 def as_shown(value: bytes) -> str:
-    """Return the text that Spark shows for ``value``: that of Java's decoder.
+    """Return the text that Spark (Java's decoder) shows for ``value``.
 
     One U+FFFD replaces each part of a character that is cut or that cannot continue (Unicode, "U+FFFD Substitution of
-    Maximal Subparts"), as in Python and browsers, and each encoded surrogate, of which they make two or three.
+    Maximal Subparts"), as in Python and browsers; one also replaces each encoded surrogate, which they replace by two
+    or three.
     """
     return value.decode("utf-8", _AS_JAVA)
 

@@ -1,4 +1,4 @@
-"""Deletion vectors of a read: one request for those that are close together in one file."""
+"""Deletion vectors of a read; one request fetches those that are close together in one file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GAP = 4 * 1024 * 1024
 
 
 class Vectors:
-    """Downloads and decodes deletion vectors: those noted by the time the first one is needed together, each byte once.
+    """Downloads and decodes deletion vectors, each byte once: the first ``get`` downloads all vectors noted so far.
 
     Bytes are dropped when the last vector in them was decoded. ``note`` may be called on any thread, ``get`` on the
     loop.
@@ -83,7 +83,7 @@ class Vectors:
         if found is None:
             noted = self._noted.pop(place, [])
             if wanted not in noted:
-                noted.append(wanted)  # its task was started again
+                noted.append(wanted)  # the task was started again
             made = [_Span(item) for item in coalesce(noted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
             for item in noted:
                 next(span for span in made if span.covers(item)).users += 1
@@ -101,7 +101,7 @@ class Vectors:
 
     async def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> pa.Buffer:
         url = ref.descriptor.path_or_inline_dv
-        # Before its data file: only the vector shows which rows are needed.
+        # Before its data file, because only the vector shows which rows are needed.
         file = RemoteFile(
             self._reader,
             key=ref.key,
@@ -111,7 +111,7 @@ class Vectors:
             renew_at=task.renew_at,
             order=(number,),
         )
-        # A vector's file is named by a UUID and never changes; its length is not known.
+        # A vector's file is named by a UUID and never changes. Its length is unknown.
         place, cache = "dv:" + without_query(url), self._cache
         with self._reader.report.stage("fetch"):
             if cache is not None:

@@ -81,7 +81,7 @@ class _Read:
         end: BaseException | None = None
         ends = [begin() for begin in meanwhile]
         try:
-            # What shows the read shows it until the consumer has the last row, not until the last row is here.
+            # Progress is shown until the consumer has taken the last row, not until the last row has arrived.
             await ScanRun(self._plan, self.listing, self._report, tell, eager=self._eager).read(wait=bool(ends))
         except asyncio.CancelledError:
             end = asyncio.CancelledError()
@@ -110,7 +110,7 @@ class _Read:
             self.listing.close()
 
     def drop(self) -> None:
-        """Like ``close``, for a finalizer: other locks may be held there."""
+        """Like ``close``, for a finalizer, which may run while other locks are held."""
         if self.is_begun:
             self.cancel()
         else:
@@ -124,7 +124,7 @@ class _Read:
             self._running.wait(loop.END_SECONDS)
 
     def take(self, news: _News) -> None:
-        """Take note of ``news``; raises what ended the read early."""
+        """Process ``news``; raises the error that ended the read early."""
         if isinstance(news, list):
             self._items.extend(news)
         elif news is None:
@@ -139,7 +139,7 @@ class _Read:
             raise limit_reached(news) or news
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """Return the next batch of what was taken, ``None`` if that needs more, or is over."""
+        """Return the next batch of the taken rows; ``None`` if more rows are needed or the read is over."""
         if self._rows is None:
             return self._next_batch()
         held = self._left
@@ -171,7 +171,7 @@ class _Read:
         assert self._released is not None
         report = self._report
         if item.ends:
-            # Before the release: after the last one, progress is shown for the last time.
+            # Before the release, so that progress is updated once more after the last batch.
             self.listing.done(item.tasks)
         self._released.put(item)
         if item.ends and report.on_progress is not None and (progress := report.progress) is not None:
@@ -189,11 +189,11 @@ class _Read:
 
 
 def _cut(held: list[pa.RecordBatch], rows: int) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-    """Return the first ``rows`` rows of ``held``, or all, as one batch, and those that are left."""
+    """Return the first ``rows`` rows of ``held`` (or all) as one batch, and the remaining batches."""
     table = pa.Table.from_batches(held)
-    # Arrow does not limit the length of a slice by that of a table without columns.
+    # Arrow does not limit a slice to the length of a table without columns.
     here = min(rows, table.num_rows)
-    # Several where text of more than 2 GB does not fit into one batch.
+    # There are several if text of more than 2 GB does not fit into one batch.
     found, *more = table.slice(0, here).combine_chunks().to_batches()
     rest = table.slice(here, table.num_rows - here).to_batches()
     return found, [batch for batch in (*more, *rest) if batch.num_rows]
@@ -230,7 +230,7 @@ class Batches(Iterator[pa.RecordBatch]):
             note(self)
 
     def meanwhile(self, begin: Meanwhile) -> None:
-        """Call ``begin`` when the read starts, and its result, on any thread, when the read has ended for any
+        """Call ``begin`` when the read starts, and call its result, on any thread, when the read has ended for any
         reason."""
         self._meanwhile.append(begin)
 
@@ -243,7 +243,7 @@ class Batches(Iterator[pa.RecordBatch]):
         if not self._read.is_begun:
             return
         self._read.wait()
-        # This releases the memory of what was read ahead. Rows are missing then: no thread may be told of their end.
+        # This releases the rows that were read ahead. They are missing now, so no thread may see a normal end.
         self._read.forget()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -256,7 +256,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._read.cancel()
 
     def _set_closed(self) -> None:
-        # Whoever has all rows is told of their end also after closing.
+        # A consumer that has all rows sees a normal end even after closing.
         self._closed = self._closed or not self._read.is_over
 
     def __next__(self) -> pa.RecordBatch:
@@ -268,7 +268,7 @@ class Batches(Iterator[pa.RecordBatch]):
             raise self._read.refusal("another thread is taking a batch; take them one after the other")
         try:
             while (batch := None if self._closed else self._read.next_batch()) is None:
-                # After the attempt: another thread may have closed the read, and dropped its rows, meanwhile.
+                # After the attempt, because another thread may have closed the read and dropped its rows meanwhile.
                 if self._closed:
                     raise self._read.refusal("it was closed; start a new one")
                 if self._read.is_over:
@@ -415,7 +415,7 @@ _note: contextvars.ContextVar[Callable[[Batches], None] | None] = contextvars.Co
 
 
 async def asynchronously(call: Callable[[], T]) -> T:
-    """Return ``call()``, run on a thread; cancelling this ends the reads that it has started."""
+    """Return ``call()``, run on a thread; cancellation ends the reads that it started."""
     loop.check_caller()
     started: list[Batches] = []
     is_cancelled = False

@@ -61,7 +61,7 @@ _daemons = _DaemonThreads()
 
 
 class Inbox(Generic[T]):
-    """Values that threads put here, and that ``take`` gets on ``loop``, in order.
+    """Values that threads put here and that ``take`` receives on ``loop``, in order.
 
     The loop is woken once for all values that arrive before it looks: each waking is a system call and makes both
     threads wait for the interpreter.
@@ -82,14 +82,14 @@ class Inbox(Generic[T]):
                 self._loop.call_soon_threadsafe(self._empty)
 
     def _empty(self) -> None:
-        # Before the first look: what comes later wakes the loop again.
+        # Before the first look, so that later values wake the loop again.
         self._is_due = False
         while self._values:
             self._take(self._values.popleft())
 
 
 class Decoders:
-    """Threads for CPU work of ``loop``, one for each processor, of which the loop hears several results at once."""
+    """Threads for CPU work of ``loop``, one per processor; several results wake the loop once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -97,15 +97,15 @@ class Decoders:
         self._results: Inbox[Callable[[], None]] = Inbox(loop, lambda settle: settle())
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Return what ``call`` will return on a thread; on the loop. A job that is cancelled before it starts never
+        """Return the result of ``call``, run on a thread; for the loop. A job that is cancelled before it starts never
         starts."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._executor.submit(self._do, [(future, call)])
         return future
 
     def _do(self, job: list[tuple[asyncio.Future[Any], Callable[[], Any]]]) -> None:
-        # An error refers to this frame and to that of the pool below it, which refers to ``job``: they would be a cycle
-        # that keeps what the frames of the error hold.
+        # An error refers to this frame and to that of the pool below, which refers to ``job``: a cycle that would keep
+        # the values in the error's frames alive.
         future, call = job.pop()
         try:
             result = None if future.cancelled() else call()
@@ -170,7 +170,7 @@ _parents: list[Loop] = []
 
 
 def current() -> Loop:
-    """Return the loop of this process; ``UsageError`` if the interpreter ends."""
+    """Return the loop of this process; ``UsageError`` if the interpreter is ending."""
     global _current
     check_running(has_ended=_has_ended)
     found = _current
@@ -183,9 +183,10 @@ def current() -> Loop:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Create the loop while the block asks the server, if there is none: its imports do not wait for the response.
+    """Create the loop, if there is none, while the block waits for the server, so that imports do not delay the
+    response.
 
-    The loop is there after the block. A fork or the end of the interpreter must not happen during an import.
+    The loop is there after the block. No fork and no end of the interpreter may occur during an import.
     """
     if _current is not None:
         yield
@@ -226,15 +227,16 @@ def _end() -> None:
         _current.end()
 
 
-# What runs. The loop itself keeps only weak references: a garbage collection would end a read that nobody else refers
-# to, half-way and on whichever thread it happens.
+# Running coroutines. The loop keeps only weak references, so garbage collection could end a read that nothing else
+# refers to, on any thread.
 _running: set[asyncio.Task[Any]] = set()
 
 
 class Running(Generic[T]):
     """A coroutine on the loop, which ``make`` returns there; any thread may cancel it or wait for it.
 
-    It is started separately, because Ctrl-C may interrupt any call: what is not assigned yet cannot be cancelled.
+    It is started separately, because Ctrl-C may interrupt any call: a coroutine that is not assigned yet cannot be
+    cancelled.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -248,8 +250,7 @@ class Running(Generic[T]):
 
     def start(self) -> None:
         """Start it; a coroutine that was cancelled before never starts."""
-        # A connection keeps the context in which it was made while it is used again, and with it what the caller has
-        # put there.
+        # A connection that is reused keeps the context in which it was created, with the caller's values in it.
         self._loop.call_soon_threadsafe(self._start, context=contextvars.Context())
 
     def cancel(self) -> None:
@@ -288,18 +289,18 @@ class Running(Generic[T]):
         # Only once: a second cancellation would interrupt the clean-up.
         task, self._task = self._task, None
         if task is not None:
-            # After the coroutine's first step: a coroutine that never started could not clean up.
+            # After the coroutine's first step, because a coroutine that never started cannot clean up.
             self._loop.call_soon(task.cancel)
         elif self._make is not None:
             self._make = None
             self._ended.release()
 
     def _done(self, task: asyncio.Task[T]) -> None:
-        # Release the task: its exception keeps everything that its frames kept.
+        # Release the task: its exception keeps alive everything in its frames.
         self._task = None
         _running.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody else may ask for it, and then asyncio would report it
+            task.exception()  # nobody else may ask for the exception, and asyncio would report that
             self._outcome = task.result
         self._ended.release()
 
@@ -316,7 +317,7 @@ def check_caller() -> None:
         task = None
     if task is None:
         raise UsageError(
-            "Methods for coroutines need an event loop of asyncio, and this coroutine runs on another one, such as "
+            "Async methods need an asyncio event loop, but this coroutine runs on another one, such as "
             "trio's: call the method without '_async' on a thread, as 'await trio.to_thread.run_sync(scan.to_arrow)' "
             "does."
         )
@@ -345,6 +346,6 @@ def result_of(future: Future[T]) -> T:
         try:
             return future.result(LISTEN_SECONDS)
         except TimeoutError:
-            # It may be that of the call.
+            # It may be the interrupt of the call itself.
             if future.done():
                 return future.result()

@@ -99,8 +99,8 @@ class _SentContext:
 
 
 def send_together(parts: Sequence[Partition], dumps: Callable[[object], bytes]) -> None:
-    """Pickle the context of a plan's ``parts`` now, once for all of them, because they are pickled one by one, and of
-    a small part the context is most."""
+    """Pickle the context of a plan's ``parts`` once for all, because parts are pickled one by one and the context is
+    most of a small part."""
     if parts:
         sent = _SentContext(dumps(parts[0]._context))
         for part in parts:
@@ -138,7 +138,7 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
 
 
 def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> list[Partition]:
-    """Return ``tasks`` in at most ``count`` parts, and no more than ``MOST_PARTS``; files are not split."""
+    """Return ``tasks`` in at most ``count`` parts, limited to ``MOST_PARTS``; files are not split."""
     sendable = _sendable(context, None)
     found = []
     for share in equal_shares([chunk.cost for chunk in tasks.chunks], min(count, MOST_PARTS)):
@@ -173,9 +173,9 @@ def read_cost(task: FileTask) -> int:
 
 
 def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
-    """Split things of ``sizes`` bytes into at most ``parts`` non-empty parts; return the ordinals of each part.
+    """Split items of ``sizes`` bytes into at most ``parts`` non-empty parts; return the ordinals of each part.
 
-    A thing belongs to the part of its middle byte: a part exceeds its equal share by less than its largest thing.
+    An item belongs to the part of its middle byte, so a part exceeds its equal share by less than its largest item.
     """
     total = max(1, sum(sizes))
     ends = list(itertools.accumulate(sizes))
@@ -187,7 +187,7 @@ def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 
 
 def _cut(plan: ScanPlan, count: int) -> list[Piece]:
-    """Return the files of ``plan``; those that are much larger than an equal share in several pieces."""
+    """Return the files of ``plan``; files much larger than an equal share are split into several pieces."""
     whole = [Piece(task, read_cost(task)) for task in plan.tasks]
     share = max(1, sum(piece.cost for piece in whole) // count)
     large = [number for number, piece in enumerate(whole) if 2 * piece.cost > 3 * share]
@@ -210,8 +210,7 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
 async def _group_sizes(
     context: ScanContext, tasks: Mapping[int, FileTask]
 ) -> dict[int, tuple[list[int], Version | None]]:
-    """Return the sizes of row groups and the version of each of ``tasks``; no groups if its footer cannot be read
-    here."""
+    """Return the row group sizes and the version of each task; no groups if its footer cannot be read here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
     reader = dataclasses.replace(context, options=options).reader(ScanReport())
     at_a_time = asyncio.Semaphore(_FOOTERS_AT_A_TIME)

@@ -30,11 +30,11 @@ State = Callable[[], "tuple[str, Progress | None]"]
 Draw = Callable[[State, threading.Event], None]
 """Draws until the event is set."""
 
-# Seconds: shorter reads show nothing; the interval of updates; how long a reason for waiting is shown.
+# In seconds: shorter reads show nothing; the update interval; how long a reason for waiting is shown.
 _DELAY = 2.0
 _UPDATE_SECONDS = 0.2
 _REASON_SECONDS = 2.0
-# A rate over fewer seconds says nothing.
+# A rate measured over fewer seconds is meaningless.
 _LEAST_SECONDS = 0.1
 # Seconds between two lines in a log.
 _LINE_SECONDS = 10.0
@@ -77,11 +77,11 @@ class ProgressBar:
         self._draw = draw
         self._reason, self._reason_time = "", 0.0
         self._closed = threading.Event()
-        # A callback of the user is still called.
+        # A user's callback is still called.
         self._own_callback = report.on_wait
         report.on_wait = self._waiting
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        with contextlib.suppress(UsageError):  # a read without a bar is better than none
+        with contextlib.suppress(UsageError):  # a read without a progress bar is better than none
             start(self._thread)
 
     def close(self) -> None:

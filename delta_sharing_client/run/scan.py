@@ -40,15 +40,17 @@ _FEW_FILES = 4
 _LISTING_SECONDS = 0.05
 # The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
 _MOST_AHEAD = 8
-# Items that the consumer has not taken. Few have many bytes (``MemoryBudget``), but rows of constant files are in none.
+# Items that the consumer has not taken. The number limits rows of constant files, which ``MemoryBudget`` does not
+# count.
 _MOST_UNTAKEN = 64
-# Files whose rows are known without a request, read together: a task of the loop takes longer than one of them.
+# Files whose rows are known without a request are read together, because a task of the loop takes longer than one of
+# them.
 _MOST_CONSTANT = 1000
 
 
 class ScanRun:
-    """One read, on the loop: of ``plan``, whose files are those of ``listing``. ``put`` takes the rows, and waits for
-    nothing; their consumer may stop at any time where it is not ``eager``."""
+    """One read of ``plan``, on the loop; ``listing`` has its files. ``put`` takes the rows without waiting; unless
+    ``eager``, the consumer may stop at any time."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class ScanRun:
         self._untaken = 0
         self._finished: list[Item] = []
         self._most = plan.context.options.max_concurrent_requests
-        # With a limit the first file probably has all the rows: look further only as it turns out not to.
+        # With a limit the first file probably has all the rows, so files are opened further ahead only if it does not.
         self._files_ahead = 1 if plan.limit is not None else 2 * self._most
         self._pace = Pace(whole=eager and plan.limit is None)
         self._budget = MemoryBudget(self._most_bytes())
@@ -95,12 +97,12 @@ class ScanRun:
                 task.cancel()
             await asyncio.gather(opening, *tasks, return_exceptions=True)
             self._put_finished()
-            # They refer to this object: a cycle that would keep everything that was read ahead.
+            # They refer to this object: a cycle that would keep all read-ahead rows alive.
             for slot in self._slots:
                 slot.drop()
             self._slots.clear()
             self._over = None
-            # As do the items that nobody took, and this object to whoever holds them.
+            # The same holds for untaken items, and for references to this object.
             self._put = nothing
         if wait:
             await until(self._room, lambda: not self._untaken)
@@ -118,7 +120,7 @@ class ScanRun:
         except Exception as error:
             if self._limit is None:
                 raise
-            # The files listed so far may have all rows of the limit.
+            # The files listed so far may contain all rows of the limit.
             failure = error
         while tasks:
             await asyncio.wait(tasks)
@@ -192,8 +194,8 @@ class ScanRun:
                 await read_file(shared, number, slot)
             except Stale:
                 if task.version is not None or not slot.drop():
-                    raise  # some of its rows were already returned, here or by another task
-                # Not here: with this error as its context, a second one would keep the frames of both.
+                    raise  # some of its rows were already returned, by this task or another
+                # Not here: a second error would have this one as its context and keep the frames of both alive.
                 again = True
             if again:
                 self._report.begin(task.size)
@@ -225,7 +227,7 @@ class ScanRun:
         self._listing.widen()
         if item.ends:
             self._files_ahead = min(2 * self._files_ahead, 2 * self._most)
-        # Together with what else this step of the loop finishes: each time, the consumer's thread is woken.
+        # Together with other results of this step of the loop, because each call wakes the consumer's thread.
         if not self._finished:
             asyncio.get_running_loop().call_soon(self._put_finished)
         self._finished.append(item)
@@ -242,7 +244,7 @@ class ScanRun:
         return most if self._limit is not None else self._pace.budget(most)
 
     def _item_taken(self) -> None:
-        """Take note that the consumer has taken all rows of an item, and wants the next."""
+        """Handle that the consumer has taken all rows of an item and wants the next."""
         self._untaken -= 1
         self._room.set()
         if not self._pace.is_full:

@@ -19,16 +19,16 @@ from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.threads import start
 
-# This many files are many. Listing more of them must not take CPU time from the first file's rows.
+# Tables with more files than this are large. Listing more must not take CPU time from the first file's rows.
 _MANY = 256
-# Files that are listed and not yet taken, in about ten megabytes: most listings end before they have to wait.
+# Files that are listed and not yet taken, about ten megabytes: most listings end before they must wait.
 _AHEAD = 16_384
-# A limit may be reached with the first files. Listing this many more costs less than a broken connection.
+# A limit may be reached within the first files. Listing this many more costs less than a broken connection.
 _AHEAD_OF_LIMIT = 1_000
 
 
 class Listing:
-    """The files of ``plan``: ``start`` it on the loop, take them with ``next``, and ``close`` it."""
+    """The files of ``plan``: ``start`` the listing on the loop, take files with ``next``, and ``close`` it."""
 
     def __init__(self, plan: ScanPlan | ScanStream) -> None:
         self._limit = plan.limit
@@ -98,7 +98,7 @@ class Listing:
         return task
 
     def take(self, wanted: Callable[[FileTask], bool], most: int) -> list[FileTask]:
-        """Return the next files up to the first that is not ``wanted``, of those that are listed already."""
+        """Return the already listed next files, up to the first that is not ``wanted``."""
         taken: list[FileTask] = []
         while len(taken) < most and self._listed and wanted(self._listed[0]):
             taken.append(self._listed.popleft())
@@ -112,7 +112,7 @@ class Listing:
             self._make_room()
 
     def done(self, tasks: Sequence[FileTask]) -> None:
-        """Take note that the consumer has taken all rows of ``tasks``."""
+        """Handle that the consumer has taken all rows of ``tasks``."""
         self.files_done += len(tasks)
         self.bytes_done += sum(max(0, task.size) for task in tasks)
 
@@ -168,11 +168,11 @@ class Listing:
             self._wake()
 
     def _wait_for_room(self) -> float:
-        """Wait until half of the files are taken; return the seconds that took."""
+        """Wait until half of the files are taken; return the seconds waited."""
         began = time.perf_counter()
         while not self._is_closed and 2 * len(self._listed) >= self._most:
             self._is_full = True
-            # Files were taken in between, and nobody else would set the event.
+            # Files were taken in between, and nothing else would set the event.
             if 2 * len(self._listed) >= self._most and not self._is_closed:
                 self._room.get()
         self._is_full = False

@@ -50,8 +50,8 @@ from delta_sharing_client.spark.types import (
     target_schema,
 )
 
-# PySpark's data source classes, or replacements for those that this PySpark does not have. PySpark 3.5 has no Python
-# data sources: there the same classes plan and read, and ``to_spark`` passes their tasks to Spark.
+# PySpark's data source classes, or replacements if PySpark lacks them. PySpark 3.5 has no Python data sources: there
+# the same classes plan and read, and ``to_spark`` passes their tasks to Spark.
 HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
 HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
 if TYPE_CHECKING or HAS_DATA_SOURCES:
@@ -59,7 +59,7 @@ if TYPE_CHECKING or HAS_DATA_SOURCES:
 else:  # PySpark 3.5
 
     class DataSource:
-        """Replaces PySpark's class, like those below."""
+        """Replaces PySpark's class, like the classes below."""
 
         def __init__(self, options: Any) -> None:
             self.options = options
@@ -98,7 +98,7 @@ _LOG = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def one_sentence(wanted: bool = True) -> Iterator[None]:
-    """Make PySpark show our error without the traceback before it; only in a Python worker."""
+    """Make PySpark show our error without a traceback before it; only for use in a Python worker."""
     try:
         yield
     except DeltaSharingError:
@@ -119,7 +119,8 @@ class FilePartition(InputPartition):
 
     def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, bytes]]:
         size, rows = read_size(self.part)
-        # Spark's pickler looks at every object in Python; what needs it is pickled already (``send_together``).
+        # Spark's pickler inspects every object in Python, so the objects that need it are pickled already
+        # (``send_together``).
         return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", pickle.dumps(self.part))
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -166,7 +167,7 @@ def _file_partitions(parts: list[Partition]) -> list[FilePartition]:
 
 
 def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed: bool) -> None:
-    """Log a warning for a read of gigabytes with all columns and rows, without options or a schema."""
+    """Log a warning for a read of gigabytes without a selection of columns or rows, options or a schema."""
     asked = (options.read.columns, options.read.filter, options.read.limit)
     if size > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
@@ -212,7 +213,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``partition``; runs on an executor."""
-        # Spark replaces an empty list of partitions by one without content.
+        # Spark replaces an empty list of partitions by one partition without content.
         if isinstance(partition, FilePartition):
             yield from partition.read(target_schema(self._columns.schema))
 
@@ -225,11 +226,11 @@ class CheckReader(DataSourceReader):
     _pushed: Pushed
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one, without content."""
+        """Return one partition without content."""
         return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that arrive; ``ValueError`` if the query did not."""
+        """Yield the arriving rows; raise ``ValueError`` if the query's conditions did not arrive."""
         return self_check.rows(self._schema, self._pushed)
 
 
@@ -248,7 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**vars(self), "_followed": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return always the same offset: Spark asks again after a crash, and it must not change."""
+        """Return always the same offset, because Spark asks again after a crash and expects the same offset."""
         return BEGINNING.to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
@@ -274,7 +275,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._follower.clock.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the files between two offsets, packed. Also called first for a replay."""
+        """Return the files between two offsets, packed. After a restart this is called first, for a replay."""
         with self._telling():
             begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
             self._position = end
@@ -309,7 +310,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Add what to do to the error that stops the stream, and log it, because Spark's own message hides it."""
+        """Add advice to the error that stops the stream, and log it, because Spark's own message hides it."""
         try:
             yield
         except DeltaSharingError as error:
@@ -321,21 +322,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _budget(self, limit: Limit, *, told: bool) -> BatchLimits | None:
         if told:
             return None if HAS_LIMITS and isinstance(limit, ReadAllAvailable) else self._follower.budget()
-        # PySpark 4.0 and 4.1 do not pass the trigger: only limits of the user apply, so that a query with the trigger
-        # "available now", which is one batch there, reads everything.
+        # PySpark 4.0 and 4.1 do not pass the trigger, so only the user's limits apply. A query with the trigger
+        # "available now", which is one batch there, then reads everything.
         options = self._table.options
         return None if options.max_files is None and options.max_bytes is None else self._follower.budget()
 
     @property
     def _follower(self) -> Follower:
-        # Created on use: the reader is pickled to executors, which do not need it.
+        # Created on first use: the reader is pickled for executors, which do not need it.
         if self._followed is None:
             self._followed = Follower(self._table, self._described)
         return self._followed
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises the error of a stream on the first call: PySpark hides an error when it creates the reader."""
+    """Raises the error of a stream on the first call, because PySpark hides an error raised while creating the
+    reader."""
 
     def __init__(self, error: DeltaSharingError) -> None:
         self._error = error
@@ -347,7 +349,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     initialOffset = latestOffset = partitions = prepareForTriggerAvailableNow = getDefaultReadLimit = _refuse
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Raise, like all methods."""
+        """Raise the error, like all methods."""
         raise self._error
 
 
@@ -369,8 +371,8 @@ class DeltaSharingSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
-        # Parsed options do not come from a Spark worker. Credentials are where this instance is made, and not where the
-        # offsets of a stream are asked for.
+        # Parsed options do not come from a Spark worker. Credentials are available where this instance is made, but not
+        # where the offsets of a stream are requested.
         self._by_spark = parsed is None
         with one_sentence(self._by_spark):
             super().__init__(session_credentials.found_by(options))
@@ -397,7 +399,7 @@ class DeltaSharingSource(DataSource):
         self._described = self._describe(Operation.SNAPSHOT)
         text = self._described.metadata.schema_string
         if self._parsed.read.columns is None:
-            # The DataFrame may be stored, and nobody sees a warning of Spark's planner.
+            # The DataFrame may be stored, and a warning in Spark's planner is not visible to the user.
             check_nothing_left_out(parse_schema(text), f"The DataFrame of '{self._parsed.table}'")
         return relation_columns(text, self._parsed.of_format(self._described.table_format)).schema
 

@@ -1,8 +1,8 @@
 """Passes ``where``, ``select`` and ``limit`` of a query to the Python data source of its scan.
 
-Spark does not do this. The classes of ``PushDown.java``, compiled in the driver by the Janino that Spark ships, do.
-They use internal classes of Spark, so each session tests them first; if the test fails, frames are created without
-them.
+Spark does not do this, so the classes of ``PushDown.java`` do; Janino, which Spark ships, compiles them in the
+driver. They use internal classes of Spark, so each session tests them first; if the test fails, frames are created
+without them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESERVED = ("spark_catalog", "system")
 _SERVICE = "org.apache.spark.sql.sources.DataSourceRegister"
 _CONNECTOR = "io.delta.sharing.spark.DeltaSharingDataSource"
 _LOG = logging.getLogger(__name__)
-# For each JVM the loader of the compiled classes, and for each session whether they work.
+# The class loader of the compiled classes for each JVM, and for each session whether they work.
 _loaders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _checked: weakref.WeakKeyDictionary[SparkSession, bool] = weakref.WeakKeyDictionary()
 
@@ -54,7 +54,7 @@ def works(session: SparkSession) -> bool:
         return False
     if session not in _checked:
         if context_of(session) is None and not _has_jar(session):
-            return False  # its JVM is elsewhere; a jar may come later
+            return False  # its JVM is remote; a jar may be added later
         try:
             _check(session)
             _checked[session] = True
@@ -70,7 +70,7 @@ def works(session: SparkSession) -> bool:
 
 @contextlib.contextmanager
 def classes(session: SparkSession) -> Iterator[DataFrameReader]:
-    """Yield a reader with which Spark finds ``FORMAT``, on this thread and in the block."""
+    """Make Spark find ``FORMAT`` on this thread within the block, and yield its reader."""
     if context_of(session) is None:
         yield session.read.format(FORMAT)
         return
@@ -80,7 +80,8 @@ def classes(session: SparkSession) -> Iterator[DataFrameReader]:
     if jvm not in _loaders:
         compiler = _compiled(jvm, before)
         loader = compiler.getClassLoader()
-        # All at once: a class that is loaded after add_spark_jar would come from the jar, whose classes are others.
+        # All at once: a class loaded after add_spark_jar would come from the jar, which has different classes of these
+        # names.
         for name in compiler.getBytecodes():
             loader.loadClass(name)
         _loaders[jvm] = loader
@@ -111,7 +112,7 @@ def profile_setting(session: SparkSession | None) -> str | None:
 
 
 def write_spark_jar(path: str | os.PathLike[str]) -> None:
-    """Write the compiled classes and what names them; see ``loaders.write_spark_jar``."""
+    """Write the compiled classes and their service entry; see ``loaders.write_spark_jar``."""
     _check_version()
     own: Any = None
     try:
@@ -122,7 +123,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
         if session is None or context_of(session) is None:
             own = launch_gateway()  # type: ignore[no-untyped-call]
         jvm: Any = session.sparkContext._jvm if own is None and session is not None else own.jvm
-    except Exception as error:  # PySpark has several classes for it
+    except Exception as error:  # PySpark has several session classes
         raise UsageError(
             f"The jar cannot be compiled here, because Java or Spark's jars are missing ({type(error).__name__}). "
             "Write it where Spark is installed, and give its path."
@@ -183,7 +184,7 @@ def _add(session: SparkSession, jar: str) -> None:
 def _can_load(loader: Any, name: str) -> bool:
     try:
         loader.loadClass(name)
-    except Exception:  # Py4J has one class for all of Java's
+    except Exception:  # Py4J uses one class for all Java objects
         return False
     return True
 
@@ -192,14 +193,14 @@ def _has_jar(session: SparkSession) -> bool:
     """Whether ``session`` finds ``FORMAT`` by itself."""
     try:
         session.read.format(FORMAT).schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check").schema  # noqa: B018
-    except Exception:  # it has many classes, by version and kind of session
+    except Exception:  # its class depends on the Spark version and session type
         return False
     return True
 
 
 @functools.cache
 def _folder() -> str:
-    # Classes are read from the jar when they are first needed, so it lasts as long as the JVM.
+    # Classes are loaded from the jar when first used, so the jar must exist as long as the JVM.
     folder = tempfile.mkdtemp(prefix="delta-sharing-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -233,7 +234,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
 
 
 def _check_catalog(session: SparkSession, name: str) -> None:
-    """Refuse a ``name`` that is not free for a catalog: another catalog must not be told the credentials."""
+    """Refuse a ``name`` that is already used by a catalog: another catalog must not receive the credentials."""
     if not name.isidentifier():
         raise UsageError(f"'{name}' is not a name for a catalog. Use letters, digits and underscores.")
     views = session.conf.get("spark.sql.globalTempDatabase", "global_temp")
@@ -250,7 +251,7 @@ def _check_catalog(session: SparkSession, name: str) -> None:
 def _check(session: SparkSession) -> None:
     """Run a query with a condition and one without columns, in one job; raises if the rows are wrong.
 
-    They are queries of our own format: Spark starts processes of Python for each format, which the reads after it use.
+    They use our own format, because Spark starts Python processes for each format, and later reads use these.
     """
     register(session)
     with classes(session) as reader:
@@ -261,7 +262,7 @@ def _check(session: SparkSession) -> None:
 
 
 def register(session: SparkSession) -> None:
-    """Register the data source under our own name, which no jar uses, unless ``session`` finds it by itself.
+    """Register the data source under our own name, which no jar uses, unless ``session`` already finds it.
 
     PySpark usually does, and logs a warning if it is registered again. With Spark Connect the server finds it.
     """

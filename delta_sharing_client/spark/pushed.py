@@ -51,8 +51,8 @@ def not_for_users(name: str) -> UsageError:
 
 @dataclasses.dataclass(frozen=True)
 class Pushed:
-    """The predicates of a scan, all of which hold for the rows that Spark keeps, and the number of rows that is
-    enough."""
+    """The predicates of a scan, all of which are true for the rows that Spark keeps, and the number of rows that
+    suffices."""
 
     predicates: tuple[Told, ...] = ()
     limit: int | None = None
@@ -76,18 +76,19 @@ class Pushed:
 
 
 class _OtherMeaningError(Exception):
-    """No condition of ours has the value of a predicate."""
+    """None of our conditions has the value of a predicate."""
 
 
 class _Reading:
     def __init__(self, columns: spark.StructType, schema: pa.Schema) -> None:
         self._columns = columns
         self._names = Names(schema)
-        # The types of fields by name, for each struct that a predicate names: a table may have thousands of columns.
+        # The types of fields by name, for each struct that a predicate names, because a table may have thousands of
+        # columns.
         self._types: dict[tuple[str, ...], dict[str, spark.DataType]] = {}
 
     def implied(self, told: Told) -> Expression | None:
-        """Return a condition that is true wherever ``told`` is true; ``None`` if none is known."""
+        """Return a condition that is true wherever ``told`` is true; ``None`` if there is none."""
         name, children = told.get("name"), told.get("children", ())
         if name == "AND":
             return known_of_all(map(self.implied, children))
@@ -151,7 +152,7 @@ class _Reading:
         return Literal(None if told["value"] is None else read(told["value"]))
 
     def sides(self, children: Sequence[Told]) -> tuple[Column, Column | Literal, bool]:
-        """Return the sides of a comparison, its column first, and whether they were exchanged."""
+        """Return the sides of a comparison, the column first, and whether they were exchanged."""
         first, second = children
         is_exchanged = "column" not in first
         if is_exchanged:
@@ -165,7 +166,7 @@ class _Reading:
         return column, other, is_exchanged
 
     def text(self, children: Sequence[Told]) -> tuple[Column, str]:
-        """Return the column and the text that are compared."""
+        """Return the column and the text of a text comparison."""
         column, type_name = self.column(children[0])
         part = self.constant(children[1], "string").value
         if type_name != "string" or part is None:

@@ -42,7 +42,7 @@ def rows(schema: StructType, pushed: Pushed) -> Iterator[pa.RecordBatch]:
     pushed."""
     found = pa.RecordBatch.from_pylist(_ROWS, schema=_ARROW)
     told = pushed.filter(SCHEMA, _ARROW)
-    if len(schema.names) > 1:  # a query that counts has no condition
+    if len(schema.names) > 1:  # a counting query has no condition
         if told is None:
             raise ValueError("The predicates of a query do not arrive.")
         if "z" in schema.simpleString():

@@ -1,4 +1,4 @@
-"""A shared table as the data source asks for it: its description and its plans, and what a follower asks for."""
+"""A shared table as the data source needs it: its description, its plans, and the requests of a follower."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def user_agent(operation: Operation, caller: str | None) -> str:
 
 
 def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
-    """Return what the catalog of ``PushDown.java`` asks for as a schema: for the option ``tell``, the names below the
-    option ``namespace``, or the columns of ``table``, with the version in an additional last field.
+    """Return the answer to a question of ``PushDown.java``'s catalog as a schema: for the option ``tell``, the names
+    below the option ``namespace``, or the columns of ``table``, with the version in an additional last field.
 
     A schema that Spark infers costs a Python worker, and no job. Errors are returned in the schema too, because Spark
     would wrap an error of a Python worker.

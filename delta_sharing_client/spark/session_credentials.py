@@ -1,8 +1,8 @@
 """Credentials on their way from a session to the data source.
 
 Spark shows the options of a classic session nowhere. A server of Spark Connect, however, writes every plan with all
-options into the event log and on its UI's page "Connect". So a plan gets random bytes there, and a file among the
-session's artifacts the credentials combined with them (XOR): neither of the two tells anything about the credentials.
+options into the event log and on its UI's page "Connect". So the plan contains random bytes, and a file among the
+session's artifacts contains the credentials combined with them (XOR). Neither alone reveals the credentials.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 OPTION = "credentials"
 _REFERENCE = re.compile(r"(delta-sharing-[0-9a-f]{32}):([A-Za-z0-9+/=]+)")
-# What each session of Spark Connect has been sent: the reference to it, by the credentials.
+# The credentials that each session of Spark Connect was sent, with the reference to them.
 _sent: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 def fields_of(profile: Profile) -> dict[str, str] | None:
-    """Return ``profile`` as options, ``None`` if that is not possible: with an audience, in the body, signed, or from a
-    file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
+    """Return ``profile`` as options; ``None`` if options cannot represent it: with an audience, in the body, signed,
+    or from a file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
     credentials = profile.credentials
     found: dict[str, str | None] = {
         "endpoint": profile.endpoint,
@@ -70,8 +70,8 @@ def fields_of(profile: Profile) -> dict[str, str] | None:
 
 
 def given_to(session: SparkSession, fields: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options with which a read of ``session`` has the credentials ``fields``; with Spark Connect they are
-    sent to the server, once for each session."""
+    """Return the options that give a read of ``session`` the credentials ``fields``; with Spark Connect they are
+    sent to the server, once per session."""
     if context_of(session) is not None:
         return fields
     sent = _sent.setdefault(session, {})

@@ -71,11 +71,11 @@ class ChangeColumns(enum.Enum):
 class SparkOptions(FollowRequest):
     """The options of one relation, checked. Pickles; its repr shows no secret.
 
-    ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and, but
-    for the limit, for streams as well. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
-    ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds. ``pushed`` is
-    what a query asks of one scan, ``loaded_version`` the version of which a frame was made, and
-    ``tell`` a question of a catalog: ours, not a user's.
+    ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and,
+    but for the limit, for streams as well. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files``
+    and ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds. Set by us
+    and not by users: ``pushed`` has the predicates and limit of one scan, ``loaded_version`` the version when a
+    DataFrame was created, and ``tell`` the question of a catalog.
     """
 
     profile: Profile
@@ -172,13 +172,13 @@ class SparkOptions(FollowRequest):
                 raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with 'spark.read'.")
         if self.limits.get("access_mode") is AccessMode.DIR:
             raise UsageError(
-                "Option 'accessMode' is 'dir', but a stream follows a table by URL alone: leave it out, or read the "
+                "Option 'accessMode' is 'dir', but a stream follows a table by URL only: leave it out, or read the "
                 "table's directory in batches, with 'spark.read' and options 'readChangeFeed' and 'startingVersion'."
             )
         return self
 
     def of_format(self, table_format: TableFormat) -> SparkOptions:
-        """Return ``self`` for a table of this format, by which row lineage has its names."""
+        """Return ``self`` for a table of this format, which determines the names of row lineage columns."""
         read = dataclasses.replace(self.read, of_iceberg=table_format is TableFormat.ICEBERG)
         return dataclasses.replace(self, read=read)
 
@@ -246,15 +246,14 @@ def _text_of(value: object) -> object:
 
 
 def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return what Spark settings, by their full names, say as options of the data source; ``UsageError`` for a value
-    that its option cannot have."""
+    """Return the options of the data source in Spark settings with full names; ``UsageError`` for an invalid value."""
     given = {name: value for name, value in settings.items() if name in SETTINGS and value is not None}
     parsed = {SETTINGS[name][0]: SETTINGS[name][1](name, value) for name, value in given.items()}
     return {option: str(value).lower() for option, value in parsed.items()}
 
 
 def profile_of(options: Mapping[str, str]) -> Profile:
-    """Return the profile that ``options`` and settings name, for a question about no table."""
+    """Return the profile in ``options`` and settings, for a request that names no table."""
     return _profile(None, _with_settings(options), None)
 
 
@@ -426,8 +425,8 @@ _OWN = _table(
     _Option("tell", "tell", _parse_text),
     _Option("table", "table", _parse_names),
 )
-# What a query may say of a table that a catalog or a definition names: how much of it is read, and how. Where the table
-# is and who reads it are settled before, so that no query sends a token to another server.
+# Options that a query may set for a table of a catalog or definition: how much of it is read, and how. The location and
+# the credentials are fixed, so that no query sends a token to another server.
 _OF_QUERIES = (
     *("columns", "filter", "limit", "rowLineage", "responseFormat", "pushDown", "callerOrg"),
     *("readChangeFeed", "readChangeData", "changeFeedColumns"),
@@ -496,7 +495,7 @@ def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str,
 
 
 def _texts(given: dict[str, str], name: str) -> dict[str, str]:
-    """Take the option ``name``, a JSON object of a class of ``PushDown.java``, out of ``given`` and return it."""
+    """Remove the option ``name``, a JSON object of a class of ``PushDown.java``, from ``given`` and return it."""
     try:
         return msgspec.json.decode(given.pop(name, "{}"), type=dict[str, str])
     except msgspec.DecodeError:
@@ -504,9 +503,9 @@ def _texts(given: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _with_query(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table with those of a query of it, which a class of ``PushDown.java`` tells apart.
+    """Return the options of a table combined with those of a query of it, which a class of ``PushDown.java`` marks.
 
-    Raises ``UsageError`` for one that a query may not set.
+    Raises ``UsageError`` for an option that a query may not set.
     """
     given = {str(name).lower(): value for name, value in options.items()}
     query = _texts(given, "query")
@@ -527,8 +526,7 @@ def _with_query(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return ``options`` with what the session's settings say where they do not; a class of ``PushDown.java`` tells
-    the settings."""
+    """Return ``options`` completed by the session's settings, which a class of ``PushDown.java`` passes."""
     given = {str(name).lower(): value for name, value in options.items()}
     settings = _texts(given, "settings")
     profile = settings.get(PROFILE_SETTING)

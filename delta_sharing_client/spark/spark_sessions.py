@@ -1,4 +1,4 @@
-"""The two kinds of Spark sessions: classic ones have a JVM of this process, and those of Spark Connect a server."""
+"""The two kinds of Spark sessions: classic ones have a JVM of this process, Spark Connect ones a server."""
 
 from __future__ import annotations
 

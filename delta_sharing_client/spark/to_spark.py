@@ -39,7 +39,7 @@ from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
-# Options of a read that may be necessary to reach the server or the storage, and that the data source does not have.
+# Read options that may be necessary to reach the server or the storage, and that the data source lacks.
 _BEYOND = (
     *("headers", "user_agent", "storage_options", "proxy", "ca_bundle", "client_certificate"),
     "min_bytes_per_second",
@@ -72,7 +72,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     parsed = SparkOptions.parse({**given, **inline, "path": str(read.table)})
     parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid}).for_batch()
     source = DeltaSharingAlias({}, parsed)
-    # Sends the request here, so that errors are those of this library.
+    # Sends the request here, so that errors are raised by this library directly.
     schema = source.schema()
     if not HAS_DATA_SOURCES or fields is None or unsaid:
         return planned_frame(session, source, schema)
@@ -88,7 +88,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:
     """Return the batch read of ``source`` with its ``schema`` as a DataFrame without a data source."""
     reader = source.batch_reader(schema)
-    # One by one: a task unpickles only its own. Functions that return a token are pickled by value.
+    # One by one, so that a task unpickles only its own part. Functions that return a token are pickled by value.
     parts = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
     if not parts:
         return session.createDataFrame([], schema)
@@ -109,7 +109,7 @@ def check_workers(session: SparkSession) -> None:
     Raises ``UsageError``, which names ``PYSPARK_PYTHON``, if they use another interpreter that lacks the package or has
     another Python version.
     """
-    # The workers of a server of Spark Connect are not visible from here.
+    # The workers of a Spark Connect server are not visible from here.
     context = context_of(session)
     program = None if context is None else context.pythonExec
     if program is None or _place(program) == _place(sys.executable):

@@ -276,7 +276,7 @@ def pad_chars(batch: pa.RecordBatch, schema: spark.StructType) -> pa.RecordBatch
 def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
     noted = field.metadata.get(_CHAR_METADATA)
     if noted is not None:
-        import sqlglot  # parses types, and few tables have these
+        import sqlglot  # this parses types, and few tables have such columns
 
         return _padded(array, sqlglot.parse_one(noted, into=sqlglot.exp.DataType, dialect="spark"))
     if isinstance(field.dataType, spark.StructType):
@@ -311,7 +311,7 @@ def _rebuilt(
         names, built = [field.name.lower() for field in array.type], []
         for field, part in zip(kind, parts, strict=True):
             child = change(array.field(names.index(field.name.lower())), part)
-            # By type, a variant's parts must not be null, even below a null variant.
+            # By type, a variant's parts must not be null, even behind a null variant.
             built.append(child if field.nullable else pc.fill_null(child, b""))
         # field() ignores the offset of a slice but not its nulls, so the validity is passed as a mask.
         return pa.StructArray.from_arrays(built, fields=list(kind), mask=pc.is_null(array))

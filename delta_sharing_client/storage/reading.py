@@ -102,10 +102,13 @@ class Reading:
         if self.version is not None and not self.version.agrees(body.version):
             raise Refused(412, None)
         if self.size is not None and span.total is not None and span.total != self.size:
-            raise DataError(f"Expected a file of {self.size} bytes, the store has one of {span.total}: '{self._path}'.")
+            raise DataError(
+                f"Expected a file of {self.size} bytes, but the store has one of {span.total}: '{self._path}'."
+            )
         if span.start > self.at:
             raise DataError(
-                f"Expected bytes from {self.at} on of the file '{self._path}', the store sent those from {span.start}."
+                f"Expected bytes from {self.at} on of the file '{self._path}', "
+                f"but the store sent those from {span.start}."
             )
         self.version = self.version or body.version
         if self.size is None:

@@ -263,7 +263,7 @@ def test_files_that_lie_about_their_size_are_refused(
 
     monkeypatch.setattr(place, "_stored_file", lying)
 
-    with pytest.raises(ds.DataError, match=r"Expected a file of 4 bytes, the store has one of 3: 'a\.txt'"):
+    with pytest.raises(ds.DataError, match=r"Expected a file of 4 bytes, but the store has one of 3: 'a\.txt'"):
         volume.download(here)
     assert "a.txt" not in content(here)
 
@@ -476,7 +476,7 @@ def test_content_that_differs_each_time_is_an_error(
 ) -> None:
     damaged(monkeypatch, 1000)
 
-    with pytest.raises(ds.DataError, match="other content each time"):
+    with pytest.raises(ds.DataError, match="different content on each download"):
         volume.download(here, path)
     assert content(here) == {}
 

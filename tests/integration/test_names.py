@@ -88,7 +88,7 @@ def test_in_compares_names_in_any_case(client: ds.SharingClient) -> None:
 @pytest.mark.parametrize("item", [0, None, ds.Share("demo"), ("demo", "shop")], ids=repr)
 def test_only_names_are_compared_and_looked_up(client: ds.SharingClient, item: Any) -> None:
     for level in (client, client["demo"], client["demo"]["shop"]):
-        with pytest.raises(ds.UsageError, match="Only names are compared with 'in', expected text, found"):
+        with pytest.raises(ds.UsageError, match="Expected a name as text before 'in', found"):
             assert item in level
         with pytest.raises(ds.UsageError, match=r"An? (share|schema|asset) needs a name, found"):
             level[item]

@@ -374,7 +374,7 @@ def test_batch_needs_a_change_feed_and_a_start_together() -> None:
         ({"limit": "1"}, "limit"),
         ({"rowLineage": "true"}, "rowLineage"),
         ({"readChangeFeed": "true", "endingVersion": "1"}, "endingVersion"),
-        ({"accessMode": "dir"}, "follows a table by URL alone"),
+        ({"accessMode": "dir"}, "follows a table by URL only"),
     ],
 )
 def test_stream_refuses_batch_only_options(given: dict[str, str], fragment: str) -> None:

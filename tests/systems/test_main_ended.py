@@ -107,7 +107,7 @@ def test_reads_of_an_ending_interpreter_are_complete_or_refused(profile: Path, p
     assert [line.partition(" ")[0] for line in lines] == ["arrow", "pandas"], lines
     for line in lines:
         _, _, found = line.partition(" ")
-        assert found == "1000" or found.startswith("refused The program ends, so that no read can begin."), lines
+        assert found == "1000" or found.startswith("refused The program is ending, so no read can begin."), lines
 
 
 def test_a_daemon_that_reads_does_not_crash_the_end(profile: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_pool_that_was_shut_down_takes_no_job() -> None:
     go_on.set()
     pool.shutdown()
     assert running.result() == "done"
-    with pytest.raises(UsageError, match="The program ends"):
+    with pytest.raises(UsageError, match="The program is ending"):
         pool.submit(str)
 
 
@@ -128,5 +128,5 @@ def test_nothing_starts_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPat
     check_running()
     monkeypatch.setattr(threads.sys, "is_finalizing", lambda: True)
     for refused in (check_running, lambda: start(threading.Thread()), lambda: Threads(1, "late").submit(str)):
-        with pytest.raises(UsageError, match="The program ends, so that no read can begin"):
+        with pytest.raises(UsageError, match="The program is ending, so no read can begin"):
             refused()

@@ -147,7 +147,7 @@ def _group_actions(parquet: pq.ParquetFile, rows: FileActions, column: str, grou
     for number, batch in enumerate(batches):
         if rows.lacks_statistics(batch.column(column)):
             # Rare, so the struct form is read only now, from this batch on. (The null counts in the footer would show
-            # it before, but accessing those of a damaged file aborts the process.)
+            # it earlier, but accessing those of a damaged file aborts the process.)
             for again in islice(_batches(parquet, group, rows.leaves(structs=True)), number, None):
                 yield from rows.actions(again.column(column))
             return
@@ -184,7 +184,7 @@ class FileActions:
         self._other_calendar = hybrid_calendar(parquet.schema_arrow.metadata) is not None
         self._source = source
         self._kind = _FILES[column]
-        # In the order of the action's fields; those of a sharing server are last, and in no checkpoint.
+        # In the order of the action's fields; those of a sharing server come last and are in no checkpoint.
         self._fields = {name: _FIELDS[name] for name in self._kind.__struct_encode_fields__ if name in _FIELDS}
         struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
@@ -195,7 +195,7 @@ class FileActions:
         missing = [name for name in _REQUIRED[column] if name not in present]
         if missing:
             raise ProtocolError(f"The column '{column}' of '{source}' must have the field '{missing[0]}', found none.")
-        # Maps repeat between files (all files of a partition), so equal ones are one object.
+        # Maps repeat between files (all files of a partition), so equal maps become one object.
         self._maps: dict[tuple[object, ...], dict[str, str | None]] = {}
 
     def leaves(self, *, structs: bool) -> list[str]:
@@ -244,7 +244,7 @@ class FileActions:
 
     def _parsed_statistics(self, parsed: pa.Array) -> list[str | None]:
         if self._other_calendar:
-            # Bounds in another calendar are bounds of other values.
+            # Bounds in another calendar would bound other values.
             return [None] * len(parsed)
         try:
             return statistics_texts(parsed, f"{self._column}.stats_parsed", self._instants)
@@ -404,8 +404,8 @@ def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) ->
 
 
 def _moment_text(text: str, is_instant: bool) -> str:
-    # It may have been parsed from a text whose offset lacked its seconds. Such a text never ended in Z, so neither may
-    # this one: readers of statistics trust a Z (``delta.value_bounds``).
+    # The timestamp may come from a text whose offset lacked its seconds. Such a text never ended in Z, so this one must
+    # not either: readers of statistics trust a Z (``delta.value_bounds``).
     zone = "" if not is_instant else "+00:00" if text < _WHOLE_MINUTES else "Z"
     return text.replace(" ", "T") + zone
 

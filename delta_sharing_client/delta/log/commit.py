@@ -66,8 +66,8 @@ class Commit:
 def change_actions(commit: Commit) -> list[FileAction]:
     """Return the files with the changes of ``commit``, in log order.
 
-    Only change files if there are any; otherwise added and removed files that change data. A MERGE that states that it
-    changed no row returns none: it only rewrote files.
+    Only change files if there are any; otherwise added and removed files that change data. A MERGE that states that
+    it changed no row returns no files: it only rewrote some.
     """
     if commit.cdcs:
         return list(commit.cdcs)
@@ -168,7 +168,8 @@ class CommitTimes:
 
 
 def enablement_of(protocol: Protocol, metadata: Metadata, table: str) -> Enablement | None:
-    """Return from when on commits have their own time, or ``None``; ``ProtocolError`` if a property is not a number."""
+    """Return the version from which commits have their own time, or ``None``; ``ProtocolError`` if a property is not
+    a number."""
     properties = metadata.properties
     if properties.get(ENABLED_PROPERTY, "false").lower() != "true":
         return None

@@ -228,14 +228,14 @@ def _dated(which: str, one: list[int], times: CommitTimes) -> str:
 def _segment_time(segment: LogSegment, times: CommitTimes) -> int | None:
     if segment.version in times.listing.commits:
         return times.at(segment.version)
-    # The commit was deleted: the time of the checkpoint's file is the closest known one.
+    # The commit was deleted; the time of the checkpoint's file is the closest known time.
     return segment.checkpoint.modified_ms if segment.checkpoint is not None else None
 
 
 # === Version checksums (Delta log protocol, "Version Checksum File") ===
 
-# The log decides. If it differs from its writer's checksum, it was changed or damaged since. A reader can only report
-# that, by a warning with both values.
+# The log is authoritative. If it differs from the writer's checksum, it was changed or damaged since. A reader can only
+# report this, in a warning with both values.
 
 _MAX_BYTES = 64 * 1024 * 1024
 _LONGEST_VALUE = 300
@@ -246,7 +246,7 @@ class VersionChecksumWarning(UserWarning):
 
 
 class _Checksum(msgspec.Struct, rename="camel", frozen=True):
-    """The fields that can be compared with only the log; a writer may omit each of them."""
+    """The checksum fields that can be compared using only the log; a writer may omit each of them."""
 
     table_size_bytes: Union[Count, None] = None
     num_files: Union[Count, None] = None
@@ -284,7 +284,7 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
 
 
 def _facts(found: _Checksum, snapshot: Snapshot) -> Iterator[tuple[str, object, object]]:
-    """Yield a name, the checksum's value (``None`` if missing), and ours."""
+    """Yield a name, the checksum's value (``None`` if missing), and our value."""
     vectors = [add.deletion_vector for add in snapshot.files if add.deletion_vector is not None]
     yield "tableSizeBytes", found.table_size_bytes, sum(add.size for add in snapshot.files)
     yield "numFiles", found.num_files, len(snapshot.files)

@@ -39,8 +39,8 @@ class LogDirectory(Protocol):
     def open(self, path: str) -> BinaryIO:
         """Open a file by a path of the log: percent-encoded, relative to the directory or absolute.
 
-        Raises ``OSError`` if it cannot be read (``FileNotFoundError`` if it is missing), ``DataError`` for a path that
-        a log must not have.
+        Raises ``OSError`` if it cannot be read (``FileNotFoundError`` if it is missing), ``DataError`` for a path
+        that is not allowed in a log.
         """
 
     def expect(self, paths: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class LocalDirectory:
         return resolve(self.path, path).open("rb")
 
     def expect(self, paths: Sequence[str]) -> None:
-        """Nothing to do for local files."""
+        """Do nothing: local files need no preparation."""
 
 
 def _entry(entry: os.DirEntry[str]) -> LogEntry:
@@ -144,7 +144,7 @@ class LogListing:
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
             elif not entry.size:
-                continue  # of a writer that died; the commits have the same content
+                continue  # left by a writer that died; the commits have the same content
             elif match := _COMPACTED.match(name):
                 if int(match[1]) <= int(match[2]):
                     compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
@@ -289,11 +289,11 @@ def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
 
 
 def canonical_json(text: str) -> str:
-    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum"); ``ValueError`` if
-    ``text`` is not JSON, not an object, or has a duplicate key."""
+    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum"); ``ValueError``
+    if ``text`` is not JSON, not an object, or has a duplicate key."""
     document = _parse(text)
     document.pop("checksum", None)
-    # A path is there once and in ASCII, so this is its order in UTF-8.
+    # A path occurs once and is ASCII, so this is also its order in UTF-8.
     leaves = sorted(("+".join(path), leaf) for path, leaf in _leaves(document, ()))
     return ",".join(f"{path}={leaf}" for path, leaf in leaves)
 

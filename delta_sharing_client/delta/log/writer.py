@@ -81,7 +81,7 @@ def add_checkpoint(directory: str | os.PathLike[str], snapshot: Snapshot) -> Non
 
 
 def _with_all_partitions(files: Iterable[AddFile | RemoveFile | AddCdcFile], metadata: Metadata) -> Iterator[Action]:
-    """Yield ``files`` with null for missing partition values, because some readers do not support omissions."""
+    """Yield ``files`` with null for missing partition values, because some readers require every partition column."""
     keys: list[str] = []
     if metadata.partition_columns:
         schema, mode = parse_schema(metadata.schema_string), mapping_mode(metadata)
@@ -187,7 +187,7 @@ _SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items(
 
 
 def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
-    """Write ``actions``, already reconciled, as a classic checkpoint; return their number, and that of ``add``
+    """Write ``actions``, already reconciled, as a classic checkpoint; return the number of actions, and of ``add``
     actions."""
     count = adds = 0
     rows = ({ACTION_NAMES[type(action)]: _arrow_ready(action_fields(action))} for action in actions)
@@ -215,7 +215,8 @@ def _arrow_ready(fields: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary file that gets its name when it is complete and on disk; a log entry is never overwritten."""
+    """Yield a temporary path whose file gets its name when it is complete and on disk; a log entry is never
+    overwritten."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
@@ -224,7 +225,7 @@ def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
         try:
             os.replace(temporary, path) if replace else _name_new(temporary, path)
         except FileExistsError:
-            raise UsageError(f"The log must not have '{path.name}' yet, but it has.") from None
+            raise UsageError(f"The log already has '{path.name}'.") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -233,7 +234,7 @@ def _name_new(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except OSError as error:
-        # Without hard links a file system cannot do "only if absent" and "complete" in one step.
+        # Without hard links, a file system cannot create a file both completely and only if it does not exist.
         if isinstance(error, FileExistsError) or path.exists():
             raise FileExistsError(path) from None
         temporary.rename(path)

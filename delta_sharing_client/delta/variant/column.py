@@ -89,7 +89,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
             raise DataError(f"A variant must have metadata and a value, found one without {name}.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage
-    # The fields are not nullable, so rows without a variant have empty bytes below a null struct.
+    # The fields are not nullable, so rows without a variant have empty bytes behind a null struct.
     columns = [column.cast(pa.binary()).fill_null(b"") for column in (metadata, values)]
     return pa.StructArray.from_arrays(columns, fields=list(VARIANT_ARROW_TYPE), mask=pc.invert(valid))
 
@@ -108,7 +108,7 @@ class _MetadataCache:
 
     def __call__(self, data: bytes | None) -> VariantMetadata:
         if data is None:
-            raise DataError("A variant must have metadata, found a row without.")
+            raise DataError("Malformed variant: a row has no metadata.")
         if self._parsed is None or data != self._data:
             self._data, self._parsed = data, VariantMetadata(data)
         return self._parsed
@@ -298,7 +298,7 @@ def _primitive_encoder(typed: pa.Array) -> _Rebuild:
 
 
 def _encoder(typed: pa.Array, write: Callable[[Any], bytes]) -> _Rebuild:
-    # A value is written only where it is asked for: what is below a null may be anything.
+    # A value is written only where it is requested, because data behind a null may be arbitrary.
     values = typed.to_numpy(zero_copy_only=False).tolist()
     return lambda index, metadata: None if values[index] is None else write(values[index])
 

@@ -6,9 +6,9 @@
     object    header | count | field ids | offsets (count + 1) | values
     array     header | count | offsets (count + 1) | values
 
-Offsets come from outside: each is checked against the bytes that are there. All decoded bytes are counted, so that
-a small variant cannot expand into a large one by pointing to the same bytes many times. Whatever is not a valid variant
-is a ``DataError`` here.
+Offsets are untrusted: each is checked against the available bytes. All decoded bytes are counted, so that a small
+variant cannot expand into a large one by pointing to the same bytes many times. An invalid variant is a
+``DataError``.
 
 JSON text follows what Spark's ``to_json`` prints for a variant: no spaces, decimals as plain numbers without trailing
 zeros, doubles as Java prints them, ``NaN`` and infinities as strings, timestamps in UTC with their offset, binary as
@@ -49,7 +49,7 @@ class VariantMetadata:
 
     def __init__(self, data: bytes) -> None:
         if not data:
-            raise DataError("Variant metadata starts with a header byte, found no bytes.")
+            raise DataError("The variant metadata is empty; expected a header byte.")
         if data[0] & 0x0F != _VERSION:
             raise DataError(f"Variant metadata must have version {_VERSION}, found {data[0] & 0x0F}.")
         width = (data[0] >> 6) + 1
@@ -162,7 +162,7 @@ class VariantReader:
             return to_python(*self._scalar(at, limit))
         found = self._enter(at, limit, depth)
         children: list[object] = []
-        for offset in found.offsets[:-1]:  # no comprehension, because it would take a second stack frame per level
+        for offset in found.offsets[:-1]:  # not a comprehension, because it would take a second stack frame per level
             children.append(self.python(found.start + offset, found.stop, depth + 1))
         if found.field_ids is None:
             return children
@@ -193,7 +193,7 @@ class VariantReader:
     def finish(self) -> None:
         """Check that the value used all bytes."""
         if self._budget:
-            raise DataError(f"A variant must end with its value, found {self._budget} bytes that belong to none.")
+            raise DataError(f"A variant must end with its value, found {self._budget} bytes after it.")
 
     def _scalar(self, at: int, limit: int) -> tuple[int, Payload]:
         size = size_of(self._value, at, limit)

@@ -515,7 +515,7 @@ def test_response_range_equals_the_requested_one() -> None:
         ("bytes 80-88/*", 10, "Expected the last 10 bytes of a data file, found 80 to 89 of None."),
     ):
         assert span(206, wanted, Content_Range=said) == found
-    assert "with Content-Encoding 'gzip'" in str(span(200, Content_Encoding="gzip"))
+    assert "sent Content-Encoding 'gzip'" in str(span(200, Content_Encoding="gzip"))
     assert span(200, Content_Encoding="identity") == Span(0, None, None)
 
 

@@ -282,7 +282,7 @@ def test_commit_of_a_step_committed_by_another_program(lake: Any, table: TableWr
     ours = next(iter(shared(lake).follow(cursor)))
     cursor.unlink()
     theirs = next(iter(shared(lake).follow(cursor)))
-    with pytest.raises(ds.UsageError, match="was moved on by another program"):
+    with pytest.raises(ds.UsageError, match="was advanced by another program"):
         ours.commit()
     theirs.commit()
 
@@ -496,7 +496,7 @@ def test_cursor_is_of_one_table_and_one_loop(lake: Any, table: TableWriter, curs
         ({"starting_version": "first"}, "'starting_version' must be an integer of 0 or more, or 'latest'"),
         ({"starting_version": -1}, "'starting_version' must be"),
         ({"starting_version": 1, "starting_timestamp": "2020-01-01"}, "not both"),
-        ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "followed by URL alone"),
+        ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "followed by URL only"),
     ],
 )
 def test_invalid_requests_are_refused(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], said: str) -> None:

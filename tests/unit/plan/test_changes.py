@@ -109,7 +109,7 @@ def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, ki
         feed.plan()
     action = replace(feed.actions[-1].action, path="https://host/another.parquet")
     feed.actions[-1] = replace(feed.actions[-1], action=action)
-    with pytest.raises(ProtocolError, match="two of one id"):
+    with pytest.raises(ProtocolError, match="two with one id"):
         feed.plan()
 
 
@@ -606,7 +606,7 @@ def test_a_view_has_times_and_no_versions(feed: Feed) -> None:
     assert [task.file_id for task in feed.plan(of_view=True).tasks] == ["id-b", "id-c", "id-a"]
     feed.cdc(1, "d", [3], ["insert"])
     feed.tell(version=None, timestamp=TIME + 3)
-    with pytest.raises(UnsupportedFeatureError, match="change files and added or removed files at one time"):
+    with pytest.raises(UnsupportedFeatureError, match="change files and added or removed files at the same time"):
         feed.plan(of_view=True)
     feed.actions = [replace(feed.actions[0], timestamp=None)]
     with pytest.raises(ProtocolError, match="must have a version and a timestamp"):

@@ -108,7 +108,7 @@ def test_several_values_are_refused(storage: Storage) -> None:
 
 @pytest.mark.parametrize("partitions", [["p"], []])
 @pytest.mark.parametrize("columns", [None, ["q"]])
-def test_constant_of_another_column_may_fill_a_missing_column(
+def test_partition_value_of_a_missing_column_is_refused(
     storage: Storage, partitions: list[str], columns: list[str] | None
 ) -> None:
     table = Table(storage, metadata(SCHEMA, partitions))
@@ -253,7 +253,7 @@ def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bo
 @pytest.mark.parametrize(
     ("kinds", "reason"),
     [
-        ({}, r"The change file has no column '_change_type', which says what became of each row\."),
+        ({}, r"The change file has no column '_change_type', which holds the change type of each row\."),
         ({"_change_type": pa.int64()}, "'_change_type' must have the table's type string, but the file has int64"),
     ],
 )

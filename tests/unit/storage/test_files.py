@@ -200,9 +200,9 @@ def test_answers_that_contradict_each_other_are_refused() -> None:
     assert refused.value.status == 412
     with pytest.raises(Refused):
         read(Store(body(0, 40, broken=True), body(40, version=V2)))
-    with pytest.raises(DataError, match="Expected a file of 99 bytes, the store has one of 100: 'p'"):
+    with pytest.raises(DataError, match="Expected a file of 99 bytes, but the store has one of 100: 'p'"):
         read(Store(body()), size=99)
-    with pytest.raises(DataError, match="Expected bytes from 3 on of the file 'p', the store sent those from 4"):
+    with pytest.raises(DataError, match="Expected bytes from 3 on of the file 'p', but the store sent those from 4"):
         read(Store(body(4)), start=3)
     with pytest.raises(DataError, match="does not state the length of the file 'p'"):
         read(Store(body(0, 100, None)))
