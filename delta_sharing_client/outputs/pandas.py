@@ -381,13 +381,13 @@ class _Dates(_Filled):
                 if nulls:
                     values[array.is_null().to_numpy(zero_copy_only=False)] = None
                 return
-        made = _as_objects(self._field, lambda: array.to_pandas(date_as_object=True))
+        made = _as_objects(self._field, lambda: array.to_pandas())
         values[:] = made.to_numpy(dtype=object)
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
         """Return whether the calendar has the days, after extending it if that pays for ``rows`` rows."""
         known = len(self._calendar)
-        if known and self._first <= first and last < self._first + known:
+        if self._first <= first and last < self._first + known:
             return True
         if known:
             first, last = min(first, self._first), max(last, self._first + known - 1)
@@ -457,7 +457,7 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
             values[row] = value
         return values
     # Inside lists, maps and structs too, an integer next to a null must not become a float.
-    return _as_objects(field, lambda: column.to_pandas(date_as_object=True, integer_object_nulls=True)).array
+    return _as_objects(field, lambda: column.to_pandas(integer_object_nulls=True)).array
 
 
 def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:

@@ -190,6 +190,10 @@ def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTa
     if POLARS >= (1, 31):
         unoptimised = scan.to_polars(lazy=True).collect(optimizations=pl.QueryOptFlags.none())
         assert unoptimised.equals(pl.from_arrow(scan.to_arrow()))
+    with pytest.MonkeyPatch.context() as patch:
+        # Hints of Polars' own are no part of the filter that is applied here.
+        patch.setattr("delta_sharing_client.outputs.polars.without_hints", lambda _: pl.col("id") == 2)
+        assert scan.to_polars(lazy=True).filter(pl.col("id") > 0).collect()["id"].to_list() == [2]
     assert pa.table(scan.to_dataset().scanner(["id"])).equals(scan.to_arrow().select(["id"]))
     assert pa.schema(scan.to_dataset()).equals(scan.schema)
     assert pa.table(scan.to_dataset()).num_rows == scan.count() == scan.to_dataset().count_rows() == 3

@@ -127,6 +127,7 @@ def test_only_durable_files_wait_for_the_disk(tmp_path: Path, lasting: bool, mon
     waited: list[Path] = []
     replace = file_writers.durable.replace
     monkeypatch.setattr(file_writers.durable, "replace", lambda *names: waited.append(names[1]) or replace(*names))
+    monkeypatch.delattr(signal, "SIGHUP")  # Windows has none
     batch = pa.record_batch({"n": [1]})
     assert write_file([batch], batch.schema, tmp_path / "f.csv", FileFormat.CSV, lasting=lasting) == 1
     assert waited == [tmp_path / "f.csv"] * lasting

@@ -340,6 +340,11 @@ def test_variants_are_decoded_wherever_they_are() -> None:
             [[{"v": packed(6), "n": 1}, None], [], None],
             [[{"v": 6, "n": 1}, None], [], None],
         ),
+        "other struct": (
+            StructType((StructField("n", PrimitiveType("long")),)),
+            [{"n": 1}, None, None],
+            [{"n": 1}, None, None],
+        ),
         "other": (ArrayType(PrimitiveType("long"), contains_null=True), [[1], [], None], [[1], [], None]),
     }
     fields = [StructField(name, kind) for name, (kind, *_) in types.items()]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs import dataset, polars
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
@@ -35,6 +35,7 @@ from delta_sharing_client.predicates.tree import (
     StartsWith,
     call,
 )
+from delta_sharing_client.protocol.names import AssetName
 from tests.quota import meets, met
 
 A, S, NEST, DAY = pl.col("a"), pl.col("s"), pl.col("o"), datetime.date(2024, 1, 1)
@@ -146,6 +147,22 @@ def test_unsupported_values_are_refused_or_simplified(monkeypatch: pytest.Monkey
     monkeypatch.delattr(pl, "BaseExtension", raising=False)
     with pytest.raises(UnsupportedFeatureError, match="no extension types"):
         polars.frame_of(schema.empty_table())
+
+
+def test_unreadable_table_is_a_view_that_says_why() -> None:
+    class Broken:
+        @property
+        def schema(self) -> pa.Schema:
+            raise DataError("It's broken.")
+
+    names = [AssetName('s "1', 'd "2', 't "3'), AssetName("s", "d.e", "t")]
+    with duckdb.connect() as connection:
+        dataset.create_views(connection, {name: cast("Any", Broken()) for name in names})
+        assert connection.sql("SELECT current_database(), current_schema()").fetchone() == ("memory", "main")
+        for place in ('"s ""1"."d ""2"."t ""3"', 's."d.e".t'):
+            for what in ("*", "count(*)", "1"):
+                with pytest.raises(duckdb.Error, match=r"It's broken\."):
+                    connection.sql(f"SELECT {what} FROM {place}").fetchall()
 
 
 @pytest.mark.parametrize(
