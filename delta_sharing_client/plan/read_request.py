@@ -203,7 +203,7 @@ class TableState:
 
 def is_reference(version: object) -> bool:
     """Return whether a version is the name of a branch or tag; digits are a number written as text."""
-    return isinstance(version, str) and not version.isdigit() and version != ""
+    return isinstance(version, str) and not version.isdecimal() and version != ""
 
 
 def version_number(version: int | str | None) -> int | None:

@@ -34,7 +34,7 @@ from delta_sharing_client.options import (
     TableFormat,
     VariantAs,
 )
-from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, is_reference
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import AssetName, split_table_url
@@ -299,7 +299,7 @@ def _parse_count(
 
 def _parse_version(name: str, value: str) -> int | str:
     """Parse a number of a version or snapshot, or the name of a branch or tag."""
-    is_name = is_reference(value) and re.fullmatch(r"\s*[+-]?\d*\s*", value) is None
+    is_name = re.fullmatch(r"\s*[+-]?\d*\s*", value) is None
     return value if is_name else _parse_count(name, value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -104,6 +105,15 @@ def test_other_references_are_refused(connect: Any, value: str) -> None:
 
     with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
         session_credentials.found_by({"CREDENTIALS": value})
+
+
+@pytest.mark.parametrize("content", [b"[1]", b'{"a":1}'])
+def test_content_of_other_types_is_refused(connect: Any, content: bytes) -> None:
+    name = f"delta-sharing-{'0' * 32}"
+    (connect.folder / name).write_bytes(content)
+    pad = base64.b64encode(bytes(len(content))).decode()
+    with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
+        session_credentials.found_by({"credentials": f"{name}:{pad}"})
 
 
 def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:

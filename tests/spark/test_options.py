@@ -8,9 +8,11 @@ import operator
 import pathlib
 
 import pytest
+from pyspark.sql.types import StructType
 
 from delta_sharing_client.errors import ProfileError, UsageError
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.spark.datasource import DeltaSharingSource
 from delta_sharing_client.spark.source_options import (
     SETTINGS,
     ChangeColumns,
@@ -223,6 +225,7 @@ def test_two_types_of_a_profile_are_refused() -> None:
         ("startingVersion", "Latest", "must be greater than or equal to zero"),
         ("startingVersion", "abc", "must be greater than or equal to zero"),
         ("startingVersion", str(2**63), "must be greater than or equal to zero"),
+        ("versionAsOf", "", "must be an integer greater than or equal to zero"),
         ("versionAsOf", "-1", "must be an integer greater than or equal to zero"),
         ("startingTimestamp", "", "is not a timestamp"),
         ("startingTimestamp", "202", "is not a timestamp"),
@@ -267,6 +270,7 @@ def test_invalid_value_is_refused_with_the_valid_ones(name: str, value: str, fra
         ("timestampAsOf", "2022-01-01 00:00:00 -0130", "read.timestamp", "2022-01-01T01:30:00Z"),
         ("columns", "a, `b,c` ,d.e, d.`e.f`", "read.columns", ("a", "`b,c`", "d.e", "d.`e.f`")),
         ("columns", "`a``b`", "read.columns", ("`a``b`",)),
+        ("columns", ' ["a"]', "read.columns", ("a",)),
         ("columns", '["a", ["b.c", "d"]]', "read.columns", ("a", ("b.c", "d"))),
         ("queryTableVersionIntervalSeconds", "5m", "version_interval", 300),
         ("responseFormat", "delta", "read.response_format", ResponseFormat.DELTA),
@@ -381,6 +385,10 @@ def test_stream_refuses_batch_only_options(given: dict[str, str], fragment: str)
     options = parse(**given)
     with pytest.raises(UsageError, match=fragment):
         options.for_stream()
+    # Without a request: on the first call of the reader, because PySpark hides an error before it.
+    stream = DeltaSharingSource({}, options).streamReader(StructType())
+    with pytest.raises(UsageError, match=fragment):
+        stream.initialOffset()
 
 
 # === Settings of the JVM connector ===

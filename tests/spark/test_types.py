@@ -12,6 +12,7 @@ from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.spark.types import (
+    _paths,
     conform,
     conform_array,
     has_chars,
@@ -20,6 +21,15 @@ from delta_sharing_client.spark.types import (
     to_spark_field,
 )
 from tests.quota import meets, met
+
+
+def test_nulls_inside_a_wanted_type_are_those_of_the_table() -> None:
+    def field(*, nulls: bool) -> spark.StructField:
+        inner = spark.StructType([spark.StructField("x", spark.LongType(), nulls)])
+        return spark.StructField("a", spark.MapType(spark.StringType(), spark.ArrayType(inner, nulls), nulls))
+
+    assert _paths(field(nulls=False), spark.StructType([field(nulls=True)]), ("s",)) == [("s", "a")]
+
 
 FIELDS = {
     "string": spark.StringType(),

@@ -158,7 +158,7 @@ def test_unreadable_table_is_a_view_that_says_why() -> None:
     names = [AssetName('s "1', 'd "2', 't "3'), AssetName("s", "d.e", "t")]
     with duckdb.connect() as connection:
         dataset.create_views(connection, {name: cast("Any", Broken()) for name in names})
-        assert connection.execute("SELECT current_database(), current_schema()").fetchone() == ("memory", "main")
+        assert connection.execute("SELECT current_database(), current_schema()").fetchall() == [("memory", "main")]
         for place in ('"s ""1"."d ""2"."t ""3"', 's."d.e".t'):
             for what in ("*", "count(*)", "1"):
                 with pytest.raises(duckdb.Error, match=r"It's broken\."):
