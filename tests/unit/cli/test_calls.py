@@ -15,8 +15,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+import typer
 
-from delta_sharing_client import formats
+from delta_sharing_client import durable, formats
 from delta_sharing_client.cli import asset_files, commands, main, output, program, shares
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
@@ -541,7 +542,12 @@ def test_a_step_is_a_file_or_lines(
     written = io.BytesIO()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", written))))
+        lasting: list[Path] = []
+        replace = durable.replace
+        patch.setattr(durable, "replace", lambda *names: lasting.append(names[1]) or replace(*names))
         output.store_step(step(), folder, FileFormat.CSV, AS_JSON)
+        # It is committed next.
+        assert lasting == [folder / "00000007-changes-3-5-01234567.csv"]
         # Whoever waits for a step reads of it now.
         assert json.loads(written.getvalue())["rows"] == 2
     (folder / "other.txt").write_text("")
@@ -738,6 +744,7 @@ def test_a_command_has_the_options_of_all(monkeypatch: pytest.MonkeyPatch) -> No
         names = ["context", "table", "limit", "profile", "as_json", *(["verbose"] if tells_cost else [])]
         assert list(parameters) == list(made.__annotations__) == names
         assert {one.kind for one in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+        assert made.__annotations__["context"] is typer.Context
         assert [parameters[name].default for name in ("limit", "profile", "as_json")] == [5, None, False]
         for before, given, found in (
             (None, ("p", True, True), Settings("p", True, True)),
@@ -750,7 +757,7 @@ def test_a_command_has_the_options_of_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
-    found = program.Program()
+    found = program.Program(epilog="The end.")
     found.callback()(lambda: None)
 
     @found.command("show")
@@ -784,6 +791,7 @@ def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[s
     whole, own = capsys.readouterr().out.split("Usage:")[1:]
     assert "show  Show all of it." in whole
     assert "And more" not in whole
+    assert "The end." in whole
     assert [line.strip() for line in own.splitlines() if "Example" in line] == ["Example: show a", "Example: show b"]
     assert "Show all of it." in own
     assert "--json" in own
@@ -871,7 +879,7 @@ def test_unread_data_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_asset_is_described_with_its_versions(capsys: pytest.CaptureFixture[str]) -> None:
     item, versions = (
         {"name": "n", "url": "https://h/x?sig=planted"},
-        [{"version": 1, "status": "READY"}, {"version": 2}],
+        [{"version": 1, "status": "READY", "source": "https://h/v?sig=planted"}, {"version": 2}],
     )
     rest = Recorder(
         get_model_alias={"version": 3}, get_model_version={"version": 4}, get_asset=item, list_model_versions=versions
@@ -895,6 +903,7 @@ def test_an_asset_is_described_with_its_versions(capsys: pytest.CaptureFixture[s
     with pytest.raises(UsageError, match="Expected a number as the --version of a model, found 'x'"):
         described("model", version="x")
     found, lines = described("model")
+    versions[0]["source"] = found["versions"][0]["source"]
     assert found == {"kind": "model", "name": "n", "url": found["url"], "versions": versions}
     assert "planted" not in f"{found} {lines}"
     # A gap, the head, and a line for each version.
