@@ -34,7 +34,11 @@ def test_a_refusal_is_a_whole_response(fault: str, method: str, size: int, query
         sent.append(message)
 
     scope = {"type": "http", "method": method, "scheme": "http", "raw_path": b"/p", "query_string": query}
-    asyncio.run(hostile._refuse({**scope, "headers": [(b"x", b"y"), (b"host", b"h")]}, send, parse_fault(fault)))
+    scope["headers"] = [(b"x", b"y"), (b"host", b"h")]
+    faults = FaultSet()
+    assert not asyncio.run(hostile.answer(scope, send, None, faults, Target.API))
+    faults.set(parse_fault(f"{fault}:1"))
+    assert asyncio.run(hostile.answer(scope, send, None, faults, Target.API))
     start, *bodies = sent
     headers = dict(start["headers"])
     assert headers[b"content-length"] == b"%d" % size

@@ -94,8 +94,9 @@ def test_a_configuration_without_a_certificate_is_refused(tmp_path: Path, text: 
 
 def test_files_that_are_no_certificate_are_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense")
-    for certificate in (tmp_path / "x", tmp_path / "missing"):
-        with pytest.raises(ConfigError, match=r"are not a certificate and its key: .*\.$"):
+    missing = tmp_path / "missing"
+    for certificate, reason in ((tmp_path / "x", ".*PEM.*"), (missing, "No such file or directory")):
+        with pytest.raises(ConfigError, match=rf"are not a certificate and its key: {reason}\.$"):
             prepare(Tls(certificate=certificate, key=tmp_path / "x", password=Secret("p")), tmp_path, tmp_path / "ca")
     with pytest.raises(ConfigError, match="give both files"):
         Tls(certificate=tmp_path / "x")
