@@ -1,4 +1,5 @@
-"""``python -m delta_sharing_client``: the command ``delta-sharing``, also where its script is not on the path."""
+"""``python -m delta_sharing_client``: the command ``delta-sharing``, for environments where its script is not on the
+path."""
 
 from __future__ import annotations
 

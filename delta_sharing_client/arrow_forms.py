@@ -79,15 +79,15 @@ def without_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], 
 def counting_name(schema: pa.Schema) -> str:
     """Return a name that no column has, in any case.
 
-    An engine that counts rows asks for the first column, whatever that costs. So it is given one that costs nothing, by
-    this name, which its user does not see.
+    An engine that counts rows reads the first column, however large. So the first column is an empty one of this
+    name, which the user does not see.
     """
     taken = {name.lower() for name in schema.names}
     return next(name for number in range(len(taken) + 1) if (name := f"_rows{number or ''}") not in taken)
 
 
 def with_counting(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """Return ``batch`` with that column in front."""
+    """Return ``batch`` with that column as the first one."""
     field = pa.field(name, pa.bool_())
     return pa.RecordBatch.from_arrays(
         [pa.nulls(batch.num_rows, field.type), *batch.columns], schema=pa.schema([field, *batch.schema])

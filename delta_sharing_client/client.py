@@ -36,7 +36,7 @@ class SharingClient:
     ----------
     profile:
         Path, URL, open file, mapping or ``Profile``; ``None`` for the environment variable
-        ``DELTA_SHARING_PROFILE``. ``ProfileError`` if it cannot be used.
+        ``DELTA_SHARING_PROFILE``. Raises ``ProfileError`` if it cannot be used.
     options:
         Timeouts, limits and other options of reads.
 

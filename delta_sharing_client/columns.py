@@ -84,7 +84,7 @@ def _selected(column: ColumnName, known: Names) -> ColumnPath:
 
 
 def _advice(column: str) -> str:
-    """Return what to write in place of a text that names no column, "" if it looks like a name."""
+    """Return a correction for a text that names no column, "" if it looks like a name."""
     if column == "*":
         return "Leave 'columns' out to read all of them."
     names = split_names(column) or []
@@ -128,7 +128,8 @@ class Names:
     def __init__(self, schema: Any, added: Sequence[str] = ()) -> None:
         self.schema = schema
         self._added = added
-        # With the struct itself: Arrow creates a new object on each access, and a freed object's id can be reused.
+        # Kept together with the struct: Arrow creates a new object on each access, and a freed object's id can be
+        # reused.
         self._fields: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
 
     def resolve(self, path: ColumnPath) -> tuple[Any, ...]:

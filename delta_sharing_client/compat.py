@@ -89,7 +89,7 @@ class UnsupportedFeatureError(errors.UnsupportedFeatureError, ValueError):
     """The table needs a feature that this package does not support."""
 
 
-# Each stands for its first base class; a class stands before those that it inherits from.
+# Each class stands for its first base class; subclasses come before their bases.
 _ALSO = (ProfileError, NotFoundError, RequestError, AuthError, TransportError, UnsupportedFeatureError)
 
 
@@ -178,7 +178,7 @@ def _in_camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-# All but the version and the endpoint.
+# All fields except the version and the endpoint.
 _FIELDS = {field.name: _in_camel_case(field.name) for field in dataclasses.fields(DeltaSharingProfile)[2:]}
 
 
@@ -325,7 +325,7 @@ def _in_microseconds(frame: pd.DataFrame) -> pd.DataFrame:
 
     from delta_sharing_client.outputs.pandas import HAS_UNITS
 
-    # pandas breaks when it casts to a unit that it does not have.
+    # pandas fails when it casts to a unit that it does not have.
     if HAS_UNITS and isinstance(frame.dtypes.get(COMMIT_TIMESTAMP), pd.DatetimeTZDtype):
         frame[COMMIT_TIMESTAMP] = frame[COMMIT_TIMESTAMP].astype("datetime64[us, UTC]")
     return frame

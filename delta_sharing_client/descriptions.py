@@ -1,4 +1,4 @@
-"""What a table and its versions are, as JSON values with stable names."""
+"""Describes a table and its versions as JSON values with stable names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def describe_table(
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Return the facts about ``table`` at a version or timestamp (default: now), and its columns.
 
-    Columns of types that are not supported are there, without ``nullable``. Errors as ``SharedTable.metadata``.
+    Columns of unsupported types are included, without ``nullable``. Errors as ``SharedTable.metadata``.
     """
     details = table.metadata(version=version, timestamp=timestamp)
     protocol = details.protocol

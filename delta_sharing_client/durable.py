@@ -7,16 +7,16 @@ from pathlib import Path
 
 
 def rename(temporary: Path, target: Path) -> None:
-    """Rename a complete file; who finds the new name finds its whole content. Errors as ``os.replace``."""
+    """Rename a complete file; a reader of the new name finds the whole content. Errors as ``os.replace``."""
     with temporary.open("r+b") as stream:
         os.fsync(stream.fileno())
     os.replace(temporary, target)
 
 
 def replace(temporary: Path, target: Path) -> None:
-    """Like ``rename``; when this returns, the new name is on the disk, too. Errors as ``os.replace``."""
+    """Like ``rename``; when this returns, the new name is on the disk as well. Errors as ``os.replace``."""
     rename(temporary, target)
-    # Windows cannot open a directory, and writes names by itself.
+    # Windows cannot open a directory; it writes names to disk by itself.
     if os.name == "posix":
         folder = os.open(target.parent, os.O_RDONLY)
         try:

@@ -88,7 +88,8 @@ class DeltaSharingError(Exception):
         return _shown(f"{self.message} ({', '.join(where)})") if where else self.message
 
     def _says(self, label: str, value: object) -> bool:
-        """Whether the message has ``value``, as a whole; a number only after ``label``, because it may count rows."""
+        """Return whether the message contains ``value`` as a whole word; a number only after ``label``, because it
+        may count rows."""
         text = f"{label} {value}" if isinstance(value, int) else str(value)
         return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self.message) is not None
 
@@ -120,7 +121,7 @@ _LIMITS = frozenset((errno.EMFILE, errno.ENFILE))
 
 
 def limit_reached(error: BaseException) -> UsageError | None:
-    """Return the error for what a limit of open files stopped, such as an import; ``None`` for another ``error``."""
+    """Return our error if ``error`` (for example of an import) is caused by a limit of open files, else ``None``."""
     if not isinstance(error, OSError) or error.errno not in _LIMITS:
         return None
     return UsageError(
@@ -131,7 +132,7 @@ def limit_reached(error: BaseException) -> UsageError | None:
 
 @contextlib.contextmanager
 def within_limits() -> Iterator[None]:
-    """Raise ``limit_reached`` in place of the error of a block."""
+    """Raise ``limit_reached`` instead of the error of a block."""
     try:
         yield
     except OSError as error:

@@ -32,7 +32,8 @@ LIBRARY_ERRORS = (
     aiohttp.ClientError,
 )
 
-# Nothing listens at this port, which is probably the wrong one. Seconds for retries: a server may be restarting.
+# Nothing listens at this port, which is probably the wrong one. Seconds for retries, because a server may be
+# restarting.
 _REFUSED = 5.0
 _REFUSED_HERE = 0.0
 
@@ -205,7 +206,7 @@ def _kind(cause: BaseException) -> str:
 
 
 def _find(causes: list[BaseException], *kinds: type[BaseException]) -> BaseException | None:
-    # The innermost one: the outer ones only repeat it.
+    # The innermost one; the outer ones only repeat it.
     return next((cause for cause in reversed(causes) if isinstance(cause, kinds)), None)
 
 

@@ -26,11 +26,11 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(descriptor: int) -> None:
-        # Closing is not enough: a process that was forked meanwhile has the file open too.
+        # Closing is not enough, because a process that was forked meanwhile has the file open too.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-# What the system says if another process holds the lock: flock, its emulation on network file systems, and Windows.
+# The system's error codes if another process holds the lock: flock, its emulation on network file systems, and Windows.
 _HELD = frozenset((errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK))
 
 
@@ -46,7 +46,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 class CannotLock(UsageError):
-    """A lock cannot be taken, and not because another process holds it."""
+    """A lock cannot be taken for another reason than that another process holds it."""
 
 
 class FileLock:

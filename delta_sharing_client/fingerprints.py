@@ -14,12 +14,12 @@ _RATIO = 8
 
 
 def hashes(names: Iterable[str]) -> array.array[int]:
-    """Return a 64-bit hash of each of ``names``, unique within this process."""
+    """Return a 64-bit hash for each of ``names``, stable within this process."""
     return array.array("q", map(hash, names))
 
 
 def second_hashes(names: Iterable[str]) -> array.array[int]:
-    """Return another 64-bit hash of each of ``names``, which is not 0."""
+    """Return another 64-bit hash for each of ``names``, which is not 0."""
     return array.array("q", [hash(f"{name}.") or 1 for name in names])
 
 
@@ -30,14 +30,14 @@ class Fingerprints:
     """
 
     def __init__(self) -> None:
-        # Hashes in order, and their numbers.
+        # Sorted hashes, and their numbers.
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
     def add(self, names: array.array[int], numbers: array.array[int]) -> None:
-        """Add a number for each hash; of several for one hash, the first counts."""
+        """Add a number for each hash; the first number added for a hash counts."""
         # Imported here, because a short listing does not need NumPy.
         import numpy as np
 
@@ -53,15 +53,15 @@ class Fingerprints:
 
     def has_any(self, names: Iterable[str]) -> bool:
         """Return whether one of the names has a number."""
-        # Sorted, because then neighbours are found in the same places of memory.
+        # Sorted, because neighbours are then found in the same regions of memory.
         return bool(self._runs) and bool(self.get(array.array("q", sorted(hashes(names)))).any())
 
     def number(self, name: str) -> int:
-        """Return the number of a name, 0 without one."""
+        """Return the number of a name, 0 if it has none."""
         return int(self.get(hashes([name]))[0]) if self._runs else 0
 
     def get(self, names: array.array[int]) -> np.ndarray:
-        """Return the number of each hash, 0 without one."""
+        """Return the number for each hash, 0 if it has none."""
         import numpy as np
 
         wanted = np.array(names, np.int64)

@@ -1,7 +1,7 @@
 """Forks while a read begins on another thread.
 
-The thread may be importing what reads need, and a child would wait for that import for ever. So a fork waits for its
-end; imports of others are not waited for.
+The thread may be importing modules for reads, and a child would wait for that import for ever. So a fork waits for
+such imports to end, but not for imports by other code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PAUSE = 0.005
 _IMPORTS = "<frozen importlib._bootstrap>"
 _PACKAGE = __name__.partition(".")[0]
 
-# Whether the last fork found another thread importing, and whether this process is its child.
+# Whether another thread was importing during the last fork, and whether this process is the child.
 _found = False
 _is_cut_off = False
 
 
 def check() -> None:
-    """Raise ``UsageError`` if this process was forked while another thread imported what reads need: imports may hang
-    here."""
+    """Raise ``UsageError`` if this process was forked while another thread imported modules for reads, because
+    imports may hang in it."""
     if _is_cut_off:
         raise UsageError(
             "This process was forked while another thread of its parent was starting a read, so it cannot read. Fork "
@@ -40,7 +40,7 @@ def _is_importing() -> bool:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether a thread, of which ``frame`` is the last, imports a module of ours, or one that ours need."""
+    """Return whether a thread whose last frame is ``frame`` imports one of our modules, or one that they need."""
     is_import = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))

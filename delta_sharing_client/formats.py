@@ -1,7 +1,7 @@
-"""Whether a shared table is read as a Delta or as an Iceberg table (OpenSharing protocol, "Iceberg tables").
+"""Decides whether a shared table is read as a Delta or as an Iceberg table (OpenSharing protocol, "Iceberg tables").
 
-A server may state the formats of a table ("Get Table"). If it does not, the table is a Delta table unless the sharing
-protocol does not have it (404, 501), and the Iceberg catalog does.
+A server may state the formats of a table ("Get Table"). If it does not, the table is a Delta table, unless the
+sharing protocol lacks it (404, 501) and the Iceberg catalog has it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def by_format(
 ) -> ResultT | OtherT:
     """Return the result of ``as_delta``, or of ``as_iceberg`` with the module for Iceberg tables.
 
-    The format is that of the options, else what the server says; ``prefers_iceberg``: of a table that has both.
+    The format is that of the options, else the server's; ``prefers_iceberg`` decides for a table that has both.
     """
     wanted = options.table_format
     if wanted is TableFormat.ICEBERG:
@@ -64,7 +64,7 @@ def by_format(
 
 
 def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
-    """Return the formats that the server states, asked for once; none if it does not."""
+    """Return the formats that the server states, requested once; empty if it states none."""
     known: tuple[str, ...] | None = rest.known.get(("formats", table))
     if known is None:
         try:
@@ -89,7 +89,7 @@ def tables_of_schema(rest: RestClient, share: str, schema: str) -> list[Table]:
     try:
         listed = rest.list_tables(share, schema)
     except NotFoundError:
-        # A schema may have Iceberg tables alone.
+        # A schema may have only Iceberg tables.
         found = _only_in_catalog(rest, share, [], [schema])
         if not found:
             raise
@@ -104,8 +104,8 @@ def tables_of_share(rest: RestClient, share: str) -> list[Table]:
 
 
 def assets_in(rest: RestClient, share: str, schema: str | None = None) -> tuple[list[str], list[AssetEntry]]:
-    """Return the names of the schemas, and the assets of all kinds in them, tables first: those of ``share``, or of its
-    ``schema`` alone. ``NotFoundError`` if one does not exist."""
+    """Return the names of the schemas, and their assets of all kinds, tables first: those of ``share``, or only of
+    its ``schema``. ``NotFoundError`` if one does not exist."""
     tables = tables_of_share(rest, share) if schema is None else tables_of_schema(rest, share, schema)
     return rest.list_everything(share, schema, tables)
 
@@ -171,7 +171,7 @@ def _is_in_catalog(rest: RestClient, table: AssetName) -> bool:
     try:
         _iceberg().load_table(rest, table, rest.options)
     except (UnsupportedFeatureError, ProtocolError):
-        # It is there, and reading it says what is wrong.
+        # The table exists, and reading it reports the problem.
         return True
     except DeltaSharingError:
         return False

@@ -36,8 +36,8 @@ _AHEAD = time.time() - time.monotonic()
 
 
 def steady_ms() -> int:
-    """Return the time in epoch milliseconds, by a clock that is set once, when the process starts: the difference of
-    two calls is the time between them, whatever is done to the machine's clock."""
+    """Return the time in epoch milliseconds by a clock that is set once, when the process starts. So the difference
+    of two calls is the elapsed time even if the machine's clock is changed."""
     return int((time.monotonic() + _AHEAD) * 1000)
 
 
@@ -60,7 +60,7 @@ _OFFSET = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _MOST_OFFSET = 18 * 3600
-# What Spark's casts of text read.
+# The texts that Spark's casts read.
 _SPARK_BLANKS = "".join(map(chr, (*range(33), 127)))
 _SPARK_DATE = re.compile(
     r"(?P<year>[+-]?\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
@@ -131,7 +131,7 @@ def parse_clock(text: str) -> int:
 
 
 def clock_nanoseconds(text: str) -> int | None:
-    """Return a time of day as :func:`parse_clock` does, ``None`` if ``text`` is none."""
+    """Return a time of day as :func:`parse_clock` does, ``None`` if ``text`` is not one."""
     match = _CLOCK.fullmatch(text)
     return None if match is None else _nanoseconds_of_day(match)
 
@@ -145,11 +145,11 @@ def format_clock(nanoseconds: int) -> str:
 
 
 def cast_timestamp(text: str, *, ignore_zone: bool = False) -> int | None:
-    """Return what Spark's ``CAST(text AS TIMESTAMP)`` reads as nanoseconds since 1970, cut after microseconds.
+    """Return the result of Spark's ``CAST(text AS TIMESTAMP)`` as nanoseconds since 1970, truncated to microseconds.
 
     Without a zone, or with ``ignore_zone`` as in a cast to ``TIMESTAMP_NTZ``, the text is in UTC. ``None`` where the
-    cast fails: it reads fewer texts than :func:`parse_timestamp`. Of what Spark reads, a time without a date and
-    regions without a slash are not read here.
+    cast fails: it reads fewer texts than :func:`parse_timestamp`. Two forms that Spark reads are not supported: a
+    time without a date, and regions without a slash.
     """
     match = _SPARK_TIMESTAMP.fullmatch(text.strip(_SPARK_BLANKS))
     local = None if match is None else _local_nanoseconds(match)
@@ -167,9 +167,9 @@ def cast_timestamp(text: str, *, ignore_zone: bool = False) -> int | None:
 
 
 def cast_date(text: str) -> int | None:
-    """Return what Spark's ``CAST(text AS DATE)`` reads, as days since 1970-01-01; ``None`` where it fails.
+    """Return the result of Spark's ``CAST(text AS DATE)`` as days since 1970-01-01; ``None`` where it fails.
 
-    A time after the date is ignored, whatever it is.
+    Any text after the date is ignored.
     """
     match = _SPARK_DATE.fullmatch(text.strip(_SPARK_BLANKS))
     days = None if match is None else _days(match)

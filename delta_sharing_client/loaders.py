@@ -78,7 +78,7 @@ def _with_keywords(kind: type) -> Callable[[Callable[P, ResultT]], Callable[P, R
 
 
 def _of_read(read: Callable[P, ReadT]) -> Callable[[Callable[[ReadT], ResultT]], Callable[P, ResultT]]:
-    """Give a loader the parameters of ``read``; it gets what ``read`` returns."""
+    """Give a loader the parameters of ``read``; the loader receives the result of ``read``."""
 
     def shown(loader: Callable[[ReadT], ResultT]) -> Callable[P, ResultT]:
         def load(*args: P.args, **keywords: P.kwargs) -> ResultT:
@@ -518,8 +518,8 @@ def get_table_protocol(url: TableSource, use_delta_format: bool = True) -> Proto
 
 
 def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
-    """Return the rows of ``changes`` with ``_commit_timestamp`` as in ``delta-sharing``: epoch milliseconds, unless the
-    delta response format was requested."""
+    """Return the rows of ``changes`` with ``_commit_timestamp`` as in ``delta-sharing``: epoch milliseconds, unless
+    the delta response format was requested."""
     if changes.request.response_format is not ResponseFormat.DELTA and COMMIT_TIMESTAMP in frame.columns:
         millis = frame[COMMIT_TIMESTAMP].astype("datetime64[ms, UTC]").astype("int64")
         frame[COMMIT_TIMESTAMP] = millis

@@ -1,4 +1,4 @@
-"""Paths of this machine that the user gives: in arguments, options, environment variables and configuration files."""
+"""Local paths that the user gives: in arguments, options, environment variables and configuration files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LocalPath = Union[str, "os.PathLike[str]"]
 def expanded(path: LocalPath) -> str:
     """Return ``path`` as text, with ``~`` or ``~name`` at its start replaced by that home directory, as in a shell.
 
-    A shell leaves it where it is quoted or follows ``=``, and Python always does. A name without a home directory is
+    A shell does not replace it in quotes or after ``=``, and Python never does. A name without a home directory is
     returned unchanged. Raises ``UsageError`` if ``path`` is neither text nor ``os.PathLike`` of text.
     """
     given: Any = os.fspath(path) if isinstance(path, os.PathLike) else path

@@ -40,7 +40,7 @@ _ORIGIN = re.compile(
 
 
 class Reach(enum.Enum):
-    """The addresses that a connection may have, by where its host's name leads."""
+    """The addresses to which a connection may be made, by the resolved address of the host."""
 
     ANY = "any"
     REMOTE = "remote"
@@ -54,7 +54,7 @@ class Reach(enum.Enum):
 
 
 class OutOfReach(OSError):
-    """A host's name leads to an address that is not allowed. Nothing was sent there."""
+    """A host's name resolves to an address that is not allowed. Nothing was sent there."""
 
     def __init__(self, reach: Reach) -> None:
         super().__init__("The address is not allowed.")
@@ -63,7 +63,7 @@ class OutOfReach(OSError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a server may make its recipients request, beyond ``https:`` from other machines.
+    """The requests that a server may make its recipients send, beyond ``https:`` to other machines.
 
     ``http``: unencrypted requests, because the profile's own endpoint is ``http:``. ``loopback``: requests to this
     machine, because the endpoint is on it; with both, any request.
@@ -73,7 +73,7 @@ class Allowed:
     loopback: bool = False
 
     def reach(self, url: str) -> Reach:
-        """Return the addresses that a request to ``url`` may connect to."""
+        """Return the addresses to which a request to ``url`` may connect."""
         if not self.loopback:
             return Reach.REMOTE
         return Reach.ANY if self.http or url[:6].lower() == "https:" else Reach.LOCAL
@@ -144,16 +144,17 @@ def redirected(url: str, location: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine by its text: ``localhost``, a name below it, or an address in any notation.
+    """Return whether ``host`` is this machine by its text: ``localhost``, a name below it, or an address in any
+    notation.
 
-    Other names, and in fact those below ``localhost`` too, may lead anywhere.
+    Other names, and in fact those below ``localhost`` too, may resolve to any address.
     """
     name = host.lower().removesuffix(".")
     return f".{name}".endswith(".localhost") or is_here(name)
 
 
 def leads_here(host: str) -> bool:
-    """Whether all addresses of ``host`` are this machine's. Asks the resolver, if the text is no address."""
+    """Return whether all addresses of ``host`` are this machine's. Asks the resolver if the text is not an address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -239,7 +240,7 @@ class Network:
             found.load_verify_locations(self.trusted)
         if self.certificate:
             certificate, *key = self.certificate
-            # Without a password OpenSSL would ask for one in the terminal.
+            # Without a password OpenSSL would prompt for one in the terminal.
             found.load_cert_chain(certificate, key[0] if key else None, password="")
         return found
 

@@ -16,7 +16,7 @@ _CELL = 'style="text-align: left; padding: 2px 10px"'
 
 
 class ListedInNotebook(list[T]):
-    """A list of frozen values that a notebook shows as a table, with the columns that any of them has.
+    """A list of frozen values that a notebook shows as a table with the columns of all of them.
 
     The columns are the fields of the values, or what their method ``facts`` returns.
     """
@@ -35,7 +35,7 @@ def _facts(item: Any) -> Mapping[str, object]:
 
 
 class Text(str):
-    """Text of several lines, which shells and notebooks show as it is, not as one line with escapes."""
+    """Multi-line text that shells and notebooks show as it is, not as one line with escapes."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class Text(str):
 
 
 def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table with a header; of a long one, the first rows and the number of the others."""
+    """Return an HTML table with a header; for a long one, the first rows and the number of further rows."""
     rows = list(rows)
     head = "".join(f"<th {_CELL}>{_text(name)}</th>" for name in names)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:_MOST_ROWS])
@@ -56,7 +56,7 @@ def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:
-    """Return a table of names and values, without those that are ``None`` or empty."""
+    """Return an HTML table of names and values, without those that are ``None`` or empty."""
     told = {name: value for name, value in facts.items() if value is not None and value not in ("", (), [], {})}
     rows = "".join(f"<tr><th {_CELL}>{_text(name)}</th>{_cells([value])}</tr>" for name, value in told.items())
     return f"{_title(title)}<table><tbody>{rows}</tbody></table>"

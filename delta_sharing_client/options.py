@@ -229,7 +229,7 @@ _MAY_BE_SECRET = ("headers", "storage_options", "proxy")
 
 
 def _texts(given: object) -> Iterator[str]:
-    """Return the texts of nested tuples, and how they are nested."""
+    """Return the texts in nested tuples, and the structure of the nesting."""
     if isinstance(given, tuple):
         yield f"({len(given)}"
         for item in given:
@@ -253,7 +253,7 @@ _WHOLE_NUMBERS = {
     "max_attempts": 1,
     "cache_bytes": 0,
 }
-# Those that must be above 0, in words, and those that may be 0.
+# Options that must be above 0, in words, and those that may be 0.
 _SECONDS_AND_SPEEDS = {
     "connect_timeout": "above 0",
     "read_timeout": "above 0",

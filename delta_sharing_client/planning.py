@@ -1,6 +1,7 @@
 """From a table name and a request to a ``ScanPlan``: sends the query, checks the response, plans the files.
 
-Only this module uses the protocol, the log and the scan engine together; every output starts here, also Spark's.
+Only this module uses the protocol, the log and the scan engine together; every output starts here, including
+Spark's.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def plan_table(
     def by_url() -> ScanPlan:
         if isinstance(request, ChangesRequest):
             return _Feed.ask(rest, table, request, options).planned()
-        # The tasks of a list have the names of their files anyway.
+        # The tasks of a list hold the names of their files anyway.
         most = HELD_NAMES if request.filter is not None else sys.maxsize
         return _stream_by_url(rest, table, request, options, most).whole()
 
@@ -182,7 +183,7 @@ def _delta_schema(
             state = _state(rest, table, described)
             return scan_context(state, request.bound(state.schema), options).output_schema
         # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has
-        # row tracking: the first lines of a query are those that a read gets.
+        # row tracking. So the first lines of a query are used, as in a read.
         request = dataclasses.replace(request, limit=1)
     found = stream_table(rest, table, request, options)
     if isinstance(found, ScanStream):
@@ -226,7 +227,7 @@ def _ask(
     hints, hinted = (None, None) if request.filter is None else _typed_hints(rest, table, request, options)
     query = QueryRequest(
         json_predicate_hints=hints,
-        # A server counts rows before our filter, so a limit is only a valid hint without one.
+        # A server counts rows before our filter, so a limit is a valid hint only without a filter.
         limit_hint=request.limit if request.filter is None else None,
         version=request.number,
         timestamp=request.timestamp,
@@ -234,13 +235,13 @@ def _ask(
     )
     response = query_table(rest, table, query, response_format=request.response_format)
     if hints is not None and hinted != _columns_of(response.head.metadata):
-        # The table changed in between: hints for the old columns could hide rows of the new ones.
+        # The table changed in between, so hints for the old columns could hide rows of the new ones.
         response.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         response = query_table(rest, table, query, response_format=request.response_format)
     with _closed_by_errors(response):
         check_readable(response.head.protocol, response.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    # The refresh token is at the end of the response; until then its version is requested.
+    # The refresh token is at the end of the response; until then the version is requested.
     urls = RefreshingUrls(rest, table, query, response)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
     return response, _state(rest, table, response.head, urls), is_whole
@@ -264,8 +265,8 @@ def query_snapshot(
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     """Query ``table`` and return the whole snapshot, its files, and the plan that reads all of it.
 
-    The plan's tasks are those of the files, one each and in order; ``request`` must ask for all rows and columns.
-    Errors as in ``plan_table``.
+    The plan has one task per file, in order; ``request`` must ask for all rows and columns. Errors as in
+    ``plan_table``.
     """
     rest = rest.for_read(options)
 
@@ -362,7 +363,7 @@ class _Feed:
             state = dataclasses.replace(_state(self.rest, self.table, found.end, found.urls), version=found.last)
             stream = stream_changes(state, self._parts(found), self.request, self.options)
         except DeltaSharingError:
-            # A change within the range may be why the request does not fit its end: then report the change.
+            # A change within the range may be why the request does not fit its end, so report the change.
             return None
         files = _named(self.rest, self.table, stream.files)
         return dataclasses.replace(stream, files=files, break_off=found.break_off)
@@ -398,19 +399,20 @@ def _by_access_mode(
     by_url: Callable[[], ResultT],
     by_directory: Callable[[], ResultT],
 ) -> tuple[ResultT, str | None]:
-    """Return the result in the mode ``options.access_mode``; if another mode was used, also which one and why."""
+    """Return the result in the access mode ``options.access_mode``; if another mode was used, also the mode and the
+    reason."""
     if options.access_mode is AccessMode.DIR:
         try:
             return by_directory(), None
         except (RequestError, AuthError, UnsupportedFeatureError, UsageError) as error:
-            # The latter for a missing package; a wrong request is also wrong by URL.
+            # The latter is for a missing package; an invalid request would also fail by URL.
             if _is_nobody(error):
                 raise
             failure = error
         try:
             found = by_url()
         except DeltaSharingError as error:
-            # A failure to find the table is described better by URL.
+            # If the table is not found, the error of a read by URL is clearer.
             is_no_table = isinstance(error, UnsupportedFeatureError) and str(error.feature).startswith("accessModes")
             if not is_no_table and _may_be_of_mode(error):
                 _modes_of_refused(rest, table)
@@ -429,21 +431,21 @@ def _by_access_mode(
 
 
 def _is_nobody(error: DeltaSharingError) -> bool:
-    """Whether the credentials are invalid for any access mode; forbidden (403) may apply to one mode only."""
+    """Return whether the credentials are invalid for any access mode; forbidden (403) may apply to one mode only."""
     return isinstance(error, AuthError) and error.status != 403
 
 
 def _may_be_of_mode(error: DeltaSharingError) -> bool:
-    """Whether a read by URL may have been refused for its access mode."""
-    # A server that is busy or broken says nothing about access modes, and was retried enough.
+    """Return whether a read by URL may have been refused because of its access mode."""
+    # A busy or broken server says nothing about access modes, and enough retries were made.
     is_busy = isinstance(error, RequestError) and error.status in RETRIED_STATUSES
     refused = isinstance(error, (RequestError, AuthError, UnsupportedFeatureError))
     return refused and not is_busy and not _is_nobody(error)
 
 
 def _modes_of_refused(rest: RestClient, table: AssetName) -> set[str]:
-    """Return the access modes of a table whose query was refused; none if its metadata is refused, too. Raises
-    ``UnsupportedFeatureError`` if there are only others than files and directories."""
+    """Return the access modes of a table whose query was refused; empty if its metadata is refused, too. Raises
+    ``UnsupportedFeatureError`` if there are only modes other than files and directories."""
     try:
         modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
     except DeltaSharingError:
@@ -482,7 +484,7 @@ def _typed_hints(
 ) -> tuple[str | None, _Columns | None]:
     """Return the hints for the filter of ``request``, and the columns for which they were made.
 
-    This needs the schema first; the extra request pays, because hints save files.
+    This needs the schema first; the extra request is worth it, because hints save files.
     """
     is_of_past = request.version is not None or request.timestamp is not None
     try:
@@ -502,10 +504,10 @@ def _typed_hints(
         # Older servers refuse the metadata of an old version, or return the current one; hints are optional.
         return None, None
     assert bound is not None
-    # No server knows added columns, and filters do not use the order of a collation.
+    # Servers do not know added columns, and filters do not use the order of a collation.
     unsaid = {field.name for field in request.added_fields}
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
-    # A server's statistics are those of the text in files.
+    # A server's statistics describe the original text in the files.
     partition_columns = described.metadata.partition_columns
     unsaid |= {path[0] for path in unbounded_paths(bound, options)} - set(partition_columns)
     parts = bound.children if isinstance(bound, And) else (bound,)
@@ -530,8 +532,8 @@ def live_files(
 ) -> Generator[list[SharedFile], None, ListedFiles]:
     """Yield the files of a snapshot in blocks as they arrive, each logical file (path and deletion vector) once.
 
-    ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the response, and ``ProtocolError`` for
-    two files with one id.
+    ``most`` is passed to ``ListedFiles``, which is returned. Raises the errors of the response, and
+    ``ProtocolError`` for two files with one id.
     """
     listed = ListedFiles(str(table), response.head.version, most)
     for actions in response.blocks:

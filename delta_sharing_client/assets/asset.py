@@ -1,4 +1,4 @@
-"""What the handles of all kinds of assets share: their names, and what the server says about them."""
+"""The common part of the handles of all assets: their names, and the server's description of them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Asset:
         return given
 
     def facts(self) -> Mapping[str, object]:
-        """Return what the server said about the asset, by the names of attributes; no secrets are shown."""
+        """Return the server's description of the asset, by attribute name, without secrets."""
         told = msgspec.structs.asdict(self.item)
         return {name: scrub(value) if isinstance(value, str) else value for name, value in told.items()}
 

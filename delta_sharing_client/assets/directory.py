@@ -1,4 +1,4 @@
-"""The directory of an asset, as its place in a store is read: what the methods of ``FileAsset`` do."""
+"""The directory of an asset in its store; implements the methods of ``FileAsset``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True)
 class Directory:
-    """The files of ``asset``. Methods are documented at ``FileAsset``, and raise as there."""
+    """The files of ``asset``. Methods are documented at ``FileAsset``, and raise the same errors."""
 
     asset: FileAsset
 
@@ -78,7 +78,7 @@ class Directory:
     def place(self) -> Place:
         """The place in the store; the first use requests credentials."""
         asset = self.asset
-        # A dictionary's ``setdefault`` is atomic, so that all threads share one.
+        # A dictionary's ``setdefault`` is atomic, so all threads share one value.
         opening: Opening = vars(asset).setdefault("_opening", Opening())
         return opening.place(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
 
@@ -99,8 +99,8 @@ class Directory:
                 yield file
 
     def _ahead(self, pages: Iterator[Page], folder: str) -> Iterator[Page]:
-        """Yield the pages of the listing of ``folder``, none if it does not exist; while one is used, the next one is
-        requested."""
+        """Yield the pages of the listing of ``folder`` (none if it does not exist), requesting the next page while
+        one is used."""
         threads = Threads(1, "delta-sharing-list")
         coming: Future[Page | None] = threads.submit(next, pages, None)
         try:
@@ -123,7 +123,7 @@ class Directory:
         return self.asked(lambda: tries.call(lambda: self.place.head(path)), path)
 
     def open(self, path: str) -> io.BufferedReader:
-        # Imported here, because the stream needs this module.
+        # Imported here, because the stream module imports this one.
         from delta_sharing_client.assets.stream import BUFFER_BYTES, FileStream
 
         return io.BufferedReader(FileStream(self, self.stat(path)), BUFFER_BYTES)
@@ -136,7 +136,7 @@ class Directory:
         return self.asked(lambda: self.place.store(), "")
 
     def asked(self, call: Callable[[], T], path: str) -> T:
-        """Return ``call()``, which Ctrl-C interrupts, with the refusals of the store as errors about ``path``."""
+        """Return ``call()``, interruptible by Ctrl-C, with the store's refusals as errors about ``path``."""
         with self._about(path):
             return interruptible(call)
 
@@ -164,8 +164,8 @@ def checked_path(path: str, asset: AssetRef) -> str:
 
 
 def matcher(pattern: str | None) -> Callable[[str], object] | None:
-    """Return whether a relative path matches ``pattern``: its name, or all of it if the pattern has a slash. ``None``
-    if there is none.
+    """Return a function that tests relative paths against ``pattern`` (the name, or the whole path if the pattern
+    has a slash); ``None`` without a pattern.
 
     Raises ``UsageError`` if the pattern is malformed.
     """

@@ -1,4 +1,4 @@
-"""Downloading files of an asset into a directory: what is missing or has changed, complete or not at all."""
+"""Downloads files of an asset into a directory: missing and changed files, each complete or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delta_sharing_client.storage.place import StoredFile
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Download(os.PathLike[str]):
-    """What a download did, or would do; usable as the path of its directory.
+    """The result of a download, or of a dry run; usable as the path of its directory.
 
     Attributes
     ----------
@@ -56,7 +56,8 @@ class Download(os.PathLike[str]):
 def download(
     directory: Directory, target: Path, path: str, pattern: str | None, *, mirror: bool = False, dry_run: bool = False
 ) -> Download:
-    """Do ``FileAsset.download``; with ``mirror`` also remove unchanged files of earlier downloads that are gone."""
+    """Implement ``FileAsset.download``; with ``mirror`` also remove unchanged files of earlier downloads that no
+    longer exist."""
     with contextlib.closing(_listed(directory, target, path, pattern)) as files:
         state = State(target)
         source = _source(directory)
@@ -77,7 +78,7 @@ def download(
 
 
 def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> FileList:
-    """Return the files, all of which ``target`` can hold."""
+    """Return the files, after checking that ``target`` can hold all of them."""
     subject = str(directory.ref)
     files = FileList()
     try:
@@ -112,7 +113,7 @@ def _source(directory: Directory) -> str:
 
 
 def _wanted(directory: Directory, files: FileList, state: State, source: str) -> FileList:
-    """Return the files that the local directory does not have as they are in the store."""
+    """Return the files that are missing from the local directory, or differ from the store."""
     wanted = FileList()
     try:
         for file in files:
@@ -130,7 +131,7 @@ def _is_here(directory: Directory, file: StoredFile, state: State, source: str) 
         return False
     etag = file.etag
     if etag is None:
-        # The listing does not tell versions apart.
+        # The listing does not distinguish versions.
         etag = directory.stat(file.path).etag
     if state.is_noted(file.path, source, etag, file.size):
         return True

@@ -1,4 +1,4 @@
-"""A long list of files, of which memory holds a part."""
+"""A long list of files, partly held in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class FileList:
-    """Files in the order in which they were added; those after the first 20,000 are in a temporary file.
+    """Files in the order in which they were added; files after the first 20,000 are in a temporary file.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class FileList:
             self._first.append(file)
             return
         if self._others is None:
-            # Not closed here: it lives as long as the list, and has no name.
+            # Not closed here: the file has no name and lives as long as the list.
             self._others = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)  # noqa: SIM115
         self._others.write(self._encode(file) + b"\n")
 

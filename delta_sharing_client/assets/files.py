@@ -109,18 +109,19 @@ class FileAsset(Asset):
         *,
         dry_run: bool = False,
     ) -> Download:
-        """Download files into ``directory``, under their paths in the asset; those that are there unchanged are kept.
+        """Download files into ``directory``, under their paths in the asset; unchanged files are not downloaded
+        again.
 
-        A file has its name only when it is complete. A download that was interrupted or killed is continued by the
-        next. Files that only the directory has are kept, others are replaced. What the directory holds of which
-        version is noted in its folder ``.delta-sharing``, which may be deleted.
+        A file gets its name only when it is complete. The next download continues an interrupted or killed one.
+        Files that only the directory has are kept; others are replaced. The folder ``.delta-sharing`` in it records
+        the version of each file, and may be deleted.
 
         Parameters
         ----------
         directory:
-            Where to; it is created.
+            The local directory; it is created if necessary.
         path, pattern:
-            What, as in ``files``; by default everything.
+            The files to download, as in ``files``; by default all.
         dry_run:
             Only return what would be downloaded.
 

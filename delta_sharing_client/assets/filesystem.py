@@ -81,7 +81,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return {name: found[name] for name in names} if detail else names
 
     def exists(self, path: str, **_: object) -> bool:
-        """Whether there is a file or directory; other errors than its absence are raised."""
+        """Return whether there is a file or directory; errors other than its absence are raised."""
         try:
             self.info(path)
         except FileNotFoundError:

@@ -80,8 +80,8 @@ class Model(Asset):
 class ModelVersion(FileAsset):
     """One version of a shared model, with its files. ``full_name`` is the name of the model.
 
-    ``download`` makes a directory that ``mlflow.pyfunc.load_model`` opens, if the model was logged with MLflow. Loading
-    a model runs code of its provider; this package never does.
+    ``download`` creates a directory that ``mlflow.pyfunc.load_model`` opens, if the model was logged with MLflow.
+    Loading a model runs code of its provider; this package never does.
     """
 
     kind = MODEL_VERSION
@@ -127,12 +127,12 @@ class ModelVersion(FileAsset):
 
     @property
     def source(self) -> str | None:
-        """Where the files came from, for information."""
+        """The origin of the files, for information."""
         return self.item.source
 
     @property
     def run_id(self) -> str | None:
-        """The run that made the version, for information."""
+        """The run that created the version, for information."""
         return self.item.run_id
 
     @property

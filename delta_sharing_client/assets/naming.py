@@ -1,4 +1,4 @@
-"""Which paths of an asset a local directory can hold: on this system, on this disk, beside what is there already."""
+"""Checks which paths of an asset a local directory can hold: on this system and disk, next to the existing files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WINDOWS_DEVICES = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disk:
-    """How names are treated where a directory is.
+    """How file names are treated in a directory's file system.
 
     ``is_windows``: by the rules of Windows. ``folds``: names that differ in case or in Unicode normalization are the
     same name.
@@ -55,7 +55,7 @@ class PathCheck:
 
     def __init__(self, disk: Disk, subject: str) -> None:
         self._disk, self._subject = disk, subject
-        # Hashes of what is equal for paths that name the same file; of directories also that of the path.
+        # Hashes that are equal for paths that name the same file; for directories also the hash of the path itself.
         self._files, self._folders, self._spellings = array("q"), array("q"), array("q")
         self._parent = ""
 
@@ -71,7 +71,7 @@ class PathCheck:
             parent = parent.rpartition("/")[0]
 
     def check(self, paths: Iterable[str]) -> None:
-        """Raise ``UsageError`` unless ``paths``, which are those that were added, can be files of one directory."""
+        """Raise ``UsageError`` unless the added ``paths`` can be files of one directory."""
         suspects = self._suspects()
         if suspects:
             check_paths(
@@ -79,7 +79,7 @@ class PathCheck:
             )
 
     def _suspects(self) -> set[int]:
-        """Return the hashes of what several paths name."""
+        """Return the hashes that several paths share."""
         import numpy as np
 
         files = np.sort(np.frombuffer(self._files, dtype=np.int64))
@@ -120,17 +120,18 @@ def check_paths(paths: Iterable[str], disk: Disk, subject: str) -> None:
 
 
 class ExistingCheck:
-    """Checks what is in a directory already; ``subject`` is the asset whose files are to be stored."""
+    """Checks the existing contents of a directory; ``subject`` is the asset whose files are to be stored."""
 
     def __init__(self, directory: Path, subject: str) -> None:
         self._root, self._subject = str(directory), subject
         self._folders: list[str] = []
 
     def add(self, path: str) -> None:
-        """Raise ``UsageError`` if what is there prevents a file at ``path``, or would lead out of the directory."""
+        """Raise ``UsageError`` if an existing file or directory prevents a file at ``path``, or leads out of the
+        directory."""
         *folders, _ = path.split("/")
         if folders != self._folders:
-            # A listing has the files of a directory one after another.
+            # A listing has the files of a directory consecutively.
             for depth in range(1, len(folders) + 1):
                 if folders[:depth] == self._folders[:depth]:
                     continue
@@ -163,7 +164,7 @@ def _check_path(path: str, disk: Disk, subject: str) -> None:
 
 
 def _problem(path: str, disk: Disk) -> str | None:
-    """Return why ``path`` is no path in a directory, as part of a sentence."""
+    """Return why ``path`` is not a path in a directory, as part of a sentence."""
     if path.startswith("/"):
         return "the path is absolute"
     names = path.split("/")
@@ -206,7 +207,7 @@ def _clash(path: str, other: str, subject: str) -> UsageError:
 
 
 def _folds(directory: Path) -> bool:
-    """Whether names on the disk of ``directory`` are the same in another case."""
+    """Return whether names that differ only in case are the same on the disk of ``directory``."""
     probe = Path(os.path.abspath(directory))
     while True:
         other = probe.with_name(probe.name.swapcase()) if probe.name else probe

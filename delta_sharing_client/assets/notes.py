@@ -1,7 +1,8 @@
-"""Which version of each file a directory holds: lines of JSON in a file, found again without holding them in memory.
+"""Records which version of each file a directory holds: lines of JSON in a file, looked up without holding them in
+memory.
 
 A line is ``[path, source, etag, size, mtime_ns]``, or ``[path]`` for a file that was removed; the last one of a path
-counts. Lines that cannot be read, such as the torn last one of a killed process, count for nothing.
+counts. Unreadable lines, such as a partial last line of a killed process, are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Note(NamedTuple):
-    """A file as it was downloaded: its ``source`` and ETag, and size and time of the local file."""
+    """A record of a downloaded file: its ``source`` and ETag, and size and time of the local file."""
 
     source: str
     etag: str
@@ -28,12 +29,12 @@ class Note(NamedTuple):
 
 
 def line_of(path: str, note: Note | None) -> bytes:
-    """Return the line that notes a file, or its removal."""
+    """Return the line that records a file, or its removal."""
     return msgspec.json.encode([path, *(note or ())]) + b"\n"
 
 
 class Notes:
-    """The notes in the file ``path`` as they were when this was made; 16 bytes of memory each."""
+    """The notes in the file ``path`` when this object was created; 16 bytes of memory each."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] | None = None
@@ -51,7 +52,7 @@ class Notes:
         if self._file is None or at == len(self._keys) or self._keys[at] != key:
             return None
         found = self._at(self._places[at])
-        # Another path may have the same hash; then its file counts as not noted.
+        # Another path may have the same hash; then its file counts as having no note.
         return found[1] if found is not None and found[0] == path else None
 
     def __iter__(self) -> Iterator[str]:
@@ -113,5 +114,5 @@ def _read(line: bytes) -> tuple[str, Note | None] | None:
         source, etag, size, mtime_ns = facts
         return name, Note(str(source), str(etag), int(size), int(mtime_ns))
     except (ValueError, TypeError):
-        # A process was killed while it wrote the line, or somebody edited it.
+        # A process was killed while writing the line, or the file was edited.
         return None

@@ -1,4 +1,4 @@
-"""A file that arrives in parts, several at once, and is continued after an interruption."""
+"""A file that arrives in parts, several at once, and is resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _NOTE = re.compile(rb"(\d{1,18})-(\d{1,18})")
 
 
 class LargeFile:
-    """The parts of ``file``, of ``part_bytes`` each, in the local file ``path``; another beside it notes complete ones.
+    """The parts of ``file``, of ``part_bytes`` each, in the local file ``path``; a file next to it records the
+    complete ones.
 
-    Its MD5, if ``is_hashed``, is computed while parts arrive: of bytes in memory if a part arrives in its turn, else
-    from the local file.
+    If ``is_hashed``, its MD5 is computed while parts arrive: from memory if a part arrives in its turn, else from
+    the local file.
 
     Attributes
     ----------
     replacements:
-        How often the file was begun again, because the store had another version.
+        How often the download was restarted, because the store had another version.
     is_stale:
         Whether the store has another version.
     digests:
@@ -47,12 +48,12 @@ class LargeFile:
 
     @property
     def missing_bytes(self) -> int:
-        """The size of the parts that have not begun to arrive."""
+        """The size of the parts whose download has not started."""
         return sum(self.stop(start) - start for start in self._waiting)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all parts are here."""
+        """Whether all parts have arrived."""
         return len(self._done) == len(self._starts())
 
     def stop(self, start: int) -> int:
@@ -60,7 +61,7 @@ class LargeFile:
         return min(start + self._part_bytes, self.file.size)
 
     def restart(self) -> None:
-        """Begin again with nothing."""
+        """Start again from nothing."""
         self._notes.unlink(missing_ok=True)
         with self.path.open("wb") as out:
             out.truncate(self.file.size)
@@ -68,14 +69,14 @@ class LargeFile:
         self._done, self._waiting = set(), list(self._starts())
 
     def take(self) -> int | None:
-        """Return the start of the next part that has not begun to arrive."""
+        """Return the start of the next part whose download has not started."""
         with self._lock:
             return self._waiting.pop(0) if self._waiting else None
 
     @contextlib.contextmanager
     def hashing(self, start: int) -> Iterator[Any]:
-        """Give, for a block in which the part at ``start`` arrives, what hashes its bytes; ``None`` if its turn is
-        later. The block raises unless all bytes arrived."""
+        """For a block in which the part at ``start`` arrives, yield the hash for its bytes, or ``None`` if it is not
+        its turn. The block raises unless all bytes arrived."""
         if not (self._is_hashed and self._hashing.acquire(blocking=False)):
             yield None
             return
@@ -114,7 +115,7 @@ class LargeFile:
         self._notes.unlink(missing_ok=True)
 
     def _hash_done(self) -> None:
-        """Hash the parts whose turn it is and that are here."""
+        """Hash the arrived parts whose turn it is."""
         if self._hashed not in self._done:
             return
         with self.path.open("rb", buffering=0) as stream:
@@ -130,7 +131,7 @@ class LargeFile:
         return range(0, self.file.size, self._part_bytes)
 
     def _noted(self) -> set[int]:
-        """Return the starts of the parts that are here, by the notes of earlier runs, whose parts may have had another
+        """Return the starts of the arrived parts, by the notes of earlier runs, whose parts may have had another
         size."""
         try:
             lines = self._notes.read_bytes().split(b"\n")[:-1]
@@ -138,7 +139,7 @@ class LargeFile:
             return set()
         ranges = sorted((int(found[1]), int(found[2])) for found in map(_NOTE.fullmatch, lines) if found)
         done, missing = set(), 0
-        # ``missing`` is the first byte that is not here, of those before or in the part.
+        # ``missing`` is the first missing byte of the parts up to and including this one.
         for start in self._starts():
             missing = max(missing, start)
             while ranges and ranges[0][0] <= missing:

@@ -59,7 +59,7 @@ class Skill(FileAsset):
         return text
 
     def download_target(self, directory: Path) -> Path:
-        """Return the directory of the skill in ``directory``: the folder has to have the name of the skill.
+        """Return the directory of the skill in ``directory``: the folder must have the name of the skill.
 
         Raises ``UsageError`` if that cannot be the name of a folder, and the errors of ``read``, which this calls.
         """
@@ -67,7 +67,7 @@ class Skill(FileAsset):
         return directory / self._folder(directory)
 
     def _folder(self, directory: Path) -> str:
-        # Imported on first use, as everything about files.
+        # Imported on first use, like everything about files.
         from delta_sharing_client.assets.naming import Disk, check_paths
 
         check_paths([self.name], Disk.of(directory), str(self.ref))

@@ -1,4 +1,4 @@
-"""``SKILL.md``: its front matter, and how it differs from what a server lists (Agent Skills specification)."""
+"""``SKILL.md``: its front matter, and its differences from a server's listing (Agent Skills specification)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from delta_sharing_client.redact import printable
 
 SKILL_FILE = "SKILL.md"
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-# Far more than one needs; reading YAML takes long.
+# Far more than a front matter needs; reading YAML is slow.
 _LONGEST = 64 * 1024
-# PyYAML's time grows with the square of those that are open.
+# PyYAML's time grows with the square of the number of open brackets.
 _MOST_BRACKETS = 1000
 _SHOWN = 60
 
 
 def compare(text: str, item: SkillItem, location: str) -> list[str]:
-    """Return how the front matter of ``SKILL.md`` and the directory's name differ from the listed ``item``, each as a
-    clause. Only what both state is compared, but name and description are required.
+    """Return how the front matter of ``SKILL.md`` and the directory's name differ from the listed ``item``, each as
+    a clause. Fields are compared only if both state them, but name and description are required.
 
     Raises ``UsageError`` if ``pyyaml`` is not installed.
     """
@@ -53,7 +53,7 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
 
 
 def front_matter(text: str) -> Mapping[str, Any] | None:
-    """Return the front matter; ``None`` if there is none that can be read."""
+    """Return the front matter; ``None`` if there is none or it cannot be read."""
     match = _FRONT_MATTER.match(text)
     if match is None or len(match[1]) > _LONGEST or len(re.findall(r"[\[{]", match[1])) > _MOST_BRACKETS:
         return None

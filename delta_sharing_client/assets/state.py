@@ -1,4 +1,5 @@
-"""The folder ``.delta-sharing`` in a directory: which version of each file the directory holds, and parts of others.
+"""The folder ``.delta-sharing`` in a directory: records the version of each file, and holds parts of incomplete
+files.
 
 Notes are appended when a file is complete, and survive a killed process. The folder can be deleted at any time: files
 are then compared by their content, or downloaded again.
@@ -35,7 +36,7 @@ class State:
 
     @property
     def notes(self) -> Notes:
-        """The notes as they were when they were first used, or when ``writing`` began."""
+        """The notes when they were first used, or when ``writing`` began."""
         if self._notes is None:
             self._notes = Notes(self.folder / _NOTES)
         return self._notes
@@ -47,7 +48,7 @@ class State:
             self._notes = None
 
     def is_noted(self, path: str, source: str, etag: str | None, size: int) -> bool:
-        """Whether the local file is the one that was downloaded from ``source`` with this ETag and size."""
+        """Return whether the local file was downloaded from ``source`` with this ETag and size."""
         note = self.notes.get(path)
         return (
             note is not None
@@ -57,7 +58,7 @@ class State:
         )
 
     def is_untouched(self, path: str) -> bool:
-        """Whether the local file is as it was when it was noted."""
+        """Return whether the local file is unchanged since it was recorded."""
         note = self.notes.get(path)
         return note is not None and self._is_as(path, note)
 
@@ -75,8 +76,8 @@ class State:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the directory for a block; ``UsageError`` if another process does. Unless the block raises, no parts
-        remain afterwards."""
+        """Lock the directory for a block; ``UsageError`` if another process has locked it. Unless the block raises,
+        no parts remain afterwards."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             self.folder.mkdir()
@@ -98,19 +99,19 @@ class State:
                 self.close()
 
     def add(self, path: str, note: Note | None) -> None:
-        """Note a complete file, or with ``None`` that a file is removed."""
+        """Record a complete file, or, with ``None``, the removal of a file."""
         line = line_of(path, note)
         with self._lock:
             if self._out >= 0:
                 os.write(self._out, line)
 
     def part(self, path: str, etag: str | None, size: int) -> Path:
-        """Return where the incomplete content of a file is collected; another version has another place."""
+        """Return the path for the incomplete content of a file; another version has another path."""
         digest = hashlib.sha256(f"{path}\n{etag}\n{size}".encode("utf-8", "surrogatepass")).hexdigest()
         return self.folder / _PARTS / digest[:32]
 
     def drop_parts(self, keep: set[Path]) -> None:
-        """Remove incomplete content but that at ``keep`` and its neighbours with other endings."""
+        """Remove incomplete content except that at ``keep`` and its companions with other suffixes."""
         for entry in list((self.folder / _PARTS).iterdir()):
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -118,19 +119,19 @@ class State:
                 entry.unlink()
 
     def folder_for(self, number: int) -> Path:
-        """Make a folder for the incomplete files of one thread, of which each collects one at a time: threads do not
-        wait for each other at a directory of their own."""
+        """Create a folder for the incomplete files of one thread, so that threads do not wait for each other's
+        directory."""
         folder = self.folder / _PARTS / str(number)
         folder.mkdir(exist_ok=True)
         return folder
 
     def _tidy(self) -> None:
-        """Read the notes again, from a file that has one line for each."""
+        """Read the notes again, from a file rewritten with one line per file."""
         # Others may have written until now.
         self.close()
         if not self.notes.is_tidy:
             temporary = self.folder / f"{_NOTES}.new"
             self.notes.write_tidy(temporary)
-            # Windows does not replace an open file.
+            # Windows cannot replace an open file.
             self.close()
             os.replace(temporary, self.folder / _NOTES)

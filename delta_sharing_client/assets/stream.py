@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 64 * 1024
 """For the ``io.BufferedReader`` around a stream."""
 
-# A jump reads little, because a footer or an index may be all that is needed; reading on reads more each time.
+# A seek reads little, because a footer or an index may suffice; sequential reading reads more each time.
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 * 1024, 8 * 1024 * 1024
 
 
@@ -106,7 +106,7 @@ class FileStream(io.RawIOBase):
         return self._start <= self._at < self._start + len(self._block)
 
     def _load(self) -> None:
-        """Make the block that begins at the present position the current one."""
+        """Make the block at the current position the current one."""
         at, is_next = self._at, self._at == self._start + len(self._block) and self._at > 0
         self._length = min(2 * self._length, _LARGEST_BLOCK) if is_next else _FIRST_BLOCK
         ahead, self._ahead = self._ahead, None

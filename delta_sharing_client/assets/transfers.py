@@ -1,4 +1,4 @@
-"""The transfers of one download: many files at once, each complete under its name or not there."""
+"""The transfers of one download: many files in parallel, each complete under its name or absent."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from delta_sharing_client.threads import start
 PART_BYTES = 16 * 1024 * 1024
 """Larger files are transferred in parts of at least this size, several at once, and continued after an interruption."""
 
-# A part costs a round trip; large ones pay where there are enough for all threads.
+# A part costs a round trip; large parts save time if there are enough for all threads.
 _LARGEST_PARTS = 4
 _FIRST_THREADS = 8
-# More parts of large files at once are not faster, and take memory.
+# More parts of large files in parallel are not faster, and take memory.
 _MOST_PARTS = 16
-# Seconds between two looks at the speed, and the growth that justifies twice as many threads.
+# Seconds between two measurements of the speed, and the growth that justifies doubling the threads.
 _LOOK_SECONDS, _GROWTH = 1.0, 1.2
-# A small file costs about as much as these bytes of a large one.
+# A small file costs about as much as this many bytes of a large one.
 _FILE_BYTES = 64 * 1024
-# How often a file is begun that is replaced meanwhile, or arrives with the wrong content.
+# How often the download of a file is started if it is replaced meanwhile or has the wrong content.
 _ATTEMPTS = 3
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?', re.IGNORECASE)
 _READ_BYTES = 1024 * 1024
 
 
 def content_md5(etag: str | None) -> str | None:
-    """Return the MD5 that an ETag states: S3 and those like it use that of the content, unless it was uploaded in parts
-    or the store encrypts it with keys of its own."""
+    """Return the MD5 that an ETag states. In S3 and similar stores it is the MD5 of the content, unless the file was
+    uploaded in parts or the store encrypts it with its own keys."""
     found = _MD5.fullmatch(etag or "")
     return None if found is None else found[1].lower()
 
@@ -63,7 +63,7 @@ def digest_of(path: Path) -> str | None:
 
 
 class _Stopped(BaseException):
-    """The download was ended; raised in its threads."""
+    """The download was cancelled; raised in its threads."""
 
 
 class _Worker(threading.local):
@@ -75,8 +75,8 @@ class _Worker(threading.local):
 class Transfers:
     """Transfers ``files`` into the directory of ``state``.
 
-    A thread takes one file after another, and a large file part by part; when all files are begun, threads help with
-    the parts of others. Their number grows while that makes the download faster.
+    A thread takes one file after another, and a large file part by part; when all files have been started, threads
+    help with the parts of large ones. Threads are added while that makes the download faster.
     """
 
     def __init__(self, directory: Directory, state: State, source: str, files: FileList, report: ScanReport) -> None:
@@ -88,7 +88,7 @@ class Transfers:
         share = sum(file.size for file in self._large) // _MOST_PARTS
         self._part_bytes = PART_BYTES * min(max(1, -(-share // PART_BYTES)), _LARGEST_PARTS)
         self._files, self._total = iter(files), (files.count, files.bytes)
-        # Large files that others may help with, and the number of those that are about to be.
+        # Large files that other threads may help with, and the number of files that may become such.
         self._begun: list[LargeFile] = []
         self._opening = 0
         self._turn = threading.Condition()
@@ -140,7 +140,7 @@ class Transfers:
                 is_growing = rate > best * _GROWTH and len(self._threads) < most
                 best = max(best, rate)
                 if is_growing:
-                    # Without room for more threads, those that run complete the download.
+                    # Without capacity for more threads, the running ones complete the download.
                     with contextlib.suppress(UsageError):
                         self._start(min(len(self._threads), most - len(self._threads)))
 
@@ -169,7 +169,7 @@ class Transfers:
                 self._turn.notify_all()
 
     def _next(self) -> tuple[StoredFile | None, LargeFile | None]:
-        """Return a file to begin, or one to help with; neither if nothing is left to do."""
+        """Return a file to start, or one to help with; neither if nothing is left."""
         with self._turn:
             file = next(self._files, None)
             if file is not None:
@@ -193,7 +193,7 @@ class Transfers:
     def _begin(self, file: StoredFile, replacements: int = 0) -> LargeFile | None:
         """Transfer a small file; return a large one, whose parts are to be transferred."""
         if file.etag is None:
-            # The listing does not tell versions apart; all bytes must be of one.
+            # The listing does not distinguish versions, and all bytes must be of one version.
             file = self._present(file)
         if file.size <= PART_BYTES:
             self._transfer(file)
@@ -272,19 +272,19 @@ class Transfers:
         return content_md5(file.etag) if self._has_md5 else None
 
     def _is_right(self, file: StoredFile, digest: str | None, others: set[str]) -> bool:
-        """Whether content with this MD5 is that of ``file``; ``others`` are the MD5 of earlier attempts."""
+        """Return whether content with this MD5 is that of ``file``; ``others`` are the MD5s of earlier attempts."""
         expected = self._expected(file)
         if expected is None or digest is None or digest == expected:
             return True
         if digest in others:
-            # The same content twice: this store has ETags that look like an MD5 and are none.
+            # The same content twice: this store has ETags that look like an MD5 but are not.
             self._has_md5 = False
             return True
         others.add(digest)
         return False
 
     def _receive(self, file: StoredFile, start: int, stop: int, out: FileIO, digest: Any) -> None:
-        """Write the bytes from ``start`` to ``stop``, and let ``digest`` hash them, if it is there."""
+        """Write the bytes from ``start`` to ``stop``, and update ``digest`` with them if given."""
         reading = Reading(
             self._place,
             file.path,
@@ -329,7 +329,7 @@ class Transfers:
             self._done_bytes += file.size
 
     def _replacement(self, file: StoredFile, refused: Refused) -> StoredFile:
-        """Return the facts of the version that replaced ``file``; raises unless that is why it was ``refused``."""
+        """Return the facts of the version that replaced ``file``; raise unless that is why it was ``refused``."""
         if refused.status not in (412, 416):
             raise refusal(self._directory.ref, file.path, refused) from None
         return self._present(file)

@@ -1,4 +1,4 @@
-"""``Volume``: a directory of any files (OpenSharing protocol, "Volume Sharing")."""
+"""``Volume``: a directory of arbitrary files (OpenSharing protocol, "Volume Sharing")."""
 
 from __future__ import annotations
 

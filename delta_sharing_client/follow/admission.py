@@ -28,7 +28,8 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class VersionFiles:
-    """The files of one version that a stream reads, in order, and their units; or why it cannot read the version."""
+    """The files of one version that a stream reads, in order, with their units; or the reason why it cannot read the
+    version."""
 
     version: int
     files: tuple[SharedFile, ...] = ()
@@ -118,7 +119,7 @@ def units(files: Sequence[SharedFile]) -> tuple[int, ...]:
 
 
 def file_id(file: SharedFile) -> str:
-    """Return the server's id of a file; `DataError` if there is none."""
+    """Return the server's id of a file; raise ``DataError`` if there is none."""
     if file.file_id is None:
         raise DataError(
             "The server sent a file without id; a stream needs ids to find its place again after a restart. Ask the "

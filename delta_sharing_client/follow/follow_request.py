@@ -28,8 +28,9 @@ class OnChange(enum.Enum):
 class Words:
     """Words of messages, which differ between a checkpoint and a cursor.
 
-    ``place`` is what stores the position, ``anew`` the advice to start again, ``again`` the advice to continue, and
-    ``batch`` the unit of reading. ``starting_version`` names an option, and ``max_outage`` is a sentence about one.
+    ``place`` names the store of the position, ``anew`` is the advice to start again, ``again`` the advice to
+    continue, and ``batch`` the unit of reading. ``starting_version`` names an option, and ``max_outage`` is a
+    sentence about one.
     """
 
     place: str
@@ -75,7 +76,7 @@ class FollowRequest:
     words: Words = CHECKPOINT
 
     def waiting(self, options: ReadOptions) -> ReadOptions:
-        """Return ``options`` that retry for ``max_outage``, for requests that a batch needs."""
+        """Return ``options`` that retry for ``max_outage``, for requests that a batch depends on."""
         if not self.max_outage:
             return options
         seconds = max(options.max_retry_seconds, self.max_outage)

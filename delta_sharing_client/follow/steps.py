@@ -238,7 +238,7 @@ class _Steps:
     _request: FollowRequest
     _options: ReadOptions
     _cursor: CursorFile
-    # Whether there are no more steps where there is nothing new.
+    # Whether to end when there is nothing new.
     is_over: bool
     state: State = dataclasses.field(init=False)
     _held: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
@@ -313,9 +313,9 @@ class _Steps:
         head, read = table.describe(), self._request.read
         schema = parse_schema(head.metadata.schema_string)
         if read.columns is None:
-            # The copy is permanent, so a column that is left out now would be missing forever.
+            # The copy is permanent, so a column left out now would be missing forever.
             check_nothing_left_out(schema, f"A copy of '{self._request.table}'")
-        # Wrong names are reported before a step begins.
+        # Wrong names are reported before a step starts.
         ChangesRequest(starting_version=0, columns=read.columns, filter=read.filter).bound(schema)
         return head
 
@@ -341,7 +341,7 @@ class _Steps:
         return is_step
 
     def _handed_out(self, is_repeat: bool) -> FollowedChanges:
-        """Return the step that has begun according to the cursor."""
+        """Return the step that the cursor records as started."""
         start, end, state = self.state.committed, self.state.begun, self.state
         assert end is not None
         if isinstance(start, Offset):

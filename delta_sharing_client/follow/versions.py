@@ -428,7 +428,7 @@ def difference(seen: Metadata, read: Metadata) -> str | None:
 
 
 def fingerprint(metadata: Metadata) -> str:
-    """Return a short hash of what ``difference`` compares."""
+    """Return a short hash of the properties that ``difference`` compares."""
     content = [json.loads(metadata.schema_string), metadata.partition_columns, mapping_mode(metadata).value]
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,1 +1,1 @@
-"""What an Iceberg table is: its metadata, its manifests, its deletes, and what becomes of them as actions."""
+"""Reads Iceberg tables: their metadata, manifests and deletes, and their conversion to actions."""

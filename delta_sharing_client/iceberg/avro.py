@@ -1,9 +1,9 @@
 """The records of an Avro file by Iceberg's field ids (Apache Avro, "Object Container Files"; Iceberg, Appendix A).
 
 Manifest lists and manifests are Avro files. No library decodes damaged ones safely and large ones quickly
-(docs/decisions.md). Nothing is trusted here: every length is within its block, a block ends with its last record, a
-file with its last block, and what is decompressed has a limit. Only the values that Iceberg's metadata consists of are
-decoded; logical types are not applied.
+(docs/decisions.md). The input is untrusted: every length is checked against its block, a block must end with its
+last record, a file with its last block, and decompression has a limit. Only the types of values in Iceberg's
+metadata are decoded; logical types are not applied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AvroFile(NamedTuple):
 def read_avro(data: bytes, name: str, without: Collection[int] = (), keys: Collection[int] | None = None) -> AvroFile:
     """Return the records of an Avro file; their fields ``without`` are skipped, at every level.
 
-    Maps of numbers to numbers or bytes have ``keys`` alone, if given. ``name`` is the file's name for errors. Raises
+    Maps of numbers to numbers or bytes have only ``keys``, if given. ``name`` is the file's name for errors. Raises
     ``DataError`` here if the header is damaged or the schema is not one of Iceberg's; the iterator raises it for a
     damaged block, after the records of the blocks before.
     """
@@ -124,7 +124,7 @@ def _unsnap(data: bytes, most: int) -> bytes:
     if size > most:
         return b"\0" * (most + 1)
     plain: bytes = pa.decompress(data[:-4], size, "snappy", asbytes=True)
-    # Avro adds the checksum of the plain bytes.
+    # Avro adds a checksum of the uncompressed bytes.
     if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
         raise zlib.error("wrong checksum")
     return plain
@@ -214,12 +214,13 @@ _PRIMITIVES: dict[str, Read] = {
 
 
 def _read_count(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number of the next items of an array or map; a negative one is followed by their bytes."""
+    """Return the number of the next items of an array or map; if the stored number is negative, the length of the
+    items in bytes follows it."""
     count, at = _read_long(data, at)
     if count < 0:
         _, at = _read_long(data, at)
         count = -count
-    # Each item takes a byte at least (``_Schema`` sees to it).
+    # Each item takes at least one byte (``_Schema`` checks this).
     if count > len(data) - at:
         raise IndexError
     return count, at
@@ -246,8 +247,8 @@ def _items(read_key: Read, read_value: Read) -> Read:
 
 
 def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
-    """Return the reader of a map of numbers to numbers or bytes, of which most items are skipped: the statistics of all
-    columns of all files take most of a manifest."""
+    """Return a reader of a map of numbers to numbers or bytes that skips most items: the statistics of all columns
+    of all files take most of a manifest."""
     has_bytes = read_value is _read_bytes
 
     def read(data: bytes, at: int) -> tuple[dict[int, Any], int]:
@@ -269,7 +270,7 @@ def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
                     at += 1
                 elif (size := data[at]) < 0x80:
                     at += 1 + (size >> 1)
-                    if size & 1 or at > end:  # an odd one is negative
+                    if size & 1 or at > end:  # odd numbers are negative
                         raise IndexError
                 else:
                     _, at = _read_bytes(data, at)
@@ -320,8 +321,8 @@ def _record(fields: list[tuple[str | None, Read]]) -> Read:
 
 
 class _Schema:
-    """Makes the reader of a file's schema. Raises ``DataError`` for what Iceberg does not write: recursion, an item
-    without bytes, names without field ids."""
+    """Creates the reader for a file's schema. Raises ``DataError`` for schemas that Iceberg does not write:
+    recursion, items without bytes, names without field ids."""
 
     def __init__(self, name: str, without: frozenset[int], keys: frozenset[int] | None) -> None:
         self.name = name
@@ -332,7 +333,7 @@ class _Schema:
         if depth > _MOST_NESTING:
             raise self._refused("nests too deep")
         if isinstance(schema, str):
-            # A name of a type that is defined elsewhere in the schema could refer to itself.
+            # The name of a type defined elsewhere in the schema could refer to itself.
             if schema not in _PRIMITIVES:
                 raise self._refused(f"names the type {schema[:60]!r}, which is none of Avro's own")
             return _PRIMITIVES[schema]
@@ -399,7 +400,7 @@ class _Schema:
 
 
 def _takes_bytes(schema: object, depth: int) -> bool:
-    """Whether every value of the type takes a byte at least."""
+    """Return whether every value of the type takes at least one byte."""
     if depth > _MOST_NESTING:
         return False
     if isinstance(schema, dict):

@@ -65,7 +65,7 @@ class Catalog:
         doing = f"Listing the Iceberg namespaces of share {share}"
         path = (*self._path(share), "namespaces")
         found = self._pages(path, _Namespaces, doing, lambda page: page.namespaces or [])
-        # A share has no deeper ones.
+        # A share has no deeper namespaces.
         return [namespace[0] for namespace in found if len(namespace) == 1]
 
     def tables(self, share: str, schema: str) -> list[str]:
@@ -77,7 +77,7 @@ class Catalog:
 
     def load(self, table: AssetName) -> LoadedTable:
         """Return a table's metadata, and credentials for its files."""
-        # Here, as it needs Arrow, whose import takes longer than a listing.
+        # Imported here, because it needs Arrow, whose import takes longer than a listing.
         from delta_sharing_client.iceberg.metadata import LoadedTable
 
         doing = f"Loading the Iceberg table {table}"
@@ -93,7 +93,7 @@ class Catalog:
         return self._response(request, LoadedTable)
 
     def _path(self, share: str) -> tuple[str, ...]:
-        """Return the path of a share's endpoints. The prefix in it is asked for once."""
+        """Return the path of a share's endpoints. The prefix in it is requested once."""
         prefix: str | None = self._rest.known.get(("prefix", share))
         if prefix is None:
             request = Request(
@@ -120,7 +120,7 @@ class Catalog:
     ) -> list[T]:
         items: list[T] = []
         tokens = PageTokens(doing)
-        # Without a token a catalog returns everything at once, or pages if it cannot.
+        # Without a page token, a catalog returns everything at once, or pages if it cannot.
         params: Mapping[str, str] = {}
         while True:
             page = self._response(Request(method="GET", path=path, doing=doing, params=params, to_catalog=True), kind)

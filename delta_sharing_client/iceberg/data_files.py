@@ -1,4 +1,4 @@
-"""The files of an Iceberg table by address, inside the locations that its credentials are for.
+"""The files of an Iceberg table by address, restricted to the locations of its credentials.
 
 Addresses in Iceberg's metadata are plain text: nothing in them is percent-encoded, and no part of a path is special.
 """
@@ -26,8 +26,8 @@ PlaceOf = Callable[[str, str], Place]
 
 
 def address_of(path: str) -> str:
-    """Return the address of a path in Iceberg's metadata: with a scheme in its usual spelling, and without blanks that
-    older writers left in it. Metadata before version 4 may leave out the scheme of local paths."""
+    """Return the address of a path in Iceberg's metadata: the scheme in its usual spelling, without blanks left by
+    older writers. Metadata before version 4 may omit the scheme of local paths."""
     if path.startswith("/"):
         return f"file://{path}"
     scheme, colon, rest = path.partition(":")
@@ -37,7 +37,7 @@ def address_of(path: str) -> str:
 
 
 def is_inside(address: str, location: str) -> bool:
-    """Whether ``address`` is in the directory, bucket or store ``location``."""
+    """Return whether ``address`` is in the directory, bucket or store ``location``."""
     if "://" not in location:
         return address.startswith(f"{location}://")
     return address.startswith(location if location.endswith("/") else f"{location}/")

@@ -1,4 +1,4 @@
-"""Which deletes apply to which data files (Iceberg, "Scan Planning", "Delete Formats")."""
+"""Finds the deletes that apply to data files (Iceberg, "Scan Planning", "Delete Formats")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PartitionKey = tuple[Any, ...]
 
 
 class Deletes(NamedTuple):
-    """What is deleted of one data file: by a vector, or else by position delete files; and by equality."""
+    """The deletes of one data file: a vector, or else position delete files; and equality deletes."""
 
     vector: File | None
     positions: tuple[File, ...]
@@ -36,7 +36,8 @@ NO_DELETES = Deletes(None, (), ())
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, by what they apply to; ``ranges`` tells which ones delete nothing of a file.
+    """The delete files of a snapshot, indexed by the data files that they apply to; ``ranges`` excludes files in
+    which they delete nothing.
 
     Raises ``DataError`` for files that contradict themselves, ``UnsupportedFeatureError`` for delete files in another
     format than Parquet.
@@ -81,7 +82,7 @@ class DeleteIndex:
 
     @property
     def compared_ids(self) -> frozenset[int]:
-        """The field ids of the columns whose statistics tell which equality deletes apply."""
+        """The field ids of the columns whose statistics determine which equality deletes apply."""
         found = (file.equality_ids for files in (self._everywhere, *self._equality.values()) for file in files)
         return self._ranges.ids & frozenset(itertools.chain.from_iterable(found))
 
@@ -100,7 +101,7 @@ class DeleteIndex:
             _check_same(vector, file, key)
             if vector.sequence_number < older:
                 raise _corrupted(vector, "a deletion vector is older than its data file")
-            # It has all positions of the delete files before it.
+            # A vector contains all positions of earlier delete files.
             return Deletes(vector, (), strictly_newer)
         named = [one for one in self._by_path.get(file.path, ()) if one.sequence_number >= older]
         for one in named:
@@ -111,12 +112,12 @@ class DeleteIndex:
 
 
 def partition_key(file: File) -> PartitionKey:
-    """Return a key that is equal for files of one partition: of one spec, with equal values."""
+    """Return a key that is equal for files of one partition: with the same spec and equal values."""
     return (file.spec_id, *((name, _comparable(file.partition[name])) for name in sorted(file.partition)))
 
 
 def _comparable(value: Any) -> Any:
-    # Zeros of both signs differ, and NaN is equal to itself.
+    # Zeros of different sign differ, and NaN equals itself.
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack("<d", value)
     return value
@@ -127,7 +128,7 @@ def _is_unpartitioned(spec: PartitionSpec) -> bool:
 
 
 def _only_path(file: File) -> str | None:
-    """Return the data file to which all positions of a delete file belong, ``None`` if it may be several."""
+    """Return the data file to which all positions of a delete file belong, ``None`` if there may be several."""
     if file.referenced_data_file is not None:
         return file.referenced_data_file
     lower, upper = (file.lower or {}).get(FILE_PATH_FIELD_ID), (file.upper or {}).get(FILE_PATH_FIELD_ID)
@@ -140,7 +141,8 @@ def _only_path(file: File) -> str | None:
 
 
 def _may_name(file: File, path: str) -> bool:
-    """Whether a position delete file may have positions of the data file ``path``, by the bounds of its paths."""
+    """Return whether a position delete file may have positions in the data file ``path``, by the bounds of its
+    paths."""
     lower, upper = (file.lower or {}).get(FILE_PATH_FIELD_ID), (file.upper or {}).get(FILE_PATH_FIELD_ID)
     found = path.encode("utf-8")
     return (lower is None or lower <= found) and (upper is None or upper >= found)

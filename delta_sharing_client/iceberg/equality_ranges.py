@@ -1,9 +1,9 @@
-"""Whether an equality delete file may delete a row of a data file, by the statistics of both (Iceberg, "Scan
+"""Tests whether an equality delete file may delete a row of a data file, by the statistics of both (Iceberg, "Scan
 Planning").
 
-Values that are equal lie within the bounds of both files. Nothing is concluded from a bound or a count of nulls that is
-not told, nor for columns whose values the bounds do not describe: floating-point numbers (NaN is equal to NaN), fields
-of structs (a null struct has a null in each), and columns in which the rows have the value of their partition.
+Values that are equal lie within the bounds of both files. Missing bounds and null counts prove nothing, and neither
+do the bounds of columns whose values they do not describe: floating-point numbers (NaN is equal to NaN), fields of
+structs (a null struct has a null in each), and columns in which the rows have the value of their partition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class EqualityRanges:
         return frozenset(self._decoders)
 
     def may_delete(self, deletes: File, data: File) -> bool:
-        """Whether a row of ``data`` may equal one of ``deletes``; best asked for one data file after the other."""
+        """Return whether a row of ``data`` may equal one of ``deletes``; calls for the same data file should be
+        consecutive."""
         of_deletes = self._deletes.get(deletes.path)
         if of_deletes is None:
             of_deletes = self._deletes[deletes.path] = self._ranges(deletes, deletes.equality_ids)
@@ -62,7 +63,7 @@ class EqualityRanges:
             if decode is None:
                 continue
             lower, upper = decode((file.lower or {}).get(field_id), (file.upper or {}).get(field_id))
-            # Bounds in the wrong order are those of no range.
+            # Bounds in the wrong order describe no range.
             if lower is not None and upper is not None and lower <= upper:
                 found[field_id] = _Range(lower, upper, (file.null_counts or {}).get(field_id) != 0)
         return found

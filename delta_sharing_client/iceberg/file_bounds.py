@@ -1,4 +1,5 @@
-"""Which files of a snapshot may have rows of a filter: by their partitions, and by the statistics of their columns.
+"""Finds the files of a snapshot that may have rows for a filter: by their partitions, and by the statistics of their
+columns.
 
 A column's bounds are those of its values without null and NaN (Iceberg, "Field-level Metrics and Statistics"); the
 partition value bounds them as well. Deleted rows are covered too, which is harmless.
@@ -22,7 +23,7 @@ from delta_sharing_client.predicates.tree import columns as columns_of
 
 
 class Skipped(enum.Enum):
-    """Why no row of a file can match."""
+    """The reason why no row of a file can match."""
 
     BY_PARTITION = "by_partition"
     BY_STATISTICS = "by_statistics"
@@ -32,7 +33,7 @@ _MISSING = object()
 
 
 class _ColumnFacts:
-    """What is known about the columns of a file, or of all files of a manifest."""
+    """The known properties of the columns of a file, or of all files of a manifest."""
 
     def __init__(self, of_partition: Mapping[ColumnPath, ColumnBounds], bounds: Callable[[ColumnPath], Any]) -> None:
         self._of_partition = of_partition
@@ -43,7 +44,8 @@ class _ColumnFacts:
 
 
 class FileFilter:
-    """Tests files and manifests with a predicate that is bound to ``schema``; ``specs`` are the table's by id.
+    """Tests files and manifests with a predicate that is bound to ``schema``; ``specs`` has the table's partition
+    specs by id.
 
     ``has_statistics``: the statistics of columns are those of the columns with their field ids.
     """
@@ -63,7 +65,7 @@ class FileFilter:
             spec_id: [field for field in fields if field.source.path in paths] for spec_id, fields in specs.items()
         }
         self._columns: dict[ColumnPath, tuple[int, DecodePair | None, bool]] = {}
-        # Rows have the partition value, also if the file has the column, so its statistics are those of other values.
+        # Rows have the partition value even if the file has the column, so the file's statistics describe other values.
         self._constant = {
             spec_id: frozenset(field.source.path for field in fields if field.is_constant)
             for spec_id, fields in self._of_spec.items()
@@ -119,7 +121,7 @@ class FileFilter:
         if decode is not None:
             lower, upper = decode((file.lower or {}).get(field_id), (file.upper or {}).get(field_id))
         if is_floating:
-            # Zeros of both signs and NaN: only values that are numbers are below the upper bound.
+            # Zeros of both signs and NaN: only numbers are below the upper bound.
             return ColumnBounds(lower, None, nulls, file.records, upper)
         return ColumnBounds(lower, upper, nulls, file.records)
 

@@ -1,6 +1,7 @@
-"""The files of a snapshot: manifest lists, manifests, and what their entries inherit (Iceberg, "Manifests").
+"""The files of a snapshot: manifest lists, manifests, and the values that their entries inherit (Iceberg,
+"Manifests").
 
-Counts in a manifest list and in its manifests must agree, so that a damaged list is an error and no table with fewer
+Counts in a manifest list and in its manifests must agree, so a damaged list is an error and not a table with fewer
 rows.
 """
 
@@ -95,7 +96,7 @@ class _DataFile(msgspec.Struct, frozen=True):
 
 
 class File(NamedTuple):
-    """A live file of a snapshot, with what it inherits.
+    """A live file of a snapshot, with its inherited values.
 
     Attributes
     ----------
@@ -150,10 +151,10 @@ def read_manifest_list(data: bytes, name: str) -> list[Manifest]:
 
 
 def read_manifest(data: bytes, manifest: Manifest, *, statistics: Collection[int]) -> Iterator[File]:
-    """Yield the live files of a manifest in order, complete with what they inherit.
+    """Yield the live files of a manifest in order, including inherited values.
 
     ``statistics`` are the field ids of the columns whose statistics are read. Raises ``DataError`` if the file is
-    damaged, or its entries differ from what the manifest list says of them, ``UnsupportedFeatureError`` for encryption.
+    damaged, or its entries contradict the manifest list, ``UnsupportedFeatureError`` for encryption.
     """
     name = manifest.path
     if len(data) < manifest.length:
@@ -193,7 +194,7 @@ def _check_header(properties: Mapping[str, bytes], manifest: Manifest) -> None:
 
 
 def _check_counts(manifest: Manifest, counts: list[int]) -> None:
-    # Writers of version 1 may leave the counts out.
+    # Writers of version 1 may omit the counts.
     for what, stated, counted in (
         ("added files", manifest.added_files, counts[Status.ADDED]),
         ("existing files", manifest.existing_files, counts[Status.EXISTING]),

@@ -70,7 +70,7 @@ class PartitionField(msgspec.Struct, rename="kebab", frozen=True):
 
 
 class PartitionSpec(msgspec.Struct, rename="kebab", frozen=True):
-    """How partition values follow from rows."""
+    """The way partition values are computed from rows."""
 
     spec_id: int = 0
     fields: list[PartitionField] = []
@@ -168,7 +168,7 @@ class LoadedTable(msgspec.Struct, rename="kebab", frozen=True):
 
 
 def check_metadata(metadata: TableMetadata) -> None:
-    """Refuse a table whose metadata is newer than what this client reads.
+    """Refuse a table whose metadata is newer than this client supports.
 
     Raises ``UnsupportedFeatureError`` with the version.
     """
@@ -181,7 +181,7 @@ def check_metadata(metadata: TableMetadata) -> None:
 
 
 class Choice(NamedTuple):
-    """The snapshot that a read asks for, ``None`` of a table without commits, and the schema to read it in."""
+    """The snapshot that a read requests (``None`` for a table without commits), and the schema to read it in."""
 
     snapshot: IcebergSnapshot | None
     schema: dict[str, Any]
@@ -230,9 +230,9 @@ def _of_its_time(metadata: TableMetadata, snapshot: IcebergSnapshot) -> Choice:
 
 
 def _at(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot:
-    """Return the snapshot that was the current one at a time."""
+    """Return the snapshot that was current at a time."""
     moment = (parse_instant(timestamp) - EPOCH) // datetime.timedelta(milliseconds=1)
-    # The log also has snapshots that were rolled back; without one, the snapshots themselves are all there is.
+    # The log includes snapshots that were rolled back later. Without a log, only the snapshots themselves are known.
     log = metadata.snapshot_log or [
         SnapshotLogEntry(one.snapshot_id, one.timestamp_ms) for one in metadata.all_snapshots
     ]
@@ -272,7 +272,7 @@ def _no_such(metadata: TableMetadata, version: int | str | None) -> str:
 def name_mapping(properties: Mapping[str, str]) -> NameMapping | None:
     """Return the name mapping of a table's properties, ``None`` if it has none (Iceberg, "Name Mapping Serialization").
 
-    Raises ``ProtocolError`` if it is malformed, or two fields of a level have a name in common.
+    Raises ``ProtocolError`` if it is malformed, or two fields of the same level share a name.
     """
     text = properties.get(NAME_MAPPING_PROPERTY)
     if text is None:

@@ -1,8 +1,8 @@
-"""What partition values say about the rows of their files (Iceberg, "Partition Transforms", "Scan Planning").
+"""Uses partition values as bounds of the rows of their files (Iceberg, "Partition Transforms", "Scan Planning").
 
 A partition value bounds the values of its source column, so the conditions of a filter are tested with it as with
 statistics; the values of ``bucket`` are compared with the hashes of a filter's constants. Fields with an unknown
-transform say nothing.
+transform prove nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_UNITS = 10_000_000_000
 
 
 class Source(NamedTuple):
-    """A column below structs: its path in the schema that is read, and its field."""
+    """A column outside lists and maps: its path in the schema that is read, and its field."""
 
     path: ColumnPath
     field: StructField
@@ -73,7 +73,7 @@ class Transform(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Transform:
-        """Return the transform; one that this client does not know has its whole text as the name."""
+        """Return the transform; an unknown one has its whole text as its name."""
         lowered = text.strip().lower()
         match = _PARAMETER.match(lowered)
         if match is not None and int(match[2]) > 0:
@@ -95,11 +95,12 @@ class BoundField(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether the rows of a file have its partition value in the column."""
+        """Return whether the rows of a file have its partition value in the column."""
         return self.is_identity and len(self.source.path) == 1 and _has_text(self.source.field.type)
 
     def bounds(self, raw: Any, rows: int) -> ColumnBounds | None:
-        """Return what the partition value ``raw`` says about the ``rows`` rows of a file, ``None`` if nothing."""
+        """Return the bounds that the partition value ``raw`` implies for the ``rows`` rows of a file, ``None`` if
+        there are none."""
         if self.transform.name not in _KNOWN:
             return None
         if raw is None:
@@ -108,7 +109,7 @@ class BoundField(NamedTuple):
         return None if found is None else self._column_bounds(found, 0, rows)
 
     def summary_bounds(self, summary: FieldSummary) -> ColumnBounds | None:
-        """Return what the summary of the values in a manifest says about its rows."""
+        """Return the bounds that a manifest's summary of values implies for its rows."""
         if self.transform.name not in _KNOWN:
             return None
         nulls = 0 if summary.contains_null is False else None
@@ -130,7 +131,7 @@ class BoundField(NamedTuple):
     def _column_bounds(self, found: tuple[Any, Any], nulls: int | None, rows: int | None) -> ColumnBounds:
         lower, upper = found
         if isinstance(lower, float):
-            # NaN is a value of its own, and the bounds of others do not exclude it.
+            # NaN is not covered by the bounds of other values.
             return ColumnBounds(lower, None, nulls, rows, upper)
         return ColumnBounds(lower, upper, nulls, rows)
 
@@ -183,12 +184,12 @@ def identity_sources(spec: PartitionSpec) -> frozenset[int]:
 def _source_id(field: PartitionField) -> int:
     if field.source_id is not None:
         return field.source_id
-    # No transform with several arguments is known.
+    # There is no known transform with several arguments.
     return field.source_ids[0] if field.source_ids and len(field.source_ids) == 1 else -1
 
 
 def intersection(one: ColumnBounds | None, other: ColumnBounds | None) -> ColumnBounds | None:
-    """Return what both say about the same rows of a column."""
+    """Return the combination of two bounds for the same rows of a column."""
     if one is None or other is None:
         return other if one is None else one
     nulls = {one.null_count, other.null_count} - {None}
@@ -232,7 +233,7 @@ def _after_prefix(prefix: Union[str, bytes]) -> Union[str, bytes, None]:
     if not text:
         return None
     last = ord(text[-1])
-    # Surrogates are no characters.
+    # Surrogates are not characters.
     return text[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
 
 
@@ -280,18 +281,18 @@ def bucket_of(value: Value, data_type: DataType, count: int) -> int | None:
 
 
 def _as_stored(value: Value, data_type: DataType) -> Any:
-    """Return a constant as pyiceberg has it in a column, ``None`` if the column has no such value."""
+    """Return a constant in pyiceberg's form for the column, ``None`` if the column has no such value."""
     if isinstance(data_type, DecimalType):
         if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
             return None
-        # The hash is that of the digits up to the scale.
+        # The hash is computed from the digits up to the scale.
         unscaled = decimal.Decimal(value).scaleb(data_type.scale, _WIDE)
         whole = unscaled.to_integral_value()
         return whole.scaleb(-data_type.scale, _WIDE) if whole == unscaled else None
     base = data_type.base if isinstance(data_type, PrimitiveType) else ""
     found: Any = None
     if base == "uuid":
-        # Text of another form is that of no row.
+        # Text in another form equals no row.
         return uuid.UUID(value) if isinstance(value, str) and uuids.canonical(value) == value else None
     if base in ("integer", "long") and type(value) is int:
         found = value
@@ -307,8 +308,8 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
 
 
 def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | None:
-    """Return the values of which a column must have one for ``predicate`` to be true; ``None`` if there is no such
-    list."""
+    """Return a list of values, one of which a column must have for ``predicate`` to be true; ``None`` if there is no
+    such list."""
     match predicate:
         case And(children=children):
             found = [values for values in (equal_values(child, path) for child in children) if values is not None]
@@ -344,7 +345,7 @@ def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dic
 
 
 def identity_columns(specs: Iterable[Sequence[BoundField]]) -> list[StructField]:
-    """Return the columns that a spec partitions by their values, without those that a log has no text for."""
+    """Return the columns by whose values a spec partitions, without those that a log cannot represent as text."""
     found: dict[str, StructField] = {}
     for fields in specs:
         for field in fields:

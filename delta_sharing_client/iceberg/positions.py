@@ -89,7 +89,7 @@ def _leaf(footer: Footer, field_id: int, name: str) -> int:
     has_ids = any(_FIELD_ID in (field.metadata or {}) for field in footer.arrow)
     for place, field in enumerate(footer.arrow):
         if (field.metadata or {}).get(_FIELD_ID) == wanted or (not has_ids and field.name == _NAMES[field_id]):
-            # The deleted rows themselves may follow, but never come before.
+            # The deleted rows themselves may follow as further columns, but never precede these.
             if any(pa.types.is_nested(before.type) for before in list(footer.arrow)[:place]):
                 break
             return place

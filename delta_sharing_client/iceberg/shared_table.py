@@ -42,10 +42,10 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg
 from delta_sharing_client.storage.place import Place, open_place
 
-# Where writers may put files beside the table's location, if its properties say so.
+# Properties that name locations for files outside the table's location.
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _PLANNING_MODE = "scan-planning-mode"
-# What belongs together in one set of credentials.
+# Settings that belong together in one set of credentials.
 _SECRET_PROPERTIES = (
     *("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "adls.sas-token", "gcs.oauth2."),
 )
@@ -145,7 +145,7 @@ def snapshots(rest: RestClient, name: AssetName, options: ReadOptions) -> list[I
 
 
 def without(name: AssetName, what: str, instead: str) -> UnsupportedFeatureError:
-    """Return the refusal of what an Iceberg table does not have; ``instead`` says what to use."""
+    """Return the error for a feature that an Iceberg table lacks; ``instead`` names an alternative."""
     return UnsupportedFeatureError(f"An Iceberg table has no {what}. {instead}", feature=what, table=str(name))
 
 
@@ -171,7 +171,7 @@ class _Reload:
 
 
 class _Places:
-    """The locations that a catalog gave credentials for, and their places. Picklable."""
+    """The locations for which a catalog gave credentials, and their places. Picklable."""
 
     def __init__(self, rest: RestClient, name: AssetName, options: ReadOptions, loaded: LoadedTable) -> None:
         self._rest, self._name, self._options = rest, name, options
@@ -182,7 +182,7 @@ class _Places:
         self.locations = [*prefixes, *own]
 
     def __getstate__(self) -> dict[str, object]:
-        # The metadata may be large, and credentials are renewed.
+        # Not kept, because the metadata may be large, and credentials are renewed.
         return vars(self) | {"_given": None}
 
     def __call__(self, root: str, location: str) -> Place:
@@ -203,7 +203,8 @@ class _Places:
 
 
 def _config_for(loaded: LoadedTable, location: str) -> Mapping[str, str]:
-    """Return the configuration with the credentials for a location: that with the longest prefix, else the table's."""
+    """Return the configuration with the credentials for a location: the one with the longest prefix, else the
+    table's."""
     matching = [
         credential
         for credential in loaded.storage_credentials or ()

@@ -21,7 +21,7 @@ from delta_sharing_client.instants import NANOS_PER_DAY, civil_of, format_clock
 EXTRA = "iceberg"
 _DAYS = struct.Struct("<i")
 _LAST_YEAR = 9999
-# The classes of pyiceberg.types, by the types of the actions.
+# The classes of pyiceberg.types for the types of the actions.
 _CLASSES = {
     "boolean": "BooleanType", "integer": "IntegerType", "long": "LongType", "float": "FloatType",
     "double": "DoubleType", "date": "DateType", "timestamp": "TimestamptzType", "timestamp_ntz": "TimestampType",
@@ -36,7 +36,7 @@ DecodePair = Callable[[Optional[bytes], Optional[bytes]], tuple[Any, Any]]
 
 @functools.lru_cache(maxsize=256)
 def iceberg_type(data_type: DataType) -> Any:
-    """Return pyiceberg's type, ``None`` for a type without single values that are compared."""
+    """Return pyiceberg's type, ``None`` for a type whose single values are not compared."""
     if isinstance(data_type, DecimalType):
         return optional.load("pyiceberg.types", EXTRA).DecimalType(data_type.precision, data_type.scale)
     name = _CLASSES.get(data_type.base) if isinstance(data_type, PrimitiveType) else None
@@ -46,7 +46,7 @@ def iceberg_type(data_type: DataType) -> Any:
 def bounds_decoder(data_type: DataType) -> DecodePair | None:
     """Return the decoder of a column's lower and upper bound; ``None`` if they do not describe an order.
 
-    An unknown bound is ``None``: one that is not told, is no value of the type, or is ``NaN``.
+    An unknown bound is ``None``: it is missing, not a value of the type, or ``NaN``.
     """
     decode = value_decoder(data_type)
     if decode is None:
@@ -64,7 +64,7 @@ def _uuids_between(lower: bytes | None, upper: bytes | None) -> tuple[str | None
     half = uuids.STORED.byte_width // 2
     if lower is None or upper is None or not len(lower) == len(upper) == 2 * half:
         return None, None
-    # With one sign of the first number, both orders of it are the same; the second number may be any.
+    # If the first numbers have the same sign, both orders agree on them; the second number may be any.
     if (lower[0] ^ upper[0]) & 0x80 or lower[:half] > upper[:half]:
         return None, None
     if lower == upper:
@@ -75,7 +75,7 @@ def _uuids_between(lower: bytes | None, upper: bytes | None) -> tuple[str | None
 def value_decoder(data_type: DataType) -> Decode | None:
     """Return the decoder of a single value; ``None`` for a type without values that are compared.
 
-    The decoder returns ``None`` for bytes that are no value of the type, and for ``NaN``.
+    The decoder returns ``None`` for bytes that are not a value of the type, and for ``NaN``.
     """
     kind = iceberg_type(data_type)
     if kind is None:
@@ -86,7 +86,7 @@ def value_decoder(data_type: DataType) -> Decode | None:
 
     def decode(data: bytes) -> Any:
         try:
-            # A date, from before the column was widened.
+            # A date, written before the column was widened.
             if nanos is not None and len(data) == _DAYS.size and base != "time":
                 return _DAYS.unpack(data)[0] * NANOS_PER_DAY
             found: Any = uuids.text_of(data) if base == "uuid" else from_bytes(kind, data)
@@ -103,7 +103,7 @@ def value_decoder(data_type: DataType) -> Decode | None:
 
 
 def partition_value(raw: Any, data_type: DataType) -> Any:
-    """Return the value that identity wrote for a column, as in ``ColumnBounds``; ``None`` if unknown or null."""
+    """Return the value of an identity partition field, as in ``ColumnBounds``; ``None`` if unknown or null."""
     if raw is None:
         return None
     if isinstance(data_type, DecimalType):
@@ -129,9 +129,10 @@ _RAW: dict[str, type] = {
 
 
 def partition_text(raw: Any, data_type: DataType) -> str | None:
-    """Return a partition value as text of a log; ``None`` if a log has no text for it.
+    """Return a partition value as text for a log; ``None`` if a log cannot represent it.
 
-    A log cannot tell an empty text from null, and has no years but 0 to 9999. The files have such values, too.
+    A log cannot distinguish an empty text from null, and has only the years 0 to 9999. Such values are in the files,
+    too.
     """
     value = partition_value(raw, data_type)
     if isinstance(raw, float) and type(raw) is _RAW.get(getattr(data_type, "base", "")):

@@ -1,7 +1,7 @@
 """From a table's metadata and a request to the files to read: a snapshot of Iceberg as the actions of a log.
 
-Planner, engine and outputs stay those of Delta tables. Field ids are ids of column mapping, partition values that are
-those of a column are partition values, deletes are deletion vectors; what else a file tells is used here.
+Planner, engine and outputs are those for Delta tables. Field ids become ids of column mapping, identity partition
+values become partition values, and deletes become deletion vectors; other properties of files are used here.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from delta_sharing_client.plan.tasks import (
     SkippedFiles,
 )
 
-# Metadata files that are downloaded ahead.
+# The number of metadata files that are downloaded ahead.
 _AHEAD = 16
-# How often a wait looks whether it was broken off.
+# How often a waiting thread checks whether it was cancelled.
 _PATIENCE = 0.1
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class OpenedTable(NamedTuple):
 
 
 def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[BoundField]] = ()) -> TableState:
-    """Return the description of a snapshot as that of a Delta table.
+    """Return the description of a snapshot in the form for a Delta table.
 
     Raises ``ProtocolError`` if the schema is malformed, ``UnsupportedFeatureError`` if it cannot be read.
     """
@@ -158,9 +158,9 @@ def stream_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptio
 
 
 def _may_swap_statistics(metadata: TableMetadata) -> bool:
-    """Whether a file without field ids may have been added when a name was that of another column.
+    """Return whether a file without field ids may have been added when a name belonged to another column.
 
-    Its statistics are by the ids of that time, its columns are read by the name mapping of today.
+    Its statistics use the ids of that time, but its columns are read by the current name mapping.
     """
     return name_mapping(metadata.all_properties) is not None and reuses_names(metadata.schemas or ())
 
@@ -213,7 +213,7 @@ class _Snapshot:
         try:
             manifests = self._manifests()
             of_deletes = [manifest for manifest in manifests if manifest.is_of_deletes]
-            # Bounds of paths tell which data files a delete file concerns.
+            # The bounds of paths show which data files a delete file applies to.
             statistics = self._ranges.ids | {FILE_PATH_FIELD_ID}
             found_deletes = self._files(of_deletes, pool, statistics)
             deletes = DeleteIndex(found_deletes, self._table.metadata.specs, self._ranges)
@@ -326,9 +326,9 @@ class _Snapshot:
         return SharedFile(action, file.path)
 
     def _partition_values(self, file: File) -> tuple[dict[str, str | None], tuple[int, ...]]:
-        """Return the values of the columns by which the file is partitioned, also if the file has them, as in Iceberg's
-        own readers; and the ids of those that it must have, because a log has no text for their values ("Column
-        Projection")."""
+        """Return the values of the columns by which the file is partitioned, which take precedence over those in the
+        file, as in Iceberg's own readers; and the ids of columns that the file must have, because a log has no text
+        for their values ("Column Projection")."""
         values: dict[str, str | None] = {}
         required: list[int] = []
         for field in self._identity[file.spec_id]:

@@ -1,7 +1,7 @@
 """A table's schema in Iceberg's JSON as the schema string of the actions (Iceberg, Appendix C, "Schemas").
 
-Field ids become the ids of column mapping, so files are read by id. Types that have no counterpart keep their names: a
-read leaves such columns out, and says so.
+Field ids become the ids of column mapping, so files are read by id. Types without a counterpart keep their names; a
+read leaves such columns out and reports them.
 """
 
 from __future__ import annotations
@@ -168,12 +168,12 @@ def _primitive(name: str) -> str:
         simple_type(name, ())
     except (UnsupportedFeatureError, ProtocolError):
         return name
-    # Delta has types that Iceberg does not have; here their names say nothing.
+    # Delta has types that Iceberg does not have; in Iceberg their names are unknown types.
     return f"iceberg.{name}"
 
 
 def _with_systems(node: Any, properties: Mapping[str, str]) -> Any:
-    """Return a type with the definitions of coordinate reference systems, as far as ``properties`` have them."""
+    """Return a type with the definitions of coordinate reference systems that ``properties`` has."""
     if isinstance(node, dict):
         return {key: item if key in _KEPT else _with_systems(item, properties) for key, item in node.items()}
     if isinstance(node, list):

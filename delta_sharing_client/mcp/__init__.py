@@ -1,1 +1,1 @@
-"""What is shared, for assistants: a server of the Model Context Protocol (extra ``mcp``)."""
+"""Shared data for assistants: a server of the Model Context Protocol (extra ``mcp``)."""

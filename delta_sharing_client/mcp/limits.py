@@ -1,4 +1,4 @@
-"""What one call of an assistant may cost, and how much it is told."""
+"""Limits of the cost of one call of an assistant, and of the size of its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Limits:
     rows:
         Rows of a query's result.
     megabytes:
-        What a call may download, by the estimate of its plan, before it reads.
+        The most that a call may download, estimated by its plan before it reads.
     seconds:
         How long a call may take.
     characters:

@@ -1,4 +1,4 @@
-"""What an assistant can ask of a share. Every tool reads, none writes; the profile is fixed."""
+"""The requests that an assistant can make of a share. Every tool reads and none writes; the profile is fixed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_LISTED = 500
 MOST_TEXT = 64_000
 _MOST_COLUMNS = 500
 _TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
-# Each keeps SQL from something that is not in the share. The last one keeps it from undoing the others.
+# Each setting keeps SQL from accessing something outside the share. The last one prevents changes to the others.
 _CONFINEMENT = (
     "SET TimeZone = 'UTC'",
     "SET streaming_buffer_size = '1MB'",
@@ -45,7 +45,7 @@ _CONFINEMENT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LimitedScan(Scan):
-    """A scan that asks ``allowance`` before it reads."""
+    """A scan that checks ``allowance`` before it reads."""
 
     allowance: Allowance
 
@@ -56,7 +56,7 @@ class LimitedScan(Scan):
         return cls(**settings, allowance=allowance)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        # Only a complete listing has the bytes.
+        # Only a complete listing states the bytes.
         return self.plan(options)
 
     def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
@@ -93,7 +93,7 @@ class Tools:
         if entry is None:
             raise NotFoundError(f"Nothing with the name '{name}' is shared.")
         opened = getattr(self._client, entry.kind.noun)(asset)
-        # Where its files lie is not for the assistant.
+        # The assistant does not need the location of the files.
         facts = {key: value for key, value in opened.facts().items() if "location" not in key.lower()}
         result: dict[str, object] = {"kind": entry.kind.noun, **{key: shortened(each) for key, each in facts.items()}}
         if entry.kind.noun == "model":
@@ -102,7 +102,7 @@ class Tools:
 
     def _described_table(self, name: AssetName) -> dict[str, object]:
         facts, columns = describe_table(self._client.table(name))
-        # Its properties and features are much text, and of use to few.
+        # Its properties and features are long, and rarely useful.
         shown = {"kind": "table", **{key: facts[key] for key in _TABLE_FACTS}}
         told = [{key: shortened(value) for key, value in column.items()} for column in columns]
         return _stated(shown) | _counted("columns", list(map(_stated, told)), _MOST_COLUMNS)
@@ -190,12 +190,12 @@ def confine(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _stated(facts: Mapping[str, object]) -> dict[str, object]:
-    """Return ``facts`` without those that are not stated."""
+    """Return ``facts`` without missing values."""
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def _counted(name: str, items: Sequence[Mapping[str, Any]], most: int, total: str | None = None) -> dict[str, object]:
-    """Return the first ``most`` of ``items``; ``total`` says how many there are if these are not all."""
+    """Return the first ``most`` of ``items``; ``total`` is the number of all if there are more."""
     if len(items) <= most:
         return {name: list(items)}
     return {name: list(items[:most]), "cut": f"These are the first {most} of {total or len(items)}."}

@@ -36,12 +36,13 @@ _BUFFER = "streaming_buffer_size"
 class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     """The result of ``to_dataset()``: ``schema``, ``scanner``, ``to_table``, ``to_batches``, ``head``, ``count_rows``.
 
-    Every scanner sends new requests. ``columns`` and ``filter`` are pushed down to the read, so only the needed bytes
-    are downloaded; Arrow then applies the filter to the rows, with Arrow's meaning (NaN does not compare). Other
-    methods of a dataset of local files (fragments, joins, sorting) are refused: read ``to_table()`` first.
+    Every scanner sends new requests. ``columns`` and ``filter`` are pushed down to the read, so only the needed
+    bytes are downloaded; Arrow then applies the filter to the rows with its own semantics (no comparison with NaN is
+    true). Other methods of a dataset of local files (fragments, joins, sorting) are refused: read ``to_table()``
+    first.
     """
 
-    # The name of the schema's first column if that is there to be counted.
+    # The first column of a schema has this name if it exists only to be counted.
     _counting: str | None = None
 
     def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
@@ -211,7 +212,7 @@ class SharedScanner:
     def projected_schema(self) -> pa.Schema:
         """Schema of the rows."""
         found = self._query(self.dataset_schema.empty_table()).schema
-        # Arrow's results lose the metadata of their fields and may be null; a plain column is what it was.
+        # Arrow's results lose the metadata of their fields and may be null; a plain column keeps its field.
         plain = set(self._plain)
         return pa.schema(self.dataset_schema.field(field.name) if field.name in plain else field for field in found)
 
@@ -254,11 +255,11 @@ class SharedScanner:
         expressions = [*self._asked.values(), *([] if self._condition is None else [self._condition])]
         needed = columns_of(expressions)
         if needed is not None:
-            # In the order of the result, if it has one.
+            # In the order of the result, if the query gives one.
             names = dict.fromkeys([*self._asked, *self.dataset_schema.names])
             names.pop(self._counting, None)
             read = read.select(*narrowed(read.request.columns, [name for name in names if name in needed]))
-        # A limit counts rows before this filter: with the filter pushed below it, other rows would be returned.
+        # A limit counts rows before this filter; with the filter pushed below it, different rows would be returned.
         if self._condition is not None and read.limit_rows is None:
             read = read.where(weaker_predicate(self._condition, self.dataset_schema))
         return read
@@ -277,7 +278,7 @@ class SharedScanner:
         schema = self.projected_schema
         assert batch.schema.names == schema.names, "the query has other columns than its schema"
         assert batch.schema.types == schema.types, "the query has other types than its schema"
-        # Without columns, Arrow would take the number of rows from them.
+        # Without columns, Arrow would lose the number of rows.
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if schema.names else batch
 
     def _query(self, table: pa.Table) -> pa.Table:
@@ -286,7 +287,7 @@ class SharedScanner:
             steps.append(acero.Declaration("filter", acero.FilterNodeOptions(self._condition)))
         project = acero.ProjectNodeOptions(list(self._asked.values()), list(self._asked))
         steps.append(acero.Declaration("project", project))
-        # On this thread: the end of the program may wait for the caller's thread.
+        # On this thread, because the interpreter may wait for the caller's thread at exit.
         return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
@@ -294,8 +295,8 @@ class SharedScanner:
 
 
 class _ForDuckDB(SharedDataset):
-    """With a first column to count rows by, and geography as plain binary: DuckDB's own geometry knows straight edges
-    only, and refuses all others."""
+    """A dataset for DuckDB: a first column to count rows by, and geography as plain binary, because DuckDB's
+    geometry knows straight edges only and refuses others."""
 
     def _shown(self, schema: pa.Schema) -> pa.Schema:
         self._counting = counting_name(schema)
@@ -303,14 +304,14 @@ class _ForDuckDB(SharedDataset):
         return pa.schema([pa.field(self._counting, pa.bool_()), *known], metadata=known.metadata)
 
     def relation(self, target: Any) -> duckdb.DuckDBPyRelation:
-        """Return all but that column as a relation on ``target``, a connection or DuckDB's default one."""
+        """Return all columns but that one as a relation on ``target``, a connection or DuckDB's default one."""
         return target.from_arrow(self).project(f"* EXCLUDE ({_quoted(self.schema.names[0])})")
 
 
 def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
     """Return ``schema`` with geography as plain binary, at every level.
 
-    Raises ``UnsupportedFeatureError`` for a column that this DuckDB would cut.
+    Raises ``UnsupportedFeatureError`` for a column that this DuckDB would truncate.
     """
     version = optional.load("duckdb", "duckdb").__version__
     cut = next((field.name for field in schema if _has_nanoseconds(field.type)), None)
@@ -320,7 +321,7 @@ def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
             " nanoseconds. Update DuckDB, or leave the column out.",
             feature="timestamp_nanos",
         )
-    # DuckDB 1.1 refuses geometry too; later releases before 2 read it as binary.
+    # DuckDB 1.1 refuses geometry as well; later releases before 2 read it as binary.
     refuses_all = version.startswith("1.1.")
 
     def unwanted(metadata: dict[bytes, bytes]) -> bool:
@@ -354,7 +355,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
     result that is fetched in parts, unless it has a setting for that.
     """
     end_on_interrupt()
-    # DuckDB 2 fills 10 MiB before it returns the first row; DuckDB 1 has this size.
+    # DuckDB 2 fills 10 MiB before it returns the first row; DuckDB 1 uses this size.
     if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
         connection.execute(f"SET {_BUFFER} = '1MB'")
     with Threads(_AT_ONCE, "attach") as pool:
@@ -372,7 +373,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
                 dataset.relation(connection).create_view(table.name, replace=True)
             else:
                 reason = dataset.replace("'", "''")
-                # In the condition: a query without columns of it must not get a row.
+                # This must be in the condition, so that a query without columns gets no row from it.
                 connection.execute(
                     f"CREATE OR REPLACE VIEW {_quoted(table.name)} AS "
                     f"SELECT NULL AS reason WHERE error('{reason}') IS NULL"
@@ -384,7 +385,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
 def _dataset_or_reason(read: Read) -> _ForDuckDB | str:
     try:
         return _ForDuckDB(read)
-    # A wrong use of the library: only of an extra that this table needs, and that is not installed.
+    # Only a missing extra that this table needs; other usage errors are mistakes in the call.
     except (UnsupportedFeatureError, DataError, ProtocolError, RequestError, UsageError) as error:
         return str(error)
 

@@ -35,7 +35,7 @@ _DIGITS = 15
 _FIRST_DAY = datetime.date(1900, 3, 1)
 _EPOCH = datetime.datetime(1899, 12, 30)
 _DAY = 24 * 60 * 60 * 1000
-# The widest column, and the rows that decide how wide one is.
+# The maximum width of a column, and the number of rows that determine widths.
 _WIDEST = 60
 _MEASURED_ROWS = 1000
 _INSTEAD = "Choose fewer with a filter or a limit, or write Parquet or CSV"
@@ -55,7 +55,7 @@ def _check_rows(rows: int) -> None:
 
 
 class _Form(NamedTuple):
-    """How a column becomes cells: its values in Python, and the number format of those that are numbers."""
+    """The conversion of a column to cells: its Python values, and the number format of numeric cells."""
 
     values: Callable[[pa.Array], Iterable[Any]]
     number_format: str | None = None
@@ -124,7 +124,7 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
                 self._sheet.set_column(place, place, min(width, _WIDEST) + 2)
             if self._names:
                 self._sheet.autofilter(0, 0, self._row, len(self._names) - 1)
-            # Also after an error: it closes the files that are removed now.
+            # Also after an error: this closes the files that are removed now.
             try:
                 self._book.close()
             except self._file_error as error:
@@ -141,7 +141,7 @@ def _form(kind: pa.DataType) -> _Form:
     if types.is_integer(kind):
         return _Form(lambda array: map(_integer, array.to_pylist()))
     if types.is_floating(kind):
-        # By its text: a float32 of 0.1 is 0.1 in a sheet, not 0.10000000149011612.
+        # Converted through text, so that a float32 of 0.1 is 0.1 in a sheet, not 0.10000000149011612.
         return _Form(lambda array: json_values(array.cast(pa.string()).cast(pa.float64())))
     if types.is_decimal(kind):
         places = f".{'0' * kind.scale}" if kind.scale > 0 else ""
@@ -173,12 +173,12 @@ def _days(array: pa.Array) -> Iterable[object]:
 
 def _moments(array: pa.Array) -> Iterable[object]:
     numbers = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64()).to_pylist()
-    # Excel shows milliseconds; floored, a moment stays on its day.
+    # Excel shows milliseconds; rounding down keeps a moment on its day.
     return _in_calendar(array, [None if each is None else each // 1000 / _DAY + _EPOCH_DAYS for each in numbers])
 
 
 def _in_calendar(array: pa.Array, serials: list[float | None]) -> Iterable[object]:
-    """Return Excel's numbers for days, or the text of those that it has no number for."""
+    """Return Excel's numbers for days, or text for days without such a number."""
     is_beyond = [serial is not None and not _FIRST_SERIAL <= serial < _END_SERIAL for serial in serials]
     if not any(is_beyond):
         return serials
@@ -200,7 +200,7 @@ def _has_zone(kind: pa.DataType) -> bool:
 
 
 def _check_text(text: str, where: str) -> None:
-    # Excel counts as UTF-16 does.
+    # Excel counts UTF-16 units.
     if len(text) > _MOST_CHARACTERS // 2 and len(text.encode("utf-16-le")) // 2 > _MOST_CHARACTERS:
         raise UsageError(
             f"{where} has more than {_MOST_CHARACTERS:,} characters, which no cell of Excel holds. Leave the column "

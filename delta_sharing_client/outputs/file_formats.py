@@ -35,12 +35,12 @@ BY_ENDING = {
     ".xlsx": FileFormat.XLSX,
 }
 GZIP = ".gz"
-# The others have compression of their own.
+# The other formats have compression of their own.
 _WITH_GZIP = (FileFormat.CSV, FileFormat.JSONL, FileFormat.JSON)
 
 
 def format_of(target: Path) -> FileFormat:
-    """Return the format for the ending of ``target``, or for what is before ``.gz``; ``UsageError`` for others."""
+    """Return the format for the suffix of ``target``, or for the suffix before ``.gz``; ``UsageError`` for others."""
     name = target.with_suffix("") if target.suffix.lower() == GZIP else target
     try:
         return BY_ENDING[name.suffix.lower()]
@@ -52,7 +52,8 @@ def format_of(target: Path) -> FileFormat:
 
 
 def is_compressed(target: Path, file_format: FileFormat) -> bool:
-    """Whether ``target`` is compressed with gzip, by its ending; ``UsageError`` for a format that is not text."""
+    """Return whether ``target`` is compressed with gzip, by its suffix; ``UsageError`` for a format that is not
+    text."""
     if target.suffix.lower() != GZIP:
         return False
     if file_format not in _WITH_GZIP:

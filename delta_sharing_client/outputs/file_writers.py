@@ -25,7 +25,7 @@ from delta_sharing_client.plan.read_columns import check_nothing_left_out
 
 _TEMPORARY_SUFFIX = ".part"
 _LONGEST_PREFIX = 200
-# As gzip's command: the highest takes three times as long for a percent.
+# The default of the gzip command; the highest level takes three times as long for one percent.
 _GZIP_LEVEL = 6
 
 
@@ -53,7 +53,7 @@ def write_file(
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=_TEMPORARY_SUFFIX, dir=target.parent)
         try:
             with _ended_by_signals(), os.fdopen(handle, "wb") as sink:
-                # Without locks nobody removes it.
+                # Without locks no process could remove it later.
                 with contextlib.suppress(OSError):
                     try_lock(handle)
                 rows = _write(batches, schema, sink, file_format, compressed=compressed)
@@ -93,7 +93,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _temporary_prefix(target: Path) -> str:
-    # Part of a long name: with the suffix it would exceed the limit of file systems.
+    # Part of a long name, which with the suffix would exceed the limit of file systems.
     return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST_PREFIX])}."
 
 
@@ -114,7 +114,7 @@ def _write(
 ) -> int:
     if not compressed:
         return write_stream(batches, schema, sink, file_format)
-    # Without a name and a time, so that the same rows are the same bytes.
+    # Without a name and a time, so that equal rows give equal bytes.
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, sink, mtime=0) as packed:
         return write_stream(batches, schema, cast(BinaryIO, packed), file_format)
 
@@ -148,7 +148,7 @@ class _JsonLinesWriter(contextlib.AbstractContextManager["_JsonLinesWriter"]):
 
 
 class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
-    """Writes an array with one object a line; it is no JSON if the rows end with an error."""
+    """Writes an array with one object per line; the file is invalid JSON if the rows end with an error."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
@@ -165,7 +165,7 @@ class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
 
 
 def _excel_writer(sink: BinaryIO, schema: pa.Schema) -> Any:
-    # Imported by those who write one.
+    # Imported only when such a file is written.
     from delta_sharing_client.outputs.excel import ExcelWriter
 
     return ExcelWriter(sink, schema)
@@ -196,7 +196,7 @@ def _csv_text(column: pa.Array) -> pa.Array:
 
 
 def _as_text(kind: pa.DataType) -> bool:
-    """Whether a CSV file has values of ``kind`` as this package's JSON text."""
+    """Return whether a CSV file has values of ``kind`` as this package's JSON text."""
     return (
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)

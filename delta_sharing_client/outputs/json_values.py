@@ -33,7 +33,7 @@ def json_values(array: pa.Array) -> list[object]:
     if pa.types.is_timestamp(kind):
         return [None if text is None else text.replace(" ", "T", 1) for text in array.cast(pa.string()).to_pylist()]
     if pa.types.is_date(kind):
-        # Through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
+        # Converted through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
         return list(array.cast(pa.string()).to_pylist())
     if pa.types.is_time(kind):
         return list(array.cast(pa.string()).to_pylist())

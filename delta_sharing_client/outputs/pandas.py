@@ -39,12 +39,12 @@ from delta_sharing_client.threads import Threads
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 _BACKENDS = get_args(DtypeBackend)
-# Two: one converts while the other waits for the GIL; more would be limited by memory bandwidth.
+# Two threads: one converts while the other waits for the GIL; more would be limited by memory bandwidth.
 _CONVERSION_THREADS = 2
 # Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
 _FEW_ROWS = 8192
 _TOGETHER = 65_536
-# Bytes of a column above which its memory comes from the system.
+# A column with more bytes than this gets its memory from the system.
 _LARGE = 16 * 1024 * 1024
 
 
@@ -57,10 +57,10 @@ def to_pandas(
 ) -> pd.DataFrame:
     """Return the rows of ``batches`` as one frame with a new ``RangeIndex``.
 
-    ``schema``, that of every batch, alone decides names, order and dtypes, also without batches. ``rows`` is the number
-    of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive; a wrong number
-    only costs time. Arrow memory is released as soon as its pandas form exists. If decimals take most of the time,
-    ``report`` gets a note that says what is faster.
+    ``schema``, that of every batch, alone decides names, order and dtypes, also without batches. ``rows`` is the
+    number of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive; a wrong
+    number only costs time. Arrow memory is released as soon as its pandas form exists. If decimals take most of the
+    time, ``report`` gets a note that suggests a faster way.
     """
     began = time.perf_counter()
     with Threads(_CONVERSION_THREADS, "to-pandas") as pool:
@@ -112,8 +112,7 @@ def _append(columns: list[FrameColumn], batches: list[pa.RecordBatch]) -> None:
             column.append(array)
         return
     table = pa.Table.from_batches(batches)
-    # Together they are copied once more, in one call; held columns are not combined, because their values may exceed
-    # one array.
+    # They are copied once more, in one call. Held columns are not combined, because their values may exceed one array.
     copied = [place for place, column in enumerate(columns) if column.is_copied]
     together = table.select(copied).combine_chunks()
     for place, array in zip(copied, together.columns, strict=True):
@@ -170,19 +169,19 @@ _NULLABLE_FLOATS: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
     pa.float32(): pd.Float32Dtype(),
     pa.float64(): pd.Float64Dtype(),
 }
-# The name before pandas 2.1.
+# The name used before pandas 2.1.
 _NUMPY_ARRAY: Any = getattr(pd.arrays, "NumpyExtensionArray", None) or getattr(pd.arrays, "PandasArray", None)
-# Before pandas 2 there are only nanoseconds, and so the years 1677 to 2262.
+# Before pandas 2 there are only nanoseconds, so only the years 1677 to 2262.
 HAS_UNITS = int(pd.__version__.partition(".")[0]) >= 2
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
-# The number of days for which date objects are created once and shared, about two and a half centuries.
+# Date objects are created once and shared for at most this many days, about two and a half centuries.
 _LONGEST_CALENDAR = 92_000
-# Decimals of a batch that are looked at; values count as repeated where each occurs so often on average.
+# The number of decimals of a batch that are sampled; values count as repeated if each occurs this often on average.
 _LOOKED_AT = 4096
 _REPEATED = 4
-# Seconds on decimals that are worth a note.
+# A note is added if decimals took at least this many seconds.
 _LONG = 1.0
 
 
@@ -241,7 +240,7 @@ def _target(
 
 
 class _Held(FrameColumn):
-    """Keeps the Arrow arrays and converts them together."""
+    """Keeps the Arrow arrays and converts them together at the end."""
 
     is_copied = False
 
@@ -249,7 +248,7 @@ class _Held(FrameColumn):
         self._field = field
         self._backend = backend
         self._schema = pa.schema([("", field.type)])
-        # As one-column tables: thousands of arrays are not handled one by one.
+        # As one-column tables, because converting thousands of arrays one by one is slow.
         self._kept: list[pa.Table] = []
 
     def extend(self, array: pa.Array | pa.ChunkedArray) -> None:
@@ -295,8 +294,8 @@ class _Filled(FrameColumn):
 
 
 def _empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array of unset values. Arrow keeps the memory of earlier reads, which the system need not clear again;
-    NumPy has large arrays in huge pages, which the system clears faster."""
+    """Return an uninitialized array. Arrow reuses the memory of earlier reads, which the system need not clear
+    again; NumPy uses huge pages for large arrays, which the system clears faster."""
     wanted = np.dtype(dtype)
     size = rows * wanted.itemsize
     if wanted.hasobject or not 0 < size <= _LARGE:
@@ -314,7 +313,7 @@ class _Placed(_Filled):
         self._field = field
         self._wanted = wanted
         self._mask: npt.NDArray[np.bool_] | None = None
-        # NumPy's floats and timestamps have a value for null; other types have a mask.
+        # NumPy's floats and timestamps have a null value; other types need a mask.
         beside = field.type in _NULLABLE or wanted in _NULLABLE_FLOATS.values()
         zero = False if pa.types.is_boolean(field.type) else 0
         self._filler = pa.scalar(zero, field.type) if beside else None
@@ -334,7 +333,7 @@ class _Placed(_Filled):
             build: Any = wanted.construct_array_type()
             return build(values, self._nulls(), copy=False)
         if self._mask is not None:
-            # Nulls in a NOT NULL column: the dtype that pandas would choose.
+            # Nulls in a NOT NULL column get the dtype that pandas would choose.
             return pa.array(values, self._field.type, mask=self._mask).to_numpy(zero_copy_only=False)
         return values
 
@@ -353,7 +352,7 @@ class _Placed(_Filled):
 
 
 class _Dates(_Filled):
-    """Python dates, one object for all rows of a day, from a calendar that grows."""
+    """Python dates; rows of the same day share one object from a growing calendar."""
 
     def __init__(self, field: pa.Field, rows: int) -> None:
         super().__init__(rows, object)
@@ -365,7 +364,7 @@ class _Dates(_Filled):
         self._place(array, self._next(len(array)))
 
     def finish(self) -> object:
-        # In this wrapper pandas does not infer another dtype.
+        # With this wrapper pandas does not infer another dtype.
         return _NUMPY_ARRAY(self._filled())
 
     def _place(self, array: pa.Array, values: npt.NDArray[np.object_]) -> None:
@@ -376,7 +375,7 @@ class _Dates(_Filled):
             first, last = found["min"].as_py(), found["max"].as_py()
             if self._covers(first, last, len(array)):
                 known = (pc.fill_null(days, first) if nulls else days).to_numpy()
-                # All of them are in the calendar; 'clip' only avoids a copy in numpy.
+                # All days are in the calendar; 'clip' only avoids a copy in numpy.
                 np.take(self._calendar, known - self._first, out=values, mode="clip")
                 if nulls:
                     values[array.is_null().to_numpy(zero_copy_only=False)] = None
@@ -385,7 +384,7 @@ class _Dates(_Filled):
         values[:] = made.to_numpy(dtype=object)
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
-        """Return whether the calendar has the days, after extending it if that pays for ``rows`` rows."""
+        """Return whether the calendar has the days, after extending it if that saves time for ``rows`` rows."""
         known = len(self._calendar)
         if self._first <= first and last < self._first + known:
             return True
@@ -402,7 +401,7 @@ class _Dates(_Filled):
 
 
 class _Decimals(FrameColumn):
-    """Decimals, made as the batches arrive, in ``seconds``; where values repeat, rows share objects."""
+    """Decimals, created as the batches arrive, in ``seconds``; rows with equal values share objects."""
 
     def __init__(self) -> None:
         self._made: list[npt.NDArray[np.object_]] = []
@@ -421,8 +420,8 @@ class _Decimals(FrameColumn):
 def _decimals(array: pa.Array) -> npt.NDArray[np.object_]:
     """Return the values as ``decimal.Decimal``, null as ``None``.
 
-    Making an object takes ten times as long as looking up one that exists, and finding equal values takes longer than
-    making them where few are equal. So some of the values are looked at first.
+    Creating an object takes ten times as long as looking up an existing one, but finding equal values takes longer
+    than creating objects if few are equal. So some of the values are sampled first.
     """
     some = array.slice(0, _LOOKED_AT).drop_null()
     if len(some.unique()) * _REPEATED > len(some):
@@ -430,7 +429,7 @@ def _decimals(array: pa.Array) -> npt.NDArray[np.object_]:
     encoded = array.dictionary_encode()
     values = np.empty(len(encoded.dictionary) + 1, object)
     values[:-1] = encoded.dictionary.to_pandas().to_numpy(dtype=object)
-    # The last one is null.
+    # The last one stands for null.
     return values[encoded.indices.fill_null(len(values) - 1).to_numpy()]
 
 
@@ -461,7 +460,7 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
 
 
 def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
-    """Return ``make()``; ``UnsupportedFeatureError`` for a value that Python cannot represent."""
+    """Return ``make()``; raise ``UnsupportedFeatureError`` for a value that Python cannot represent."""
     try:
         return make()
     except (ValueError, OverflowError) as error:
@@ -474,7 +473,7 @@ def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
 
 
 def _nanoseconds_within(kind: pa.DataType, *, below: bool = False) -> bool:
-    """Whether a struct or a map in ``kind``, or above it if ``below``, contains timestamps in nanoseconds."""
+    """Return whether a struct or a map in ``kind`` (or above it, if ``below``) contains timestamps in nanoseconds."""
     if pa.types.is_timestamp(kind):
         return below and kind.unit == "ns"
     below = below or pa.types.is_struct(kind) or pa.types.is_map(kind)

@@ -47,8 +47,8 @@ def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Iterate over tables of consecutive batches with one schema; of so many rows that converting one costs little more
-    than its rows."""
+    """Iterate over tables of consecutive batches with one schema, each with enough rows that the fixed cost of a
+    conversion is small."""
     together: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -62,7 +62,7 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
-    """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` sends new requests, by ``batches_of`` of a read.
+    """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` sends new requests, through ``batches_of``.
 
     The supported parts of a filter are pushed down. Polars also applies the whole filter to the rows.
     """

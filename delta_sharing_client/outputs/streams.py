@@ -33,15 +33,16 @@ if TYPE_CHECKING:
 Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
 """Returns the batches to return for a batch; none if none of its rows is wanted."""
 
-# With ``small_first``: the batches of the first rows are small; how many rows, and of how many each.
+# With ``small_first``: the number of first rows that come in small batches, and the rows per small batch.
 _SMALL_ROWS, _SMALL_BATCH = 32_768, 1024
-# Seconds at the end of the program: at most, and without a call until a consumer counts as stopped.
+# Seconds to wait at the end of the program: at most, and without a call until a consumer counts as stopped.
 _AT_MOST = 0.9
 _QUIET = 0.1
 
 
 class RowStream(Iterator[pa.RecordBatch]):
-    """The rows of the read that ``begin`` starts, after ``change``. Closing or dropping it ends the read.
+    """The rows of the read that ``begin`` starts, converted by ``change``. Closing or dropping the stream ends the
+    read.
 
     With ``small_first`` the first batches are small, because each thread of an engine takes one before it knows that it
     has enough.
@@ -59,8 +60,8 @@ class RowStream(Iterator[pa.RecordBatch]):
         self._begun: queue.SimpleQueue[Future[Batches] | None] = queue.SimpleQueue()
         end_on_interrupt()
         is_alien = _is_alien()
-        # A read on a thread of the program is ended by the program: Ctrl-C is for the main thread and what it waits
-        # for.
+        # A read on one of the program's own threads is not ended here: Ctrl-C concerns the main thread and the reads it
+        # waits for.
         self._ends_on_interrupt = is_alien or _is_main()
         self._closed = is_alien and _is_interrupted()
         _streams[id(self)] = self
@@ -150,8 +151,8 @@ def _is_main() -> bool:
 
 
 def _is_alien() -> bool:
-    """Whether Python did not start this thread, as with an engine's threads."""
-    # Python may have named them since.
+    """Return whether Python did not start this thread, as with an engine's threads."""
+    # Python may have named such threads since.
     return all(
         thread.name.startswith("Dummy-") for thread in threading.enumerate() if thread.ident == threading.get_ident()
     )
@@ -163,13 +164,13 @@ def _is_alien() -> bool:
 _signal_sockets: tuple[socket.socket, socket.socket] | None = None
 # The time of the last Ctrl-C, and the main thread's position then.
 _interrupted: tuple[float, object] = (-math.inf, None)
-# Seconds during which the main thread, if it has not moved, is assumed to wait for a read that starts.
+# Within this many seconds, a main thread that has not moved is assumed to wait for a read that starts.
 _FRESH = 2.0
 
 
 def end_on_interrupt() -> None:
-    """Make Ctrl-C end the streams from now on, if this is the main thread and nobody else uses the wakeup file
-    descriptor.
+    """Make Ctrl-C end the streams from now on, if this is the main thread and the wakeup file descriptor is not in
+    use.
     """
     global _signal_sockets
     if not _is_main():
@@ -194,23 +195,23 @@ def _listen(sock: socket.socket) -> None:
 
 
 def _ends_the_call(handler: object) -> bool:
-    """Whether a handler of SIGINT raises ``KeyboardInterrupt``: Python's does, and that of a Spark session.
+    """Return whether a handler of SIGINT raises ``KeyboardInterrupt``: Python's default does, and that of a Spark
+    session.
 
-    A program with its own handler decides itself what to end.
+    A program with its own handler decides for itself what to end.
     """
     module = getattr(handler, "__module__", None) or ""
     return handler is signal.default_int_handler or module.partition(".")[0] == "pyspark"
 
 
 def _is_interrupted() -> bool:
-    """Whether Ctrl-C arrived and the main thread has not run since, because it waits for what starts on another
-    thread."""
+    """Return whether Ctrl-C arrived while the main thread was waiting for another thread, and it has not run since."""
     when, place = _interrupted
     return time.monotonic() - when < _FRESH and place == _main_place()
 
 
 def _main_place() -> object:
-    # Documented despite its name; no other function returns where another thread is.
+    # Documented despite its underscore; no other function returns the position of another thread.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return None if frame is None else (id(frame), frame.f_lasti)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError
 
-# One of many concurrent requests costs about as much as this many bytes.
+# One of many concurrent requests costs about as much as downloading this many bytes.
 GAP = 64 * 1024
 # At most this share of the needed bytes may be downloaded unnecessarily, to save requests ...
 WASTE_SHARE = 0.05
@@ -133,10 +133,10 @@ class SparseFile(io.RawIOBase):
         self._position = 0
 
     def slice(self, start: int, length: int) -> pa.Buffer:
-        """Return ``length`` bytes from ``start`` on; a copy where they lie in several blocks."""
+        """Return ``length`` bytes from ``start`` on; they are copied if they lie in several blocks."""
         if (replaced := self._replaced.get((start, length))) is not None:
             return replaced
-        # Nearly always the nearest block; if blocks overlap, possibly an earlier one.
+        # This is nearly always the nearest block; if blocks overlap, possibly an earlier one.
         for index in range(bisect.bisect_right(self._starts, start) - 1, -1, -1):
             block = self._blocks[index]
             if start + length <= block.stop:

@@ -29,7 +29,7 @@ _PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
 _DATA_PAGES, _DICTIONARY_ENCODINGS = (0, 3), (2, 8)
 _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _TYPE_DEFINED_ORDER = 1
-# An empty ColumnOrder struct of that field; nearly all writers use it for all columns.
+# An empty ColumnOrder struct with that field; nearly all writers use it for all columns.
 _ORDERED = b"\x1c\x00\x00"
 _MAGIC = b"PAR1"
 
@@ -118,7 +118,7 @@ class Chunks:
         """
         found = self._found.get((group, leaf))
         if found is None:
-            # Many reads need few of the chunks: those of texts, or of the filter's columns.
+            # Many reads need only a few chunks: those of texts, or of the filter's columns.
             found = self._found[group, leaf] = self._decoded(group, leaf)
         return found
 

@@ -11,7 +11,7 @@ from delta_sharing_client.parquet.page_index import UNREADABLE, PageHeader, unpa
 _LENGTH = 4
 # Unpacked bytes.
 _LARGEST = 4 * 1024 * 1024
-# A walk from one text to the next takes less than a tenth of a second for so many.
+# Walking over this many texts takes less than a tenth of a second.
 _MOST_WALKED = 1 << 18
 _DAMAGED = (*UNREADABLE, pa.ArrowException, OSError)
 
@@ -34,7 +34,7 @@ def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: i
 
 
 def _equal_length(body: bytes, count: int) -> int | None:
-    """Return the length of ``count`` texts if all have one length."""
+    """Return the length of ``count`` texts if all have the same length."""
     first = int.from_bytes(body[:_LENGTH], "little")
     if len(body) != count * (_LENGTH + first):
         return None
@@ -56,7 +56,7 @@ def _longest_under_256(body: bytes, count: int) -> int | None:
     three &= zero[3:]
     starts = np.flatnonzero(three)
     lengths = data[starts].astype(np.int64)
-    # After a text, the four zeros of an empty one look like the end of a length that starts one byte earlier.
+    # After a text, the four zero bytes of an empty text look like the end of a length that starts one byte earlier.
     real = np.append(starts[1:] - starts[:-1] >= _LENGTH, True)
     starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
     ends = np.append(starts[1:], len(data))
@@ -66,7 +66,7 @@ def _longest_under_256(body: bytes, count: int) -> int | None:
 
 
 def _longest_on_a_walk(body: bytes, count: int) -> int | None:
-    """Return the length of the longest of ``count`` texts; ``None`` if there are too many, or not so many."""
+    """Return the length of the longest of ``count`` texts; ``None`` if there are too many, or another number."""
     if count > _MOST_WALKED:
         return None
     at = longest = 0

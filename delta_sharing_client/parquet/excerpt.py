@@ -1,7 +1,8 @@
 """An excerpt of a Parquet file: some columns of one row group as a small file of their own.
 
-Other libraries read whole files only. The excerpt's footer is the file's, with other positions for the chunks that it
-has (Apache Parquet, "File Format" and parquet.thrift). The metadata of the others is left; their bytes are not there.
+Other libraries read whole files only. The excerpt's footer is the file's, with new positions for the included chunks
+(Apache Parquet, "File Format" and parquet.thrift). The metadata of other chunks is unchanged, but their bytes are
+missing.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _Change = Callable[[bytes, int], bytes]
 
 
 def excerpt(footer: bytes, group: int, rows: int, chunks: Mapping[int, tuple[ColumnChunk, Any]]) -> bytes:
-    """Return a file with the row group ``group`` of ``rows`` rows, which has the chunks of some leaves, each with its
-    bytes.
+    """Return a file with the row group ``group`` of ``rows`` rows that contains the chunks of some leaves, given
+    with their bytes.
 
     ``footer`` is that of the file without the trailer. Raises one of ``UNREADABLE`` if it does not decode.
     """
@@ -106,7 +107,7 @@ def _number(value: int) -> bytes:
 
 def unpacked_size(chunk: ColumnChunk, data: Any) -> int | None:
     """Return the bytes that all pages of a chunk unpack to; ``None`` if one has no checksum or a wrong one, a header
-    does not decode, or there are other numbers of values or bytes than the footer says."""
+    does not decode, or the numbers of values or bytes contradict the footer."""
     at = size = values = 0
     try:
         while values < chunk.values:

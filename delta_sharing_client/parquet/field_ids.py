@@ -1,7 +1,7 @@
-"""Field ids of the columns of Parquet files: those that a file has, or those that a name mapping gives its names.
+"""Field ids of the columns of Parquet files: from the file, or from a name mapping.
 
-Iceberg's "Name Mapping Serialization": files of other writers have no field ids. Their columns, fields of structs, and
-the ``element``, ``key`` and ``value`` of lists and maps are then found by any of the names that they may have.
+Iceberg's "Name Mapping Serialization": files of other writers have no field ids. Their columns, struct fields, and
+the ``element``, ``key`` and ``value`` of lists and maps are then found by any of their mapped names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 class MappedField(NamedTuple):
-    """A field by name: its id, ``None`` if it has none, and the fields below it."""
+    """A field by name: its id (``None`` if it has none), and its child fields."""
 
     field_id: Union[int, None]
     below: Mapping[str, MappedField]
@@ -27,12 +27,12 @@ NameMapping = Mapping[str, MappedField]
 
 
 def has_ids(fields: Iterable[pa.Field]) -> bool:
-    """Return whether one of ``fields``, or of those below them, has a field id."""
+    """Return whether one of ``fields``, or of their descendants, has a field id."""
     return any(FIELD_ID in (field.metadata or ()) or has_ids(_below(field.type)) for field in fields)
 
 
 def with_ids(schema: pa.Schema, names: NameMapping) -> pa.Schema:
-    """Return the schema of a file without field ids with those of ``names``."""
+    """Return the schema of a file without field ids, with the ids of ``names``."""
     return pa.schema([_mapped(field, field.name, names) for field in schema], schema.metadata)
 
 
@@ -51,7 +51,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _mapped(field: pa.Field, name: str, names: NameMapping) -> pa.Field:
-    """Return ``field``, whose name in a mapping is ``name``, with its id and those below it."""
+    """Return ``field``, whose name in a mapping is ``name``, with its id and those of its children."""
     found = names.get(name, _UNKNOWN)
     kind, below = field.type, found.below
     if pa.types.is_struct(kind):

@@ -21,7 +21,7 @@ MAX_FOOTER = 256 * 1024 * 1024
 _TRAILER = 8
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
-# Field ids (Apache Parquet, parquet.thrift): FileMetaData.key_value_metadata, and the key of one.
+# Field ids (Apache Parquet, parquet.thrift): FileMetaData.key_value_metadata, and the key of an entry.
 _KEY_VALUES, _KEY = 5, 1
 _UNKNOWN_TYPE = "LogicalType that is not recognized"
 _ARROW_SCHEMA = b"ARROW:schema"
@@ -103,7 +103,7 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     try:
         found = _read(data)
     except DataError as error:
-        # Perhaps only the writer's Arrow schema is wrong.
+        # Perhaps only the writer's Arrow schema is invalid.
         problem = error
     if found is None or (
         not _is_plain(found[1]) and _any(found[1], _is_another_form) and not _any(found[1], _needs_arrow_schema)
@@ -131,7 +131,7 @@ def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
     except ARROW_ERRORS:
         plain = None
     if plain is None:
-        return parse_footer(data, data.size), None  # which raises the error, or does without it
+        return parse_footer(data, data.size), None  # which raises the error, or works without that schema
     return Footer(file.metadata, plain, start, footer), file
 
 
@@ -200,13 +200,14 @@ class _KnownFooter(NamedTuple):
     texts: dict[bytes, bytes] | None
 
 
-# Files of a table usually have one schema. With a thread for each processor, to ask pyarrow for the schema of every
+# Files of a table usually have the same schema. With one thread per processor, asking pyarrow for the schema of every
 # small file would make a read a tenth longer.
 _last: list[_KnownFooter] = [_KnownFooter(pa.schema([]), b"", None)]
 
 
 def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None:
-    """Return the file's Arrow schema if it has only plain types; the same object as long as files agree."""
+    """Return the file's Arrow schema if it has only plain types; the same object as long as files have the same
+    schema."""
     if not SHORTCUTS.plain_schemas:
         return None
     known, texts = _last[0], file.metadata.metadata
@@ -246,7 +247,7 @@ def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether ``wanted`` is true for a type or one nested in it."""
+    """Return whether ``wanted`` is true for a type or one nested in it."""
     if isinstance(data_type, pa.BaseExtensionType):
         return wanted(data_type) or _holds(data_type.storage_type, wanted)
     below = (data_type.field(index).type for index in range(data_type.num_fields))
@@ -254,7 +255,7 @@ def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> boo
 
 
 def _is_another_form(data_type: pa.DataType) -> bool:
-    """Whether a type can only come from the writer's Arrow schema."""
+    """Return whether a type can only come from the writer's Arrow schema."""
     types = pa.types
     if types.is_nested(data_type):
         return not (types.is_list(data_type) or types.is_map(data_type) or types.is_struct(data_type))
@@ -268,8 +269,8 @@ def _is_another_form(data_type: pa.DataType) -> bool:
 
 
 def _needs_arrow_schema(data_type: pa.DataType) -> bool:
-    """Whether the values need the writer's Arrow schema: in Parquet, durations are plain numbers.
+    """Return whether the values need the writer's Arrow schema: in Parquet, durations are plain numbers.
 
-    Without it they are microseconds, as in Spark.
+    Without that schema, durations are read as microseconds, as in Spark.
     """
     return bool(pa.types.is_duration(data_type)) and data_type.unit != "us"

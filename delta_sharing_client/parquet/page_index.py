@@ -38,7 +38,7 @@ _INDEX_LISTS = {
     _MAX_VALUES: list_of(binary),
     _NULL_COUNTS: list_of(number),
 }
-# Field ids (Apache Parquet, parquet.thrift): PageHeader; of each type its own header, and the encoding in that.
+# Field ids (Apache Parquet, parquet.thrift): PageHeader; the header for each page type, and the encoding in it.
 _TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
 _BODIES = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 _NUM_VALUES, _NUM_ROWS_V2 = 1, 3
@@ -67,7 +67,7 @@ class DataPages(NamedTuple):
 
 
 class PageValues(NamedTuple):
-    """The bounds of one page: its ``null_count`` is 0, the number of its rows, or ``None`` for anything else."""
+    """The bounds of one page; its ``null_count`` is 0, the number of its rows, or ``None`` for other numbers."""
 
     bounds: tuple[Plain, Plain] | None
     null_count: int | None
@@ -133,7 +133,7 @@ def values(column_index: bytes, chunk: ColumnChunk, found: DataPages) -> list[Pa
 
 
 def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> bool:
-    """Whether a page's bounds contradict the chunk's. Bytes may be truncated in either, and are not compared."""
+    """Return whether a page's bounds contradict the chunk's. Bytes may be truncated in either, and are not compared."""
     if chunk is None or any(isinstance(value, bytes) for value in (*page, *chunk)):
         return False
     return page[0] < chunk[0] or page[1] > chunk[1]  # type: ignore[operator]
@@ -188,7 +188,7 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 
 
 def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool = True) -> None:
-    """Raise ``PageMismatch`` unless a page's header says what the index does; ``rows`` is ``None`` for a dictionary."""
+    """Raise ``PageMismatch`` unless a page's header agrees with the index; ``rows`` is ``None`` for a dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:
@@ -203,22 +203,23 @@ def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool = True
 
 
 def page_header(kind: int, uncompressed: int, compressed: int, *numbers: int, is_packed: bool = True) -> bytes:
-    """Return a header that ``read_page_header`` reads; ``numbers`` are the first fields of the type's own header."""
+    """Return a header in the form that ``read_page_header`` reads; ``numbers`` are the first fields of the page
+    type's header."""
     field, _ = _BODIES[kind]
-    # In both structs, numbers with consecutive ids; then the type's own header, and in it the end of that.
+    # In both structs, numbers with consecutive ids; then the header of the page type, with its end.
     own = bytes([field - _COMPRESSED << 4 | 12]) + _numbers(*numbers) + (b"" if is_packed else b"\x12")
     return _numbers(kind, uncompressed, compressed) + own + b"\0\0"
 
 
 def _numbers(*numbers: int) -> bytes:
-    # A non-negative number is written twice as large.
+    # A non-negative number is stored as its double (zigzag).
     return b"".join(b"\x15" + encode_varint(each << 1) for each in numbers)
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
     """Return the ``size`` bytes of a page's body without compression; ``KeyError`` for an unknown codec, and for a
     damaged body ``pyarrow.ArrowException``, ``OSError`` or ``ValueError``."""
-    # Not a buffer: allocating one is another call of Arrow during which other threads take the interpreter.
+    # Not an Arrow buffer: allocating one is another Arrow call, during which other threads take the interpreter lock.
     if not codec:
         found: bytes = body.to_pybytes()
     else:

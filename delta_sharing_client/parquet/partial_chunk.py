@@ -24,10 +24,10 @@ from delta_sharing_client.parquet.page_index import DATA_PAGE_V2, DataPages, che
 from delta_sharing_client.parquet.thrift import encode_varint
 from delta_sharing_client.shortcuts import SHORTCUTS
 
-# Values (Apache Parquet, parquet.thrift): encodings, physical types.
+# Constants (Apache Parquet, parquet.thrift): encodings, physical types.
 _PLAIN, _RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _RLE_DICTIONARY = 0, 3, 5, 6, 8
 _BOOLEAN, _INT32, _INT64, _BYTE_ARRAY = 0, 1, 2, 6
-# A run's length and a page's counts are 32-bit numbers; twice the first must fit as well.
+# The length of a run and the counts of a page are 32-bit numbers; twice the run length must fit as well.
 _MOST_ROWS = 1 << 30
 
 
@@ -35,7 +35,7 @@ _MOST_ROWS = 1 << 30
 class ColumnShape:
     """The shape of a column without repeated values.
 
-    How deep nulls can be, 0 for a required one; whether Arrow reads it as a dictionary.
+    The depth of its nulls (0 for a required column), and whether Arrow reads it as a dictionary.
     """
 
     max_definition_level: int
@@ -44,7 +44,8 @@ class ColumnShape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartialChunk:
-    """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces.
+    """A chunk of which only the ``kept`` pages are downloaded, in ascending order; ``stubs`` is keyed by the first
+    page that each stub replaces.
 
     ``dictionary`` are the bytes of the dictionary before the pages, if they are needed too.
     """
@@ -148,7 +149,7 @@ def _stub(rows: int, chunk: ColumnChunk, shape: ColumnShape, *, as_indices: bool
         return None
     run = encode_varint(rows << 1) + b"\0"
     if shape.max_definition_level:
-        # Below a struct, Arrow does not read a chunk as indices if they follow other values.
+        # Inside a struct, Arrow does not read a chunk as indices if they follow plain values.
         return _page(rows, rows, _RLE_DICTIONARY if as_indices else _PLAIN, levels=run)
     if shape.is_dictionary:
         return None
@@ -165,12 +166,12 @@ def _stub(rows: int, chunk: ColumnChunk, shape: ColumnShape, *, as_indices: bool
 
 
 def _refers(chunk: ColumnChunk, shape: ColumnShape) -> bool:
-    """Whether a stub takes its value from the dictionary, because no encoding is short enough."""
+    """Return whether a stub takes its value from the dictionary, because no other encoding is short enough."""
     return not shape.max_definition_level and chunk.physical not in (_BOOLEAN, _INT32, _INT64, _BYTE_ARRAY)
 
 
 def _zeros(rows: int) -> bytes:
-    """Zeros in the encoding DELTA_BINARY_PACKED: the first, then one block of differences with zero bits."""
+    """Return zeros in the encoding DELTA_BINARY_PACKED: the first value, then one block of differences of zero bits."""
     block = max(128, -(-rows // 128) * 128)
     return encode_varint(block) + encode_varint(1) + encode_varint(rows) + b"\0" + (b"\0\0" if rows > 1 else b"")
 

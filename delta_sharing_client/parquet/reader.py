@@ -15,9 +15,9 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
 """What Arrow raises where bytes are not what they should be; the first is the base of all its own."""
 
-# Smaller files have small arrays that waste little, and mimalloc allocates them faster.
+# The arrays of smaller files waste little memory, and mimalloc allocates them faster.
 _LARGE = 1024 * 1024
-# If Arrow holds less than this in total, the waste does not matter either.
+# If Arrow holds less than this in total, the waste does not matter.
 _MUCH = 256 * 1024 * 1024
 
 
@@ -30,7 +30,7 @@ def open_reader(
     indices. ``pq.ParquetFile`` would also build a tree of names per file, which is not needed.
     """
     default, tight = pa.default_memory_pool(), decoding_pool()
-    # In this order: the size is a call during which other threads take the interpreter.
+    # In this order, because reading the size is a call during which other threads take the interpreter lock.
     much = default.bytes_allocated() + tight.bytes_allocated() >= _MUCH and source.size() >= _LARGE
     reader = pq.ParquetReader(tight if much else default)
     reader.open(source, metadata=metadata, read_dictionary=read_dictionary, pre_buffer=False, **_settings())
@@ -55,7 +55,7 @@ def _jemalloc() -> pa.MemoryPool | None:
         return None
     try:
         pool = pa.jemalloc_memory_pool()
-        # If it was built for another page size than the system's, it cannot allocate.
+        # A build for a page size other than the system's cannot allocate.
         pa.allocate_buffer(1, pool)
     except (NotImplementedError, pa.ArrowException, MemoryError):
         return None
@@ -64,7 +64,8 @@ def _jemalloc() -> pa.MemoryPool | None:
 
 @functools.cache
 def _settings() -> dict[str, object]:
-    """INT96 becomes microseconds, as in Spark, so that years beyond the range of nanoseconds are right."""
+    """Return the reader's settings. INT96 becomes microseconds, as in Spark, so that years beyond the range of
+    nanoseconds are right."""
     settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us"}
     # pyarrow has the first since 15, and the second since it made UUID and JSON columns extension types.
     exact = {"page_checksum_verification": True, "arrow_extensions_enabled": False}

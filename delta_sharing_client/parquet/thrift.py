@@ -21,10 +21,11 @@ _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _NUMBERS_AT_ONCE = 64
-_MOST_FIELDS = b"{0,100}"  # at a time: each of them takes memory until the match ends
+_MOST_FIELDS = b"{0,100}"  # The number per match: each of them takes memory until the match ends.
 _SHORT_BINARY = 17
 _SHORT_LIST = 4
-# Structs in structs that are skipped at once, also below the deepest: a column chunk has metadata with statistics.
+# The depth of nested structs that are skipped at once; deeper ones are skipped singly. A column chunk has metadata with
+# statistics.
 _LEVELS = 2
 
 
@@ -192,7 +193,7 @@ def list_header(data: bytes, at: int) -> tuple[int, int, int]:
 def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     """Skip a struct's field of ``kind``, or a list's element of a kind other than bool."""
     if kind in (_TRUE, _FALSE):
-        return at  # its kind is the value
+        return at  # the kind itself is the value
     if kind == _BINARY:
         size, at = varint(data, at)
         return _inside(data, at + size)

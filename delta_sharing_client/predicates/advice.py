@@ -1,6 +1,6 @@
 """Advice for a filter in SQL text that cannot be used: what to write for common mistakes.
 
-The mistakes are those of people who come from pandas, Polars, Python or another SQL, and slips of the pen.
+They are mistakes of users of pandas, Polars, Python or another SQL, and typing errors.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _Sentence = Union[str, Callable[[re.Match[str]], str]]
 
 
 def advice(text: str) -> tuple[str, tuple[int, int] | None]:
-    """Return a sentence that says what to write instead, "" for an unknown mistake; and the part of ``text`` that it is
-    about, if that is known.
+    """Return a sentence that says what to write instead ("" for an unknown mistake), and the part of ``text`` that
+    it is about, if known.
 
     In ``text``, the filter, string literals are empty, names in backticks are ``x``, and comments are left out.
     """
@@ -59,7 +59,7 @@ def _rule(pattern: str, sentence: _Sentence) -> tuple[re.Pattern[str], _Sentence
     return re.compile(pattern, re.IGNORECASE | re.DOTALL), sentence
 
 
-# The first that fits is told.
+# The first matching one is used.
 _RULES: tuple[tuple[re.Pattern[str], _Sentence], ...] = (
     _rule(r"\A\s*\Z", "It is empty: leave 'filter' out to read all rows."),
     _rule(r"\A\s*where\b", "Write the condition without WHERE."),

@@ -1,7 +1,8 @@
 """Evaluates a bound predicate on Arrow batches, exactly.
 
-Every node becomes one or a few vectorized kernels, whose result is a nullable boolean array; null means unknown. This
-module compensates for differences between Arrow's kernels and SQL (NaN, mixed numeric types, dates and timestamps).
+Every node becomes one or a few vectorized kernel calls, whose result is a nullable boolean array; null means
+unknown. This module compensates for differences between Arrow's kernels and SQL (NaN, mixed numeric types, dates and
+timestamps).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from delta_sharing_client.predicates.values import Value
 
 # pyarrow has no types for its kernels; these are their arguments and results.
 _Array = Any
-_Truth = Any  # BooleanArray, or BooleanScalar if it is the same for all rows
+_Truth = Any  # BooleanArray, or BooleanScalar if all rows have the same value
 
 
 def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -107,8 +108,8 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> _Truth:
 def _fold(
     combine: Callable[..., _Truth], children: tuple[Expression, ...], batch: pa.RecordBatch, *, decisive: bool
 ) -> _Truth:
-    """Combine conditions from left to right; one that may fail is evaluated only for rows that are not ``decisive``
-    yet.
+    """Combine conditions from left to right; one that may fail is evaluated only for rows that are not yet
+    ``decisive``.
     """
     found = _evaluate(children[0], batch)
     for child in children[1:]:
@@ -123,7 +124,7 @@ def _fold(
 
 
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
-    """Evaluate ``expression`` for some of the rows."""
+    """Evaluate ``expression`` only for some of the rows."""
     some = batch.select(list({path[0] for path in columns(expression)})).filter(rows)
     return _evaluate(expression, some)
 
@@ -146,7 +147,7 @@ def _column(column: Column, batch: pa.RecordBatch) -> _Array:
 
 
 def _on_values(operand: Operand, batch: pa.RecordBatch, test: Callable[[_Array], _Truth]) -> _Truth:
-    """Apply ``test`` to an operand; only to the values of a dictionary, if that is less work."""
+    """Apply ``test`` to an operand, or only to the values of its dictionary if that is less work."""
     if not isinstance(operand, Column):
         return test(_decoded(operand, batch))
     column = operand
@@ -259,7 +260,7 @@ def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
     if Kind.BOOLEAN in kinds:
         a, b = a.cast(pa.int8()), b.cast(pa.int8())
     elif a.type != b.type:
-        # Of one kind, or two kinds of exact numbers, or dates and timestamps.
+        # The types are of one kind, or two kinds of exact numbers, or dates and timestamps.
         if kinds & NUMBERS:
             a, b = _as_decimals(a, b)
         elif kinds & DATES:
@@ -295,7 +296,7 @@ def _as_decimals(a: _Array, b: _Array) -> tuple[_Array, _Array]:
 
 
 def _as_nanoseconds(array: _Array) -> _Array:
-    # Decimals, because the nanoseconds of most dates exceed 64 bits.
+    # As decimals, because the nanoseconds of most dates exceed 64 bits.
     if pa.types.is_date(array.type):
         count, nanos = array.cast(pa.int32()), NANOS_PER_DAY
     else:
@@ -319,7 +320,7 @@ def _computed(call: Call, batch: pa.RecordBatch) -> _Array:
 
 
 def _argument(argument: Any, data_type: pa.DataType) -> Any:
-    """Return an argument, an array or a constant, in the type in which its call computes."""
+    """Return an argument (an array or a constant) in the type in which its call computes."""
     if isinstance(argument, Literal):
         return to_arrow([functions.as_type(argument.value, data_type)], data_type)[0]
     if pa.types.is_floating(data_type):

@@ -81,7 +81,7 @@ def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
 
 _COMPARISONS = {kernel.__name__: op for op, kernel in KERNELS.items()}
 _JOINS: dict[str, type[And] | type[Or]] = {"and_kleene": And, "and": And, "or_kleene": Or, "or": Or}
-# Of SetLookupOptions: a null in the column matches if the list contains one.
+# For SetLookupOptions: a null in the column matches if the list contains a null.
 _MATCH_NULLS = 0
 
 
@@ -122,7 +122,7 @@ def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
 
 
 def _if_else(node: _Call) -> Expression:
-    # DuckDB writes IN like this: null for a null, otherwise Arrow's result. This is the meaning of IN here.
+    # DuckDB writes IN like this: null for a null, otherwise Arrow's result. This matches the meaning of IN here.
     test, then, otherwise = node.arguments
     is_of_nulls = isinstance(otherwise, _Constant) and otherwise.value is None
     functions = [part.function for part in (test, then) if isinstance(part, _Call)]
@@ -178,7 +178,7 @@ def _operand(node: _Node) -> Operand:
 
 # === The serialized form ===
 
-# Python's times have microseconds, so these stay Arrow's, which no filter takes.
+# Python's times have only microseconds, so these stay Arrow scalars, which no filter accepts.
 _NANOS_OF_DAY = "time64[ns]"
 
 
@@ -213,7 +213,7 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
             if _NANOS_OF_DAY in str(options.type):
                 found.options["value_set"] = list(options[0]["value_set"].values)
             if text == "cast":
-                # The value is a null; its type is what counts.
+                # The value is a null; only its type matters.
                 found.options["to_type"] = options.type.field("to_type").type
         else:
             found.arguments.append(_node(*entry, following, batch))
@@ -227,7 +227,7 @@ class _CSchema(ctypes.Structure):
 
 
 def _entries(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Yield the metadata of ``schema`` in order. pyarrow returns a dictionary, but here keys repeat."""
+    """Yield the metadata of ``schema`` in order, because keys repeat, and pyarrow returns a dictionary."""
     capsule = schema.__arrow_c_schema__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

@@ -55,7 +55,7 @@ from delta_sharing_client.predicates.value_kinds import (
 from delta_sharing_client.predicates.values import Day, Interval, Moment, Value, Zone, format_value, order, type_name
 
 UNKNOWN = Literal(None)
-# The typed side of a comparison with a constant.
+# The side of a comparison with a constant that has a type.
 Typed = Union[Column, Call]
 
 
@@ -72,8 +72,8 @@ def bind(expression: Expression, schema: pa.Schema | Names) -> Expression:
 def is_exact(test: Expression, schema: pa.Schema) -> bool:
     """Return whether an engine's test has the same meaning here.
 
-    It must bind, and its constants must be values of its column's type: for others, some engines convert the column,
-    some the constant, and some of them round it.
+    It must bind, and its constants must be values of its column's type: for other constants, some engines convert
+    the column, some the constant, and some round it.
     """
     match test:
         case And(children=children):
@@ -91,7 +91,7 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
     except (UsageError, TypeError):
         return False
     if has_calls(test):
-        # Overflow of numbers and the like differs; functions that keep the order of dates are the same everywhere.
+        # Overflow of numbers, for example, differs; functions that keep the order of dates are the same everywhere.
         match test:
             case Comparison(left=Call(name=name, arguments=(Column(),)), right=Literal(value=value)):
                 keeps_order = functions.ROWS[name].interval is not None and not has_calls(bound)
@@ -126,7 +126,7 @@ class _Binder:
             case Like() | StartsWith():
                 return self._text(expression)
             case Literal():
-                evaluate(expression, {})  # refuses a constant that is not a truth value
+                evaluate(expression, {})  # this refuses a constant that is not a truth value
                 return expression
         raise TypeError(f"not a predicate: {type(expression).__name__}")
 
@@ -144,7 +144,7 @@ class _Binder:
         return operand
 
     def _value(self, operand: Operand) -> Operand:
-        """Bind the second side of a comparison, where a name without a column is often text without quotes."""
+        """Bind the second side of a comparison, where an unknown name is often text without quotes."""
         try:
             return self._operand(operand)
         except UsageError as error:
@@ -180,7 +180,7 @@ class _Binder:
             match _compare(Op.EQ, left, right.value):
                 case Comparison(op=Op.EQ, left=bound, right=value):
                     return NullSafeEqual(bound, value)
-                case equal:  # not a single value: unknown must become false
+                case equal:  # There are several values, so unknown must become false.
                     return And((equal, Not(IsNull(left))))
         _check_comparable(left, right)
         if _kind(left) is Kind.VOID:
@@ -335,7 +335,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
         case Call(name="+", arguments=((Column() | Call()) as operand, Literal(value=Interval() as interval))) if (
             interval.unit != "MONTH"
         ):
-            # Exact, and without an overflow.
+            # Exact and without overflow.
             return _compare(op, operand, functions.shifted(functions.as_type(value, column.type), -interval))
     grid = KINDS[kind].grid(type_of_values(column.type))
     if grid is None:
@@ -352,7 +352,7 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     convert = row.admits.get(type(value))
     if convert is None:
         hint = row.advice if kind not in NUMBERS or isinstance(value, str) else ""
-        if isinstance(value, bool):  # also of a filter such as `country`
+        if isinstance(value, bool):  # also for a filter such as `country`
             hint = " A column without a comparison must be boolean."
         raise UsageError(
             f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} "

@@ -54,8 +54,8 @@ def whole(tree: Expression) -> Expression:
 def weaker(tree: Expression, schema: pa.Schema) -> Expression | None:
     """Return a predicate that is true for every row for which the other library's condition is true, or ``None``.
 
-    The engine still applies the condition to the rows. Parts that have another meaning there, such as constants that
-    are converted, are omitted.
+    The engine still applies the condition to the rows. Parts with a different meaning in the engine, such as
+    converted constants, are omitted.
     """
     match tree:
         case And(children=children):
@@ -65,7 +65,7 @@ def weaker(tree: Expression, schema: pa.Schema) -> Expression | None:
         case Not(child=And() | Or() | Not() | Comparison()) if not _has_floats(tree, schema):
             return weaker(push_not(tree), schema)
         case Not() if _has_floats(tree, schema):
-            # NaN and zeros compare differently elsewhere, and a negation would be stronger.
+            # NaN and zeros compare differently in other engines, and a negation would be stronger.
             return None
     return tree if is_exact(tree, schema) else None
 

@@ -1,12 +1,13 @@
 """Operators and functions of a predicate, one row each; interpreters use the rows and know no function by name.
 
-Types and meaning are those of Spark SQL in ANSI mode. ``+ - * %`` of integers have the wider type and fail on overflow;
-those of decimals are exact, and refused if 38 digits might not be enough. With a floating-point operand the result is a
-double, with two of 32 bits a 32-bit float. ``/`` returns a double; ``/`` and ``%`` fail for zero and are refused for
-decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping, ``length`` counts characters
-(bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The name of a type is the cast to it,
-see :mod:`.values`. ``+`` also adds an interval to a date or timestamp, in UTC; months end at the last day of the month.
-All return null for a null, except ``coalesce``, which returns its first non-null argument.
+Types and meaning are those of Spark SQL in ANSI mode. ``+ - * %`` of integers have the wider type and fail on
+overflow; those of decimals are exact, and refused if 38 digits might not be enough. With a floating-point operand
+the result is a double, or a 32-bit float if both operands have 32 bits. ``/`` returns a double; ``/`` and ``%`` fail
+for zero and are refused for decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping,
+``length`` counts characters (bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The
+name of a type is the cast to it, see :mod:`.values`. ``+`` also adds an interval to a date or timestamp, in UTC;
+months end at the last day of the month. All return null for a null, except ``coalesce``, which returns its first
+non-null argument.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _DATED = ("A date or timestamp", DATES)
 
 # pyarrow has no types for its kernels.
 _Array = Any
-# Of each argument of a call: its type if it is computed, its value if it is constant.
+# For each argument of a call: its type if computed, its value if constant.
 _Arguments = Sequence[Union[pa.DataType, Value]]
 _Types = Sequence[pa.DataType]
 
@@ -132,7 +133,7 @@ class Function:
 
 
 def row_of(name: str, arguments: Sequence[object]) -> Function:
-    """Return the row for a call of ``name`` with these arguments, of which the constant ones count."""
+    """Return the row for a call of ``name`` with these arguments; only constant values affect the choice."""
     row = ROWS[name]
     shift = row.with_interval
     return row if shift is None or not any(isinstance(item, Interval) for item in arguments) else shift
@@ -200,7 +201,7 @@ def _common_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataTyp
     if kinds <= NUMBERS:
         return _common_number(arguments, types, shown)
     wanted = {kind_of(item) for item in arguments if isinstance(item, pa.DataType)} or kinds
-    # A constant with dates or timestamps may be their text, or a date with timestamps.
+    # A constant used with dates or timestamps may be their text, or a date used with timestamps.
     if len(wanted) == 1 and Kind.OTHER not in wanted:
         (kind,) = wanted
         readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in DATES else {kind}
@@ -321,8 +322,8 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
-    """Return the value of a call of constants; integers have any number of digits. Raises ``UsageError`` if it has
-    none.
+    """Return the value of a call of constants; integers have any number of digits. Raises ``UsageError`` if there is
+    no value.
     """
     row = ROWS[name]
     given = [value for value in values if value is not None]
@@ -364,7 +365,7 @@ def _computed(arithmetic: Arithmetic, values: Sequence[Any], data_type: pa.DataT
 
 
 def shifted(value: Value, interval: Interval) -> Day | Moment:
-    """Return a date or timestamp plus an interval, however large."""
+    """Return a date or timestamp plus an interval of any size."""
     count, unit = interval.count, interval.unit
     if isinstance(value, Day):
         if unit == "MICROSECOND":
@@ -410,7 +411,7 @@ def division_by_zero(shown: str) -> DataError:
 
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
-    # A few texts that Spark reads as timestamps are not read here.
+    # A few texts that Spark reads as timestamps are not supported here.
     is_time = kind_of(data_type) in TIMES
     too = "" if isinstance(value, str) and is_time else ", and fails in Spark too"
     return DataError(
@@ -434,7 +435,7 @@ def compute(name: str, array: _Array, constants: Sequence[Value], data_type: pa.
         if found is not None:
             return found.cast(data_type)
     except (pa.ArrowInvalid, OverflowError):
-        pass  # evaluating value by value finds the error
+        pass  # Evaluating value by value finds the value that fails.
     encoded = array.dictionary_encode()
     values = [apply(name, [value, *constants], data_type, shown) for value in from_arrow(encoded.dictionary)]
     return to_arrow(values, data_type).take(encoded.indices)
@@ -529,7 +530,7 @@ def _cast(array: _Array, data_type: pa.DataType) -> _Array:
 
 
 def _by_count(of_one: Callable[[Any], Any], of_two: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return what a minus sign does before one argument, and between two."""
+    """Return the meanings of a minus sign before one argument and between two."""
     return lambda *sides: of_one(*sides) if len(sides) == 1 else of_two(*sides)
 
 
@@ -584,7 +585,7 @@ def _year_interval(year: int) -> tuple[Value, Value]:
 
 
 def _moment_interval(moment: Moment) -> tuple[Value, Value]:
-    # Without a zone, which compares with timestamps of both kinds.
+    # Without a zone, so that it compares with timestamps of both kinds.
     return Moment(moment.nanoseconds, Zone.LOCAL), Moment(moment.nanoseconds + 1000, Zone.LOCAL)
 
 
@@ -620,7 +621,7 @@ ROWS: dict[str, Function] = {
         result=_inexact("divides decimals, which rounds", lambda *_: pa.float64()),
         arithmetic=Arithmetic(operator.truediv, pc.divide, divides=True),
     ),
-    # The remainder of a negative number has another sign in Polars.
+    # In Polars, the remainder of a negative number has a different sign.
     "%": Function(
         sql=("Mod",), takes=_NUMERIC, most=2, arithmetic=Arithmetic(_remainder, remainder, divides=True),
         result=_inexact("takes the remainder of decimals", _common_number),

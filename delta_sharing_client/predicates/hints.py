@@ -105,7 +105,7 @@ def to_json_hints(expression: Expression, partition_columns: Collection[str] = (
     room = MAX_BYTES - len(_OPEN) - len(_CLOSE)
     for part in weakened.children if isinstance(weakened, And) else (weakened,):
         text = json.dumps(_write(part), separators=(",", ":"))
-        # One level for the AND around the conditions, one byte for a comma.
+        # One level for the AND around the conditions; one byte for a comma.
         if _depth(part) < MAX_DEPTH and len(text) + 1 <= room:
             kept.append(text)
             room -= len(text) + 1
@@ -118,8 +118,8 @@ def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> E
     """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if only ``TRUE`` is.
 
     The result has ``AND``, ``OR`` and, for top-level columns, comparisons with constants (``<>`` only for partition
-    columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses its unsupported conditions; any other node with
-    one is lost completely.
+    columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses its unsupported conditions; any other node
+    with an unsupported part is dropped completely.
     """
     return _Weakening(frozenset(partition_columns)).of(push_not(expression))
 
@@ -242,7 +242,7 @@ def _plain(op: Op, column: Column, value: Value, has_one_value: bool) -> Express
 
 
 def _boolean(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
-    # Servers do not order booleans. Not to be one of the two values is to be the other.
+    # Servers do not order booleans, so "not equal" to one value becomes "equal" to the other.
     if op in (Op.EQ, Op.NE):
         return Comparison(Op.EQ, column, Literal(value if op is Op.EQ else not value))
     return None
@@ -292,7 +292,7 @@ def _date(op: Op, column: Column, value: Value, has_one_value: bool) -> Expressi
 def _timestamp(op: Op, column: Column, value: Value, has_one_value: bool) -> Expression | None:
     if not isinstance(value, Moment) or op is Op.NE:
         return None
-    # A partition has its value itself.
+    # A partition has the exact value.
     error = 0 if has_one_value or value.nanoseconds >= OFFSETS_WITH_SECONDS_END else OFFSET_ERROR
     floor = (value.nanoseconds - error) // 1_000_000
     ceiling = -(-(value.nanoseconds + error) // 1_000_000)
@@ -311,7 +311,7 @@ def _timestamp(op: Op, column: Column, value: Value, has_one_value: bool) -> Exp
 
 
 class _Sent(NamedTuple):
-    """How the protocol names the types of a kind, and the limits that may be sent for a comparison."""
+    """The protocol's names for the types of a kind, and the limits that may be sent for a comparison."""
 
     value_type: Callable[[Any], str | None]
     limits: Callable[[Op, Column, Value, bool], Expression | None]
@@ -334,7 +334,7 @@ _SENT: dict[Kind, _Sent] = {
 
 JsonHints = Union[str, Mapping[str, object], Sequence[object], None]
 
-# Keys of objects that callers put around a predicate, as in a request's body.
+# Keys of objects that callers put around a predicate, as in a request body.
 _WRAPPERS = ("jsonPredicateHints", "json_predicate_hints")
 
 
@@ -402,7 +402,7 @@ class _Reader:
         if op in ("isNull", "isNotNull"):
             ((path, child),) = self._children(node, where, 1)
             operand, _ = self._leaf(child, path, depth + 1)
-            # Spark's client also sends it for constants.
+            # Spark's client also sends valueType for constants.
             test = IsNull(operand) if isinstance(operand, Column) else Literal(operand.value is None)
             return test if op == "isNull" else Not(test)
         if op in _OPS:
@@ -462,7 +462,7 @@ class _Reader:
 
     def _value(self, value: Any, kind: str | None, where: str) -> Value:
         if value is None or (kind is None and isinstance(value, (bool, int, float, str))):
-            return value  # its own type is enough
+            return value  # its own type suffices
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, (str, int, float)):

@@ -27,14 +27,14 @@ class SortedValues:
         self._arrays: dict[pa.DataType, pa.Array] = {}
 
     def span(self, lower: Any, upper: Any) -> range:
-        """Return the positions of the values from ``lower`` to ``upper``, which are ``None`` where unknown."""
-        # A NaN says nothing of the other numbers.
+        """Return the positions of the values from ``lower`` to ``upper``; ``None`` means unknown."""
+        # NaN says nothing about the other numbers.
         first = 0 if lower is None or lower != lower else bisect.bisect_left(self.keys, lower)
         last = len(self.keys) if upper is None or upper != upper else bisect.bisect_right(self.keys, upper)
         return range(first, max(first, last))
 
     def array(self, data_type: pa.DataType) -> pa.Array:
-        """Return all values as an array, which is made once for each type."""
+        """Return all values as an array, created once for each type."""
         found = self._arrays.get(data_type)
         if found is None:
             found = self._arrays[data_type] = to_arrow(self.keys, data_type)
@@ -43,16 +43,16 @@ class SortedValues:
 
 @dataclass(frozen=True, slots=True)
 class InSortedList(In):
-    """An ``IN`` that is prepared; of its sorted values only those at ``places`` are looked for."""
+    """A prepared ``IN``; only its sorted values at ``places`` are looked up."""
 
     known: SortedValues = field(compare=False, repr=False)
     places: range
 
     def __post_init__(self) -> None:
-        pass  # its values are those of another list already
+        pass  # its values are already those of another list
 
     def array(self, data_type: pa.DataType) -> pa.Array:
-        """Return the values to look for."""
+        """Return the values to look up."""
         return self.known.array(data_type).slice(self.places.start, len(self.places))
 
 
@@ -70,7 +70,7 @@ def prepared(expression: Expression) -> Expression:
 
 
 def narrowed(expression: Expression, places: Callable[[InSortedList], range]) -> Expression:
-    """Return a prepared ``expression`` whose lists have only the values at ``places``, a part of those before."""
+    """Return a prepared ``expression`` whose lists have only the values at ``places``, a subset of the current ones."""
 
     def narrow(found: In) -> In:
         assert isinstance(found, InSortedList)

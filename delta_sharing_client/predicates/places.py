@@ -1,4 +1,4 @@
-"""Where in a filter's text a mistake is."""
+"""Finds the position of a mistake in a filter's text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 Place = tuple[int, int]
 """The position of the first character, and the one after that of the last."""
 
-# Literals and comments, which are no names; what is in backticks is one.
+# Literals and comments, which are not names; text in backticks is a name.
 _NO_NAME = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _QUOTED = re.compile(r"'([^']{1,300})'")
 
 
 class Rewritten:
-    """A text in which the matches of a pattern were replaced, and where its characters were before."""
+    """A text in which the matches of a pattern were replaced, with the original positions of its characters."""
 
     def __init__(self, text: str, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> None:
         parts: list[str] = []
@@ -36,17 +36,17 @@ class Rewritten:
         self._stops += range(start + 1, stop + 1)
 
     def place(self, start: int, stop: int) -> Place | None:
-        """Return where ``text[start:stop]`` was; ``None`` if it is empty or beyond the text."""
+        """Return the original position of ``text[start:stop]``; ``None`` if it is empty or beyond the text."""
         stop = min(stop, len(self._stops))
         return (self._starts[start], self._stops[stop - 1]) if 0 <= start < stop else None
 
 
 def place_of_name(text: str, message: str) -> Place | None:
-    """Return where the first name that ``message`` has in quotation marks is in the filter ``text``, outside of its
-    literals; ``None`` if there is none of them."""
+    """Return the position in the filter ``text``, outside of literals, of the first name that ``message`` has in
+    quotation marks; ``None`` if there is none."""
     names = Rewritten(text, _NO_NAME, lambda match: "\0" * len(match[0]))
     for quoted in _QUOTED.findall(message):
-        # Errors escape backticks as the filter does.
+        # Error messages escape backticks as the filter does.
         for name in (f"`{quoted.replace('`', '``')}`", quoted):
             found = re.search(rf"(?<![\w`]){re.escape(name)}(?![\w`])", names.text, re.IGNORECASE)
             if found is not None:

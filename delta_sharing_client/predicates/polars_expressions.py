@@ -45,10 +45,10 @@ def to_tree(expression: pl.Expr) -> Expression:
 
 
 def without_hints(expression: pl.Expr) -> pl.Expr | None:
-    """Return what a frame can be filtered by of a condition that Polars pushes down; ``None`` if that is nothing.
+    """Return the part of a condition pushed down by Polars that can filter a frame; ``None`` if there is none.
 
-    Polars 1.39 to 1.43 joins it with a hint, which only the engine that made it can evaluate (polars issue 28629): rows
-    that its top-N leaves out. They may be returned.
+    Polars 1.39 to 1.43 adds a hint that only the engine that created it can evaluate (polars issue 28629). The hint
+    excludes rows that a top-N leaves out; returning them is harmless.
     """
     kept: list[pl.Expr] = []
     dropped = False
@@ -128,7 +128,7 @@ def _between(options: Any, inputs: list[Any]) -> Expression:
 
 def _is_in(options: Any, inputs: list[Any]) -> Expression:
     column, given = _operand(inputs[0]), _evaluated(inputs[1])
-    # A list is one value, a series is many.
+    # A list is one value; a series is many values.
     values = _values(given.item() if given.dtype.is_nested() and len(given) == 1 else given)
     if None in values:
         raise UnsaidError("A list with nulls")  # Polars treats nulls differently from SQL
@@ -148,7 +148,7 @@ def _text(build: Callable[[Operand, str], Expression]) -> Callable[[Any, list[An
     return test
 
 
-# By group and name; a test has the options of the function and its inputs.
+# Keyed by group and name; each test takes the options of the function and its inputs.
 _TESTS: dict[tuple[str, str], Callable[[Any, list[Any]], Expression]] = {
     ("Boolean", "Not"): lambda _, inputs: Not(_condition(inputs[0])),
     ("Boolean", "IsNull"): lambda _, inputs: IsNull(_operand(inputs[0])),
@@ -179,7 +179,7 @@ def _operand(node: Any) -> Operand:
         return call(name, _operand(value["left"]), _operand(value["right"]))
     if kind == "Cast":
         target = value["dtype"] if isinstance(value["dtype"], str) else _tagged(value["dtype"])[1]  # Polars 1
-        # Other casts make null, or another number, of what does not fit.
+        # Other casts return null, or another number, for values that do not fit.
         if isinstance(target, str) and (name := _FUNCTIONS.get((kind, target))) and value["options"] == "Strict":
             return call(name, _operand(value["expr"]))
     if kind == "Function":
@@ -208,7 +208,7 @@ def _evaluated(node: Any) -> pl.Series:
 
 def _values(series: pl.Series) -> list[Any]:
     if getattr(series.dtype, "time_unit", None) == "ns" and hasattr(series.dtype, "time_zone"):
-        # Python's moments have microseconds.
+        # Python's datetimes have only microseconds.
         zone = Zone.LOCAL if series.dtype.time_zone is None else Zone.UTC
         return [None if nanos is None else Moment(nanos, zone) for nanos in series.to_physical().to_list()]
     if series.dtype == optional.load("polars", "polars").Time:

@@ -47,7 +47,7 @@ from delta_sharing_client.predicates.values import Value, as_float
 
 
 class Bounds(Protocol):
-    """What is known about one column.
+    """The known bounds of one column.
 
     Attributes
     ----------
@@ -74,10 +74,10 @@ class Bounds(Protocol):
 
 
 class Statistics(Protocol):
-    """What is known about the columns of one file or row group."""
+    """The statistics of the columns of one file or row group."""
 
     def bounds(self, path: ColumnPath) -> Bounds | None:
-        """Return what is known about a column by its (logical) path, or ``None``."""
+        """Return the bounds of a column by its (logical) path, or ``None``."""
 
 
 def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
@@ -94,15 +94,15 @@ def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
         try:
             return prepared(statistics)
         except TypeError:
-            # Bounds of another type than the column's prove nothing.
+            # Bounds of a type other than the column's prove nothing.
             return True
 
     return decide
 
 
 def within(expression: Expression, statistics: Statistics) -> Expression:
-    """Return what is the same as the prepared ``expression`` for the rows that ``statistics`` describe, and looks for
-    fewer of the values of long lists."""
+    """Return an equivalent of the prepared ``expression`` for the rows that ``statistics`` describe, which looks up
+    fewer values of long lists."""
 
     def places(found: InSortedList) -> range:
         column = found.child
@@ -117,7 +117,7 @@ def within(expression: Expression, statistics: Statistics) -> Expression:
             lower, upper = _ends_of(column)
             return found.known.span(lower(bounds), upper(bounds))
         except TypeError:
-            return found.places  # bounds of another type than the column's
+            return found.places  # bounds of a type other than the column's
 
     return narrowed(expression, places)
 
@@ -175,7 +175,7 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
         case Comparison(left=Column() as left, right=Column() as right, op=op):
             return _pair(op, left, right)
         case NullSafeEqual(left=Column() as left, right=Column() as right):
-            # Two nulls are equal, so a pair of columns proves little.
+            # Two nulls count as equal, so a pair of columns proves little.
             return None
         case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
             return _on_values(column, _comparison(op, column, value))
@@ -198,7 +198,8 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
 
 
 def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
-    """A computed value is known if each of its columns has one value, as partition columns do."""
+    """Return the test for a computed value, which is known if each of its columns has one value, as partition
+    columns do."""
     needed = {column.path: column for operand in operands(expression) for column in columns_in(operand)}
 
     def test(statistics: Statistics) -> bool:
@@ -224,7 +225,7 @@ _UNKNOWN = Range(None, None)
 
 
 def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
-    """Sums and products of integers and decimals lie between those of their bounds."""
+    """Return the test for a sum or product of integers and decimals, which lies between those of the bounds."""
     match expression:
         case (
             Comparison(left=Call() as left, right=Literal(value=value))
@@ -264,7 +265,8 @@ def _range_of(operand: Operand) -> Callable[[Statistics], Range] | None:
 
 
 def _range_of_cast(operand: Call) -> Callable[[Statistics], Range] | None:
-    """Casts among integers and decimals keep the order; values that do not fit have no result."""
+    """Return the range of a cast among integers and decimals, which keeps the order; values that do not fit have no
+    result."""
     column, *digits = operand.arguments
     if not isinstance(column, Column) or kind_of(column.type) not in (Kind.INTEGER, Kind.DECIMAL):
         return None
@@ -284,7 +286,7 @@ def _range_of_cast(operand: Call) -> Callable[[Statistics], Range] | None:
 
 
 def _exact(value: Any) -> Any:
-    # Decimals use the precision of the thread's context; fractions do not round.
+    # Decimals use the precision of the thread's context; fractions are not rounded.
     return Fraction(value) if isinstance(value, decimal.Decimal) else value
 
 
@@ -311,7 +313,7 @@ def _on_bounds(column: Column, leaf: _Leaf) -> _Test:
 
 
 def _on_values(column: Column, leaf: _Leaf) -> _Test:
-    """A leaf that is true only for rows with a value."""
+    """Return a leaf test that is true only if there are rows with a value."""
     path = column.path
 
     def test(statistics: Statistics) -> bool:
@@ -400,7 +402,7 @@ def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Lea
 
 def _pair(op: Op, left: Column, right: Column) -> _Test | None:
     kinds = {kind_of(left.type), kind_of(right.type)}
-    # Doubles round and have NaN, and dates and timestamps differ in unit: they prove too little.
+    # Doubles round and have NaN, and dates and timestamps differ in unit, so their bounds prove too little.
     if Kind.FLOATING in kinds or (len(kinds) > 1 and not kinds <= {Kind.INTEGER, Kind.DECIMAL}):
         return None
     compare = _PAIRS[op]

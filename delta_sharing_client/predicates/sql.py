@@ -103,7 +103,7 @@ def _advice(text: str) -> tuple[str, Place | None]:
 
 
 def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Place | None:
-    """Return where sqlglot stopped, in the original text; ``None`` if it does not say it."""
+    """Return the position where sqlglot stopped, in the original text; ``None`` if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
     before, found = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
     # The context begins with the text, or a hundred characters before.
@@ -267,7 +267,7 @@ def _negative(node: exp.Expression) -> Operand:
 
 
 def _old_date_add(node: exp.Expression) -> Operand:
-    # Of both functions, which differ for timestamps.
+    # For both functions, which differ for timestamps.
     raise UsageError(
         "The functions date_add and dateadd need a newer release of sqlglot. Update it, or add an interval, as in"
         " day + INTERVAL '1' DAY."
@@ -286,7 +286,7 @@ def _add_to_timestamp(node: exp.Expression) -> Operand:
     return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
 
 
-# Units of intervals, each with that of ``Interval`` and how many of these it has.
+# For each unit of intervals, the unit of ``Interval`` and how many of those it has.
 _UNITS = {
     "YEAR": ("MONTH", 12), "MONTH": ("MONTH", 1), "WEEK": ("DAY", 7), "DAY": ("DAY", 1),
     "HOUR": ("MICROSECOND", MICROS_PER_DAY // 24), "MINUTE": ("MICROSECOND", MICROS_PER_SECOND * 60),
@@ -317,7 +317,7 @@ def _count(node: exp.Expression) -> int:
     count = _part(node, "expression")
     sign = 1
     if isinstance(count, exp.Mul) and count.expression.sql() == "-1":
-        count, sign = _part(count, "this"), -1  # date_sub, as sqlglot has it
+        count, sign = _part(count, "this"), -1  # date_sub in sqlglot's form
     found = _operand(count)
     if isinstance(found, Literal) and type(found.value) is int:
         return found.value * sign
@@ -331,7 +331,7 @@ def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
 def _cast(node: exp.Expression) -> Operand:
     assert isinstance(node, exp.Cast)
     operand, target = _operand(_part(node, "this")), node.to
-    # Constants have one type more.
+    # Constants may have one type more.
     name = "time" if target.this.name == "TIME" else _row_of(target.this.name)
     if name == "time" and target.expressions:
         raise UsageError("A time has six digits after the point; write TIME without a number of digits.")
@@ -346,7 +346,7 @@ def _cast(node: exp.Expression) -> Operand:
 
 
 def _digits(target: exp.DataType) -> list[int]:
-    """Return the precision and scale of a decimal type, as far as they are written."""
+    """Return the written precision and scale of a decimal type."""
     found = [str(param.this.this) for param in target.expressions]
     if found and (
         target.this.name != "DECIMAL" or len(found) > 2 or not all(re.fullmatch("[0-9]{1,9}", n) for n in found)
@@ -431,7 +431,7 @@ def _constant(node: exp.Expression) -> Literal:
 
 
 def _number(text: str) -> Value:
-    if re.fullmatch(r"\d{1,4000}", text, re.ASCII):  # Python refuses more; no filter has so many
+    if re.fullmatch(r"\d{1,4000}", text, re.ASCII):  # Python refuses longer ones, and no filter has so many digits.
         return int(text)
     if re.fullmatch(r"\d+\.?\d*|\.\d+", text, re.ASCII):
         return decimal.Decimal(text)
@@ -503,8 +503,8 @@ def _text(node: exp.Expression, what: str) -> str:
 
 
 def _shield(text: str) -> Rewritten:
-    """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets; and 1.5BD by a cast
-    of one."""
+    """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets; and 1.5BD by a
+    cast of a literal."""
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
@@ -519,7 +519,7 @@ def _shield(text: str) -> Rewritten:
         if match["binary"]:
             return f"'{_BINARY}{match['binary'][2:-1]}'"
         if match["decimal"]:
-            # Releases of sqlglot disagree about the digits of its type.
+            # Releases of sqlglot disagree about the digits of this type.
             number = constant_type(decimal.Decimal(match["decimal"]))
             return f"CAST('{_MARK}{match['decimal'].encode().hex()}' AS DECIMAL({number.precision}, {number.scale}))"
         value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
@@ -542,7 +542,7 @@ def _without_literals(text: str) -> Rewritten:
 
 def _unshield(text: str) -> str | bytes:
     """Return the original of a shielded literal: text, or bytes for ``X'...'``. Other text is returned unchanged."""
-    # The text of an interval was never shielded, nor are names.
+    # The text of an interval was never shielded, and neither were names.
     match = _SHIELDED.fullmatch(text)
     if match is None:
         return text
@@ -597,7 +597,7 @@ def _part(node: exp.Expression, key: str) -> exp.Expression:
 
 
 def _only(node: exp.Expression, *keys: str) -> exp.Expression:
-    """Return the first of ``keys``; refuse a node with more arguments than we read."""
+    """Return the first of ``keys``; refuse a node that has arguments other than ``keys``."""
     if any(value for key, value in node.args.items() if key not in keys):
         raise _unsupported(node)
     return _part(node, keys[0])
@@ -635,14 +635,14 @@ def _describe(node: exp.Expression) -> str:
     if type(node) in _PREDICATES:
         return f"the condition '{_written(node)}' as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
-        # As users write it: sqlglot has its own names for some.
+        # In the user's spelling: sqlglot has its own names for some.
         written = re.match(r"\w+(?=\()", node.sql("spark"))
         return f"the function '{(written[0] if written else node.sql_name()).lower()}'"
     return f"the SQL '{_written(node)}'"
 
 
 def _written(node: exp.Expression) -> str:
-    """Return SQL like that of the user, with the original literals, on one line."""
+    """Return SQL in the user's form, with the original literals, on one line."""
     found = node.copy()
     for literal in found.find_all(exp.Literal):
         if literal.is_string:
@@ -653,7 +653,7 @@ def _written(node: exp.Expression) -> str:
 
 
 def _place(error: sqlglot.errors.SqlglotError) -> str:
-    """Return where sqlglot stopped, as part of a sentence, "" if it does not say it."""
+    """Return the position where sqlglot stopped, as part of a sentence; "" if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
     found = _unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
     return f" at '{found}'" if isinstance(found, str) and found.isprintable() and 0 < len(found) <= 60 else ""

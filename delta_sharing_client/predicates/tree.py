@@ -154,9 +154,9 @@ Operand = Union[Column, Literal, Call]
 
 
 def call(name: str, *arguments: Operand) -> Operand:
-    """Return a call, or its value if all arguments are constant; ``UsageError`` if it has none.
+    """Return a call, or its value if all arguments are constant; ``UsageError`` if there is no value.
 
-    An interval is always the right side of ``+``, and so is a number of days that is added to a date.
+    An interval, or a number of days added to a date, is always the right side of ``+``.
     """
     if name in ("+", "-") and len(arguments) == 2:
         name, *shifted = _shift(name, *arguments)
@@ -178,7 +178,7 @@ def _shift(name: str, left: Operand, right: Operand) -> tuple[str, Operand, Oper
 
 
 def _interval(operand: Operand, other: Operand) -> Interval | None:
-    """Return a constant interval; next to a date a whole number is one of days."""
+    """Return a constant interval; next to a date, a whole number is a number of days."""
     value = operand.value if isinstance(operand, Literal) else None
     if type(value) is int and _is_date(other):
         return Interval(value, "DAY")
@@ -413,7 +413,7 @@ def _comparing(op: Op) -> Callable[[ColumnBuilder, object], Comparison]:
 
 
 def _computing(name: str) -> tuple[Callable[[ColumnBuilder, object], ColumnBuilder], ...]:
-    """Return what an operator does with a column on its left, and on its right."""
+    """Return the methods for an operator with a column on its left, and on its right."""
     return (
         lambda self, other: ColumnBuilder(call(name, self.operand, _operand(other))),
         lambda self, other: ColumnBuilder(call(name, _operand(other), self.operand)),
@@ -547,7 +547,7 @@ class ColumnBuilder:
         return NullSafeEqual(self.operand, _operand(other))
 
 
-# What other libraries call methods of columns, and what they are here.
+# Names of column methods in other libraries, and their names here.
 _ELSEWHERE = {
     **dict.fromkeys(("isin", "isInCollection"), ".is_in([...])"),
     **dict.fromkeys(("isnull", "isna", "isNull"), ".is_null()"),
@@ -584,7 +584,7 @@ def col(name: str | Iterable[str]) -> ColumnBuilder:
 
 
 def membership(column: Operand, values: Iterable[object]) -> Expression:
-    """Return ``column IN (values)``, ``FALSE`` if there are none."""
+    """Return ``column IN (values)``, ``FALSE`` if there are no values."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise UsageError(f"IN on '{column}' needs a list of values; found {type(values).__name__}.")
     found = tuple(value if isinstance(value, Literal) else Literal(normalise(value)) for value in values)

@@ -56,7 +56,7 @@ DATES = TIMES | {Kind.DATE}
 class Grid:
     """The values of a type as consecutive integers from ``low`` to ``high``, in order.
 
-    ``value(index)`` is the value there; ``exact(value)`` is the constant as a value of the type, if it is one.
+    ``value(index)`` is the value at ``index``; ``exact(value)`` converts a constant to the type, if that is exact.
     """
 
     low: int
@@ -71,7 +71,7 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRow:
-    """What is particular about the types of one kind."""
+    """The properties of the types of one kind."""
 
     matches: Callable[[pa.DataType], bool]
     admits: Mapping[type, Callable[[Any], Value]] = field(default_factory=dict)
@@ -91,13 +91,13 @@ class KindRow:
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
-    """Return the :class:`Kind` of an Arrow type; of a dictionary, that of its values."""
+    """Return the :class:`Kind` of an Arrow type (for a dictionary, of its values)."""
     data_type = type_of_values(data_type)
     return next(kind for kind, row in KINDS.items() if row.matches(data_type))
 
 
 def type_of_values(data_type: Any) -> Any:
-    """Return an Arrow type; of a dictionary, that of its values."""
+    """Return an Arrow type (for a dictionary, that of its values)."""
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
@@ -253,7 +253,7 @@ def from_arrow(array: Any) -> list[Value]:
     kind = kind_of(array.type)
     if kind not in DATES | {Kind.TIME}:
         return array.to_pylist()
-    # With integers, because Python has no dates and times beyond the years 1 to 9999, and no nanoseconds.
+    # Computed with integers, because Python has no dates and times beyond the years 1 to 9999, and no nanoseconds.
     size = 1 if kind is Kind.DATE else NANOS[array.type.unit]
     integers = pa.int32() if array.type.bit_width == 32 else pa.int64()
     value = KINDS[kind].value
@@ -261,7 +261,7 @@ def from_arrow(array: Any) -> list[Value]:
 
 
 def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
-    """Return an array of ``values``, which are of ``data_type``; timestamps have microseconds or nanoseconds."""
+    """Return an array of ``values`` of the type ``data_type``; timestamps have microseconds or nanoseconds."""
     found = map(comparable, values)
     if pa.types.is_date(data_type):
         return pa.array(found, pa.int32()).cast(data_type)
@@ -275,7 +275,7 @@ def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
 
 
 def comparable(value: Value) -> Any:
-    """Return a value as statistics have it: a date as days, a timestamp or time of day as nanoseconds."""
+    """Return a value in the form of statistics: a date as days, a timestamp or time of day as nanoseconds."""
     if isinstance(value, Day):
         return value.days
     return value.nanoseconds if isinstance(value, (Moment, Clock)) else value

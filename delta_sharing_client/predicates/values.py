@@ -37,7 +37,7 @@ from delta_sharing_client.instants import (
 
 
 class Zone(enum.Enum):
-    """Whether a timestamp is a point in time or a local time."""
+    """The kind of a timestamp: a point in time or a local time."""
 
     UTC = "UTC"
     LOCAL = "local"
@@ -80,7 +80,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What is added to dates and timestamps: ``count`` times a ``unit``, ``MONTH``, ``DAY`` or ``MICROSECOND``.
+    """An interval to add to dates and timestamps: ``count`` times a ``unit``, ``MONTH``, ``DAY`` or ``MICROSECOND``.
 
     A date plus microseconds is a timestamp, as in Spark, so a day is not the same as its hours.
     """
@@ -194,7 +194,7 @@ def _format_decimal(value: decimal.Decimal) -> str:
     return text if "." in text else text + "."
 
 
-# The classes of values: the name of their type, and a value as SQL.
+# For each class of values: the name of its type, and a function that writes a value as SQL.
 _CLASSES: dict[type, tuple[str, Callable[[Any], str]]] = {
     type(None): ("null", lambda _: "NULL"),
     bool: ("boolean", lambda value: str(value).upper()),
@@ -283,7 +283,7 @@ def _checked_decimal(value: decimal.Decimal) -> decimal.Decimal:
 def _from_date(value: datetime.date) -> Day | Moment | None:
     if not isinstance(value, datetime.datetime):
         return Day(instants.days_of_date(value))
-    if value != value:  # NaT
+    if value != value:  # for NaT
         return None
     zone = Zone.LOCAL if value.utcoffset() is None else Zone.UTC
     # pandas.Timestamp is a datetime with additional nanoseconds.
@@ -303,7 +303,7 @@ def _from_time(value: datetime.time) -> Clock:
 
 
 def _from_timedelta(value: datetime.timedelta) -> Interval:
-    if getattr(value, "nanoseconds", 0):  # of pandas
+    if getattr(value, "nanoseconds", 0):  # for pandas objects
         raise UsageError(f"The interval {value} has nanoseconds, and timestamps have microseconds.")
     return _interval_of(value // datetime.timedelta(microseconds=1))
 
@@ -354,16 +354,15 @@ def _sign(left: Any, right: Any) -> int:
 
 
 # === Casts of one value, as Spark SQL in ANSI mode does them, in UTC ===
-#
-# Each raises ValueError or ArithmeticError if the value is not one of the new type.
+#  Each raises ValueError or ArithmeticError if the value cannot be converted.
 
 
-# Java drops different characters around numbers of different types.
+# Java strips different characters around numbers of different types.
 _BLANKS = "".join(map(chr, (*range(33), 127)))
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_DECIMAL = re.compile(_NUMBER.pattern)  # with the digits of every script
+_DECIMAL = re.compile(_NUMBER.pattern)  # accepts the digits of every script
 _JAVA_DOUBLE = re.compile(rf"({_NUMBER.pattern})[fFdD]?", re.ASCII)
 _SPECIAL = {
     "nan": math.nan,
@@ -412,7 +411,7 @@ def _parsed(text: str, data_type: pa.DataType) -> float:
         if name not in _SPECIAL:
             raise ValueError
         return _SPECIAL[name]
-    # Python has no 32-bit floats, and by way of a double some would be rounded twice.
+    # Python has no 32-bit floats, and converting through a double would round some values twice.
     return float(pa.scalar(number[1].removeprefix("+")).cast(data_type).as_py())
 
 
@@ -426,7 +425,7 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
     assert isinstance(scale, int)
     assert isinstance(value, (str, int, decimal.Decimal))
     number = decimal.Decimal(value)
-    # Far from the digits of the result, an exponent of any size says all.
+    # If the exponent is far from the result's digits, it alone decides the result.
     if number and number.adjusted() > precision:
         raise ValueError
     rounded = number.quantize(decimal.Decimal(1).scaleb(-scale), context=_DIGITS)
@@ -436,7 +435,7 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
 
 
 def boolean_of(value: Value) -> bool:
-    """Return text such as ``true`` or ``f``, or whether a number is not zero."""
+    """Return the boolean of a text such as ``true`` or ``f``, or whether a number is not zero."""
     if not isinstance(value, str):
         return value != 0
     text = value.strip(_BLANKS).lower()
@@ -446,7 +445,7 @@ def boolean_of(value: Value) -> bool:
 
 
 def string_of(value: Value) -> str:
-    """Return the text of a boolean, an integer or a date of the years 1 to 9999."""
+    """Return a boolean, an integer, or a date of the years 1 to 9999 as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Day):

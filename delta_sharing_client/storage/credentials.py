@@ -1,4 +1,4 @@
-"""Temporary credentials for a store: where they come from, what they open, and their renewal."""
+"""Temporary credentials for a store: their source, their location, and their renewal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delta_sharing_client.redact import Secret, shown
 
 # Credentials are renewed when this much of their lifetime remains, or a third of it if that is less.
 _AHEAD_MS = 300_000
-# A renewal that failed is not repeated sooner, while the credentials are still valid.
+# A failed renewal is not repeated sooner than this while the credentials are still valid.
 _PAUSE_MS = 10_000
 
 AWS, AZURE, GOOGLE, R2 = "AWS", "Azure", "Google Cloud", "Cloudflare R2"
@@ -21,7 +21,7 @@ AWS, AZURE, GOOGLE, R2 = "AWS", "Azure", "Google Cloud", "Cloudflare R2"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StorageCredentials:
-    """Temporary credentials for one location, and what their server says about the store. Secrets are masked.
+    """Temporary credentials for one location, and the server's settings of the store. Secrets are masked.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class StorageCredentials:
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def reveal(self, name: str) -> str | None:
-        """Return a secret, to send it; ``None`` if there is none of this name."""
+        """Return a secret in order to send it; ``None`` if there is none of this name."""
         secret = self.secrets.get(name)
         return None if secret is None else secret.reveal()
 
@@ -91,7 +91,7 @@ class Renewal:
 
     def _is_ending(self, given: StorageCredentials) -> bool:
         end, now = given.expires_ms, now_ms()
-        # If they had already expired when they arrived, this machine's clock is wrong; the store decides then.
+        # If they had already expired on arrival, this machine's clock is wrong, and the store decides.
         if end is None or end <= self._since_ms:
             return False
         ahead = 0 if now < self._paused_until_ms else min(_AHEAD_MS, (end - self._since_ms) // 3)
@@ -174,7 +174,7 @@ def from_iceberg(config: Mapping[str, str], location: str) -> StorageCredentials
     settings = {ours: config[name] for name, ours in _SETTINGS.items() if config.get(name)}
     if scheme.lower().startswith(("abfs", "wasb")):
         account = rest.partition("/")[0].partition("@")[2]
-        # The account in the name of the property may be the host or its first label.
+        # The account in the property's name may be the host or its first label.
         owners = (account, account.partition(".")[0])
         token = next((config[_SAS + owner] for owner in owners if _SAS + owner in config), None)
         ends = next((config[_SAS_ENDS + owner] for owner in owners if _SAS_ENDS + owner in config), None)

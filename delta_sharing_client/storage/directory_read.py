@@ -104,7 +104,7 @@ class TableFiles:
             pool.shutdown(cancel_futures=True)
 
     def placed(self, action: FileAction, commit: Commit | None = None) -> SharedFile:
-        """Return a file of the log with addresses in place of paths, and the version and time of ``commit``.
+        """Return a file of the log with addresses instead of paths, and with the version and time of ``commit``.
 
         Raises ``UnsupportedFeatureError`` if it is outside of the locations of the server's credentials.
         """
@@ -229,7 +229,7 @@ class AsyncBody:
         self._body = body
 
     async def read(self) -> Bytes:
-        # Without a copy: the reader copies the bytes to their place.
+        # Not copied, because the reader copies the bytes to their place.
         return await asyncio.to_thread(next, self._body.chunks, b"")
 
 
@@ -270,7 +270,7 @@ class _Log:
 
 
 class CommitFacts(NamedTuple):
-    """What a log states about one commit except its files; ``has_feed``: its row changes were recorded."""
+    """A commit's properties in the log, except its files; ``has_feed``: its row changes were recorded."""
 
     version: int
     timestamp_ms: int
@@ -365,7 +365,7 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first:
 
 
 def _completed(log: DeltaLog, remove: RemoveFile, version: int, table: str) -> RemoveFile:
-    """Return a tombstone with its partition values, which are optional in a log."""
+    """Return a tombstone completed with its partition values, which are optional in a log."""
     path = canonical_path(remove.path)
     files = log.snapshot(version - 1).files if version else ()
     add = next((item for item in files if canonical_path(item.path) == path), None)

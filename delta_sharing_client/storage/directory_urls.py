@@ -24,14 +24,14 @@ from delta_sharing_client.retry import EXPIRED_STATUSES, Deadline, Transient
 from delta_sharing_client.run import loop
 from delta_sharing_client.storage.place import Page, Place, StoredBody, StoredFile, Wanted, place_of
 
-# URLs are used again for the parts of a file; servers sign them for minutes at least.
+# URLs are reused for the parts of a file; servers sign them for minutes at least.
 _URL_SECONDS = 60.0
 _MOST_URLS = 256
 
 
 def place_of_asset(rest: RestClient, asset: AssetRef, location: str, options: ReadOptions) -> Place:
-    """Return the reader of an asset's directory: in its store, or by URL if the server has no credentials for it but
-    URLs. Requests one of both; errors as ``storage.place.place_of``.
+    """Return the reader of an asset's directory: in its store, or by URL if the server offers only URLs. Requests
+    one of both; errors as ``storage.place.place_of``.
     """
     try:
         return place_of(rest, asset, location, options)
@@ -42,7 +42,7 @@ def place_of_asset(rest: RestClient, asset: AssetRef, location: str, options: Re
         try:
             next(by_url.pages(), None)
         except DeltaSharingError:
-            # The server has neither.
+            # The server offers neither.
             raise error from None
         return by_url
 
@@ -134,7 +134,7 @@ class UrlPlace:
 
 @dataclasses.dataclass
 class _Fetched:
-    """A response in memory, up to the end of what is wanted."""
+    """A response in memory, up to the end of the requested bytes."""
 
     wanted: Wanted
     span: Span = dataclasses.field(default_factory=lambda: Span(0, 0, None))

@@ -41,9 +41,9 @@ from delta_sharing_client.threads import Threads
 Wanted = Union[ByteRange, int, None]
 T = TypeVar("T")
 
-# Threads hold a few of these each; larger ones are copied together first.
+# Threads hold a few of these each; larger ones are copied into one buffer first.
 _CHUNK = 256 * 1024
-# Up to here a response is one piece.
+# A response of up to this size is one piece.
 _WHOLE_BYTES = 1024 * 1024
 _PAGE = 1000
 _CHECKS_AT_ONCE = 16
@@ -156,7 +156,7 @@ def open_place(
     return ObjectPlace(StoreSettings(where, options, allowed), Renewal(provider, given), subject, table)
 
 
-# No file has a name with a zero byte, or one that the file system cannot encode (ValueError).
+# No file name has a zero byte, or characters that the file system cannot encode (ValueError).
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)
 
 
@@ -174,7 +174,7 @@ class LocalPlace:
         return f"file://{self._root}"
 
     def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
-        """Like ``Place.pages``; a link to a directory is refused, because it could lead back."""
+        """Like ``Place.pages``; a link to a directory is refused, because it could lead to a cycle."""
         waiting = [folder]
         while waiting:
             inside = waiting.pop()
@@ -271,7 +271,7 @@ class ObjectPlace:
         return str(self._settings.location)
 
     def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
-        """Like ``Place.pages``. If a page does not arrive, the listing continues after the one before."""
+        """Like ``Place.pages``. If a page does not arrive, the listing resumes after the previous page."""
         import obstore
 
         prefix = self._key(folder)
@@ -349,7 +349,7 @@ class ObjectPlace:
         response = self._trying(lambda store: obstore.get(store, self._key(path), options=options))
         meta, (start, stop) = response.meta, response.range
         etag = meta.get("e_tag") or ""
-        # Compared only where there is no ETag.
+        # Compared only if there is no ETag.
         found = Version(etag, "" if etag else meta["last_modified"].isoformat(), meta["size"])
         return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(response))
 
@@ -420,7 +420,7 @@ class ObjectPlace:
         check_process(self._subject)
         credentials = self.renewal.current(rejected)
         with self._lock:
-            # A store asks for credentials when those that it has end; refused ones it would keep.
+            # A store asks for credentials only when its current ones expire; refused ones it would keep.
             if self._opened is None or self._opened[0] is rejected is not None:
                 self._opened = credentials, open_store(self._settings, self.renewal)
             store = self._opened[1]
@@ -449,7 +449,7 @@ class StoredBody:
         self.close = close
 
     def read(self) -> bytes:
-        """Return the next bytes; none at the end."""
+        """Return the next bytes; empty at the end."""
         return bytes(next(self.chunks, b""))
 
 
@@ -480,7 +480,7 @@ def _bounds(wanted: Wanted, size: int) -> tuple[int, int]:
 def _stored_file(meta: dict[str, Any], path: str) -> StoredFile:
     etag = meta["e_tag"]
     if etag and not etag.startswith(('"', "W/")):
-        # Listings of Azure have it without the quotation marks of the header (RFC 9110, 8.8.3).
+        # Listings of Azure omit the quotation marks of the header (RFC 9110, 8.8.3).
         etag = f'"{etag}"'
     return StoredFile(path, meta["size"], meta["last_modified"], etag)
 
@@ -506,7 +506,7 @@ class AssetCredentials:
 
 
 def place_of(rest: RestClient, asset: AssetRef, location: str | None, options: ReadOptions) -> Place:
-    """Return the reader of a location of an asset, of a table by default the main one. Requests its credentials.
+    """Return the reader of a location of an asset (for a table, by default the main one). Requests its credentials.
 
     Errors as ``open_place``, and those of the server, which may not give credentials.
     """

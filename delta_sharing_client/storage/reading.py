@@ -1,4 +1,4 @@
-"""The bytes of one file of a place, across broken transfers, all of one version."""
+"""The bytes of one file of a place, across interrupted transfers, all from one version."""
 
 from __future__ import annotations
 

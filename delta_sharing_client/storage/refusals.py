@@ -1,4 +1,4 @@
-"""What an error of a store means: which status, which code, and which setting may be wrong.
+"""The meaning of a store's errors: the status, the code, and the setting that may be wrong.
 
 The texts of obstore contain URLs, and so perhaps signatures; only their status and the store's code are used.
 """
@@ -52,7 +52,7 @@ class StoreError(NamedTuple):
         text = str(error)
         status = _STATUS.search(text.partition("\n")[0])
         code, region = _CODE.search(text), _REGION.search(text)
-        # In place of the status obstore says this.
+        # obstore says this instead of the status.
         redirected = 301 if "incorrectly configured region" in text else None
         return cls(
             redirected if status is None else int(status[1] or status[2]),
@@ -62,7 +62,7 @@ class StoreError(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The code and what to do about it, as part of a sentence; empty if there is no code."""
+        """The code and advice about it, as part of a sentence; empty if there is no code."""
         advice = _ADVICE.get(self.code, _REGION_ADVICE if self.status in _REDIRECTS else "")
         if advice.startswith(_REGION_ADVICE) and self.region:
             advice = advice.replace("'region'", f"'region' to '{self.region}'", 1)
@@ -86,7 +86,7 @@ def translated(error: Exception, subject: str, table: str | None) -> Refused | T
 
     found = StoreError.of(error)
     if isinstance(error, FileNotFoundError):
-        # A bucket that does not exist is a wrong setting, a missing file is not.
+        # A missing bucket is a wrong setting; a missing file is not.
         return Refused(404, None, found.reason if found.code in _ADVICE else "")
     if isinstance(error, exceptions.PreconditionError):
         return Refused(412, None)

@@ -1,4 +1,4 @@
-"""The object stores: which one a location means, and how obstore opens it."""
+"""The object stores: which store a location is in, and how obstore opens it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
 _ACCESS_POINT = re.compile(r"arn:(aws[\w-]*):s3:([\w-]+):(\d+):accesspoint[:/]([\w-]+)")
 _NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
 _R2_HOST = re.compile(r"[\w-]+(?:\.(?:eu|fedramp))?\.r2\.cloudflarestorage\.com", re.ASCII)
-# Those beside the public cloud, whose domain obstore knows: sovereign clouds and OneLake.
+# Those outside the public cloud, whose domain obstore knows: sovereign clouds and OneLake.
 _OTHER_AZURE = frozenset(("core.chinacloudapi.cn", "core.usgovcloudapi.net", "fabric.microsoft.com"))
 _LEAST_TIMEOUT = 300
 _REGION_TIMEOUT = 10
@@ -33,7 +33,8 @@ _REGION_TIMEOUT = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Location:
-    """An address in a store, ``scheme://bucket/prefix``. ``bucket`` is all of the authority, in Azure with the host."""
+    """An address in a store, ``scheme://bucket/prefix``. ``bucket`` is the whole authority, in Azure including the
+    host."""
 
     scheme: str
     bucket: str
@@ -60,9 +61,9 @@ class Location:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The location of a store, and who may be asked for it; credentials are separate.
+    """The settings of a store's location; credentials are separate.
 
-    ``allowed``: what the server that names the location may make its recipients request.
+    ``allowed``: the URLs that the server that names the location may make its recipients request.
     """
 
     location: Location
@@ -77,7 +78,7 @@ class StoreSettings:
         """
         stated = dict(credentials.settings)
         if "endpoint" in stated:
-            # The user may name any endpoint, a server only one to which a URL of it could lead.
+            # The user may name any endpoint; a server only one to which one of its URLs could lead.
             reason = unfetchable(stated["endpoint"], self.allowed)
             if reason is None and not self.allowed.loopback and leads_here(urlsplit(stated["endpoint"]).hostname or ""):
                 reason = "its host is this machine"
@@ -122,7 +123,7 @@ def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> A
 
 
 class Provided:
-    """The credentials as obstore's stores ask for them, from their own threads. Picklable."""
+    """The credentials in the form that obstore's stores request, from their own threads. Picklable."""
 
     def __init__(self, renewal: Renewal) -> None:
         self._renewal = renewal
@@ -215,8 +216,8 @@ SCHEMES = tuple(_STORES)
 
 
 def _in_host(name: str, location: Location) -> str:
-    """Return the ``name`` of a bucket or account, which becomes a part of the store's host; ``ProtocolError`` if it
-    would be more than that."""
+    """Return the ``name`` of a bucket or account, which becomes a part of the store's host; raise ``ProtocolError``
+    if it would be more than that."""
     if not _NAME.fullmatch(name):
         raise ProtocolError(f"The server's location in '{location.scheme}:' names no valid bucket or account.")
     return name
@@ -266,7 +267,7 @@ def _from_environment() -> dict[str, str]:
 def _client(options: ReadOptions, address: str) -> dict[str, Any]:
     network = Network.of(options)
     client: dict[str, Any] = {
-        # Settings with such an endpoint were checked, or are the user's.
+        # Settings with such an endpoint were checked, or come from the user.
         "allow_http": address.startswith("http://"),
         "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
         "read_timeout": f"{max(1, round(options.read_timeout))}s",
@@ -283,7 +284,7 @@ def _client(options: ReadOptions, address: str) -> dict[str, Any]:
 
 
 def bucket_region(bucket: str, options: ReadOptions) -> str:
-    """Return the region of a bucket of AWS, which S3 tells anyone; the protocol does not have it."""
+    """Return the region of an AWS bucket, which S3 tells without credentials; the protocol does not have it."""
     url = f"https://{bucket}.s3.amazonaws.com"
     network = Network.of(options)
     proxy = network.proxy_for(url)
