@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.effort import sample
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has neither fork nor its limits")
 
 ROWS = 2755
@@ -131,7 +133,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", sample(MODULES, 2))
 def test_a_child_of_a_fork_during_the_first_read_reads(serve_demo: Any, module: str) -> None:
     in_child, in_parent, status = run(DURING_THE_FIRST_READ, serve_demo.profile_path, module, 1)
     assert (in_child, in_parent, status) == (ROWS, ROWS, 0)

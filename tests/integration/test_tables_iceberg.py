@@ -13,6 +13,7 @@ from delta_sharing_client.iceberg.table_scan import plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
+from tests.effort import sample
 from tests.iceberg import lake
 from tests.iceberg.warehouse import rows_of
 
@@ -52,7 +53,8 @@ def test_the_current_rows_are_those_that_spark_reads(name: str) -> None:
 def test_filters_find_the_rows_that_spark_finds(name: str) -> None:
     filters = lake.expected(name)["filters"]
 
-    for one in filters:
+    # Those of tables with partitions, and of the one without, are drawn; the others are chosen one by one.
+    for one in sample(filters, 3, WITH_FILTERS.index(name) % 3) if "partitions" in name else filters:
         found = lake.read(name, ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
         assert sorted(found["id"].to_pylist()) == one["ids"], one["sql"]
 

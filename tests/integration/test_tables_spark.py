@@ -56,7 +56,7 @@ def test_the_tables_cover_every_feature_alone_and_in_pairs() -> None:
 @by_format
 @by_table
 def test_every_version_has_the_rows_that_spark_reads(client: ds.SharingClient, table: SparkTable, wire: str) -> None:
-    for version in with_last(list(table.versions), 2):
+    for version in with_last(list(table.versions), 3):
         scan = shared(client, table).scan(version=version, response_format=wire)
         if table.is_gone(version):
             with pytest.raises(DeltaSharingError):

@@ -168,7 +168,8 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
             _scan(shared, case).to_duckdb()
         return
     relation = _scan(shared, case).to_duckdb()
-    gc.collect()
+    if case == "ordinary":  # what a relation reads must outlive the scan
+        gc.collect()
     expected = _expected(kind, case)
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
 
