@@ -550,6 +550,9 @@ def test_a_step_is_a_file_or_lines(
         assert lasting == [folder / "00000007-changes-3-5-01234567.csv"]
         # Whoever waits for a step reads of it now.
         assert json.loads(written.getvalue())["rows"] == 2
+        length = len(written.getvalue())
+        output.store_step(step(), None, None, PLAIN)
+        assert written.getvalue()[length:] == b'{"a":1}\n{"a":2}\n'
     (folder / "other.txt").write_text("")
     output.store_step(step(), folder, None, PLAIN)
     with pytest.raises(UsageError, match="has the changes of another cursor"):
