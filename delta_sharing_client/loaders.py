@@ -370,7 +370,7 @@ def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] |
     Parameters
     ----------
     jar:
-        What ``write_spark_jar`` wrote; it is written for the session if there is none.
+        The jar from ``write_spark_jar``; by default one is written for the session.
     """
     _push_down().add_spark_jar(spark, jar)
 
@@ -389,8 +389,8 @@ def load_as_spark(
     """Return a shared table as a Spark DataFrame, read on the executors with plain PySpark (extra ``spark``).
 
     ``delta_sharing_profile`` is a profile to use instead of the one in ``url``. If neither names one, the session's
-    setting ``spark.delta.sharing.profile`` does. ``spark`` is the session, by default the active one. Of ``options``
-    only retries and time-outs apply. Other parameters as in ``load_as_pandas``.
+    setting ``spark.delta.sharing.profile`` does. ``spark`` is the session, by default the active one. Only retries
+    and time-outs of ``options`` apply. Other parameters as in ``load_as_pandas``.
 
     Errors as ``load_as_pandas``, here for the plan; errors of executors come from Spark when the DataFrame is used.
     """

@@ -87,7 +87,7 @@ def unfetchable(url: str, allowed: Allowed) -> str | None:
 
     A server must not make its recipients read local files, send requests in clear text, or use services of their own
     machine. All libraries that parse URLs here (urllib.parse, urllib3 for requests, yarl for aiohttp) must find the
-    same host and port, so that the checked host is the connected host. Where its name leads is checked when a
+    same host and port, so that the checked host is the connected host. The address of its name is checked when a
     connection is made (``Allowed.reach``). The reason contains only scheme and host.
     """
     if not _is_sendable(url):

@@ -182,7 +182,7 @@ class Read(AsyncOutputs):
 
     @property
     def report(self) -> ScanReport | None:
-        """What the last read cost (requests, bytes, files, seconds), ``None`` before the first one.
+        """The cost of the last read (requests, bytes, files, seconds), ``None`` before the first one.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What may be shown: secrets as a type, URLs without signatures, text without control characters."""
+"""Text that may be shown: secrets as a type, URLs without signatures, text without control characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNED_SEGMENT = re.compile(
 )
 # JSON Web Tokens (RFC 7519) are always credentials: a JSON object in Base64, and up to four more parts.
 _JWT = re.compile(r"\beyJ[\w-]{6,}(?:\.[\w-]*){2,4}")
-# Of this process and those that it forks, whatever PYTHONHASHSEED says: a hash shows nothing of the text.
+# A key of this process and its forks, independent of PYTHONHASHSEED, so that a hash reveals nothing about the text.
 _HASH_KEY = os.urandom(16)
 # Characters that a terminal executes (C0, DEL, C1), that change the text direction, that end a line invisibly, or that
 # cannot be encoded.

@@ -372,8 +372,8 @@ class SharedTable:
         limit:
             Maximum number of rows.
         version, timestamp:
-            The snapshot to read, the latest one by default; text or datetimes, in UTC without a zone. Of an Iceberg
-            table, ``version`` is the id of a snapshot, or the name of a branch or tag.
+            The snapshot to read, the latest one by default; text or datetimes, in UTC without a
+            zone. For an Iceberg table, ``version`` is the id of a snapshot, or the name of a branch or tag.
         row_lineage:
             Append ``_row_id`` and ``_row_commit_version``; of an Iceberg table, ``_row_id`` and
             ``_last_updated_sequence_number`` (docs/row-lineage.md).
@@ -454,23 +454,24 @@ class SharedTable:
     ) -> Follow:
         """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
 
-        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md. Raises
-        ``UsageError`` for arguments that cannot be used as given. The loop raises what ``Follow`` says.
+        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md.
+        Raises ``UsageError`` for arguments that cannot be used as given. The loop raises the errors of ``Follow``.
 
         Parameters
         ----------
         cursor:
-            The file that keeps the place; where there is none, the loop begins with the snapshot of now.
+            The file that stores the position; if it does not exist, the loop begins with the current snapshot.
         every:
-            Seconds between two questions for the latest version, at least 1.
+            Seconds between two requests for the latest version, at least 1.
         trigger:
             ``"available-now"`` ends the loop with the version that is the latest when it begins.
         starting_version, starting_timestamp, columns, filter, response_format, options:
             As for ``changes``; with a start (or ``"latest"``: what is new), a new cursor begins without a snapshot.
         max_files, max_bytes:
-            What one step has at most, counted in data files; at least one file of the snapshot, or one whole version.
+            The maximum size of one step, counted in data files; at least one file of the snapshot,
+            or one whole version.
         max_outage:
-            For how many seconds of silence the server is waited for: 600, or 0 with ``"available-now"``.
+            How many seconds to wait for a server that does not respond: 600, or 0 with ``"available-now"``.
         """
         from delta_sharing_client.follow.follow_request import FollowRequest
         from delta_sharing_client.follow.steps import follow
@@ -576,29 +577,29 @@ class SharedTable:
         response_format: ResponseFormat | str = ResponseFormat.AUTO,
         options: ReadOptions | None = None,
     ) -> Replica:
-        """Make ``directory`` a Delta copy of the table that any engine reads, or bring the copy in it up to date.
+        """Make ``directory`` a Delta copy of the table that any engine reads, or update the copy in it.
 
-        Only files that the copy does not have are downloaded. The copy changes in one step, by a new commit after all
-        files are there; who reads meanwhile sees the version before. See docs/replica.md.
+        Only files that the copy does not have are downloaded. The copy changes in one step, by a new commit after
+        all files are there; concurrent readers see the previous version. See docs/replica.md.
 
         Parameters
         ----------
         directory:
-            Where the copy is or shall be. Paths in it are relative: it can be moved.
+            The directory of the copy. Paths in it are relative: it can be moved.
         columns:
-            What the copy's schema has, as for ``scan``, beside the partition columns; by default all columns. Files
+            The columns of the copy, as for ``scan``, in addition to partition columns; by default all columns. Files
             are copied whole.
         version, timestamp:
             The snapshot to copy, the latest one by default.
         retention:
-            How long files stay on the disk that the table has no more, for readers of older versions of the copy;
+            How long removed files stay on the disk, for readers of older versions of the copy;
             ``None`` keeps them for ever.
         repair:
             Compare every file of the copy with its checksum, and download again what differs or has none.
         response_format:
             As for ``scan``. File ids, and so the copy's files, differ between the formats.
         options:
-            How to download the data, instead of the client's options.
+            Options for the download, instead of the client's options.
 
         Raises
         ------

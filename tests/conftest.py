@@ -1,4 +1,4 @@
-"""What every test stands on: no settings of the person who runs it, one hypothesis profile, servers on real tables."""
+"""The basis of every test: no settings of the person who runs it, one hypothesis profile, servers on real tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.effort import QUICK
 GOLDEN_VARIABLE = "DELTA_GOLDEN_TABLES"
 INCUMBENT_VARIABLE = "DELTA_SHARING_INCUMBENT_PYTHON"
 
-# What tests may call their tables; the server knows the names before the tables are there.
+# The names for tables of tests; the server knows them before the tables exist.
 TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 hypothesis.settings.register_profile("default", deadline=None)
@@ -29,7 +29,7 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "default")
 
-# Of a test in a quick run.
+# For a test in a quick run.
 QUICK_PARAMETERS = 3
 
 # Fixtures that start a server.
@@ -105,7 +105,7 @@ def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
 
 
 class Lake:
-    """Where a test writes tables, and the URLs under which they are shared."""
+    """The directory in which a test writes tables, and the URLs under which they are shared."""
 
     def __init__(self, root: pathlib.Path, server: Any) -> None:
         self.root = root
@@ -132,7 +132,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             taken[item.nodeid.partition("[")[0]] += 1
             if taken[item.nodeid.partition("[")[0]] > QUICK_PARAMETERS:
                 item.add_marker("more_parameters")
-    # What one worker does alone begins first, or the others wait for it at the end.
+    # Tests that only one worker can run start first; otherwise the others would wait for it at the end.
     items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("xdist_group")))
 
 

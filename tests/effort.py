@@ -1,4 +1,4 @@
-"""How much is tried: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``), or little
+"""The amount of testing: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``), or little
 (``TEST_EFFORT=quick``).
 
 The samples are the same in every run. The workflow's weekly run tries everything.

@@ -1,4 +1,4 @@
-"""How much memory Arrow holds, in the default pool and in that of decoded rows."""
+"""The memory that Arrow holds, in the default pool and in that of decoded rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the examples of a property met: one whose examples never hold what it is about passes for nothing.
+"""Counts the cases that the examples of a property met: one whose examples never hold what it is about passes for
+nothing.
 
 ::
 

@@ -130,7 +130,7 @@ def test_public_signatures_are_the_recorded_ones() -> None:
         home = module.__name__.rpartition(".")[2]
         for name in module.__all__:
             value = getattr(module, name)
-            # What is the same thing as above stands there.
+            # Duplicates of entries above stand there.
             known = value is getattr(ds, name, None)
             lines += [f"{home}: {line}" for line in ([name] if known else _signatures(name, value))]
     lines += _command_lines(typer.main.get_command(app), "delta-sharing")
@@ -243,7 +243,7 @@ def test_docstring_references_exist() -> None:
             ("typer", "pydantic", "rich", "sqlglot", "fsspec", "polars"),
         ),
         ("from delta_sharing_client import load_as_arrow", ("pandas", "sqlglot", "fsspec", "polars", "duckdb")),
-        # What listings import, with an Iceberg catalog too.
+        # Modules that listings import, also with an Iceberg catalog.
         (
             "import delta_sharing_client.cli, delta_sharing_client.client, delta_sharing_client.iceberg.catalog",
             ("pyarrow", "numpy", "pandas", "sqlglot", "aiohttp"),
@@ -357,7 +357,7 @@ def _signature(value: object) -> str:
     [
         # The metadata of a chunk: a C++ exception ends the process. parquet.chunks reads the footer instead.
         r"row_group\([^)]*\)\.column\(",
-        # Of a kernel's result it crashes pyarrow 14. arrow_forms.count_true counts.
+        # On a kernel's result this crashes pyarrow 14; use arrow_forms.count_true.
         r"(?<!mask)\.true_count\b",
     ],
 )

@@ -1,4 +1,4 @@
-"""What the documentation says is true: tables are made from the code, examples run, links lead somewhere."""
+"""The statements of the documentation are true: tables are made from the code, examples run, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_command_line_page_lists_the_options_of_the_help() -> None:
     page = ROOT / "docs" / "cli.md"
 
     check_generated(page, "options", "\n".join(lines) + "\n")
-    # What the page tells of beside the table is an option of some command.
+    # Options that the page names outside the table belong to some command.
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text())) <= known
 
 
@@ -210,7 +210,7 @@ def test_every_solved_issue_names_an_existing_test() -> None:
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_links_to_other_pages_and_files_lead_somewhere(page: Path) -> None:
+def test_links_to_other_pages_and_files_exist(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
 
     assert [target for target in targets if ":" not in target and not (page.parent / target).exists()] == []

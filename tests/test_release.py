@@ -1,4 +1,4 @@
-"""What a release needs: metadata that invents nothing, complete files, workflows that can be trusted."""
+"""Requirements of a release: metadata that invents nothing, complete files, workflows that can be trusted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_one_setting_is_the_base_of_every_link() -> None:
     assert f"]({HOME}/raw/main/docs/overview.svg)" in text
 
 
-def test_links_of_a_release_lead_to_its_tag() -> None:
+def test_release_links_point_to_its_tag() -> None:
     long_description = runpy.run_path(str(ROOT / "hatch_build.py"))["long_description"]
     readme = "[a](docs/a.md#b) ![c](d.svg)\n[e](https://x.org) `[f](g)`"
 
@@ -170,7 +170,7 @@ def test_a_tag_is_refused_unless_every_file_names_its_version(tmp_path: Path) ->
     assert problems("v1.2.3", tmp_path) == [
         "CHANGELOG.md begins with '1.2.3 (unreleased)', not with '1.2.3, YYYY-MM-DD'."
     ]
-    # What is being developed is no release.
+    # A development version is not a release.
     assert problems(f"v{delta_sharing_client.__version__}") != [] or ".dev" not in delta_sharing_client.__version__
 
 
@@ -197,7 +197,7 @@ def test_sdist_tests_import_only_installed_packages() -> None:
     for entry in groups["test"]:
         lines += [entry] if isinstance(entry, str) else groups[entry["include-group"]]
     installed = {Requirement(line).name.lower() for line in lines}
-    # What comes with these, and what pytest brings.
+    # Packages that come with these and with pytest.
     installed |= {"numpy", "packaging", "pluggy"}
 
     missing = {}

@@ -24,7 +24,7 @@ OURS = {
     "not_found",
     "unsupported",
 }
-# What stands where a value is put in: a word, so that the sentence around it can be judged.
+# Stands for an inserted value, so that the sentence around it can be checked.
 VALUE = "\N{REPLACEMENT CHARACTER}"
 
 

@@ -165,7 +165,8 @@ def open_files(
 ) -> "tuple[FileAsset, str]":
     """Return the asset and the path in it for ``[<profile>#]share.schema.name[/path]``.
 
-    Of several assets with this name a volume is chosen, then a skill, then a model; with a version or alias a model.
+    If several assets have this name, a volume is chosen first, then a skill, then a model; with a version or alias a
+    model.
     """
     from delta_sharing_client.protocol.names import AssetName
 

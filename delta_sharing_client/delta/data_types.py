@@ -259,8 +259,8 @@ _STORED_BINARY = _stored_as(is_text, is_bytes, pa.types.is_fixed_size_binary)
 class TypeRow:
     """Everything that the package knows about a type that is not nested.
 
-    How filters compare values and how pandas shows them follows from ``arrow`` (``predicates.value_kinds.kind_of``,
-    ``outputs.pandas``).
+    ``arrow`` also determines how filters compare values and how pandas shows them
+    (``predicates.value_kinds.kind_of``, ``outputs.pandas``).
 
     Attributes
     ----------

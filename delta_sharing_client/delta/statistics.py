@@ -32,7 +32,7 @@ from delta_sharing_client.errors import DataError
 
 
 class ColumnBounds(NamedTuple):
-    """What is known about one column in the rows that a reader of the file sees; ``None`` is unknown.
+    """The known bounds of one column in the rows that a reader of the file sees; ``None`` is unknown.
 
     Values are ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp and
     since midnight for a time), ``float``, ``bool``,

@@ -190,7 +190,7 @@ class RowLineage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanContext:
-    """What all tasks of a scan share; picklable.
+    """The properties that all tasks of a scan share; picklable.
 
     Attributes
     ----------

@@ -83,7 +83,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How an operator computes with arguments of one type."""
+    """The implementation of an operator for arguments of one type."""
 
     plain: Callable[..., Any]
     """Of Python's integers and NumPy's floating-point numbers."""

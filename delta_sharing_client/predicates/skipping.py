@@ -56,7 +56,7 @@ class Bounds(Protocol):
         ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` nanoseconds since 1970 (UTC,
         or local time). For floating point, ``upper`` is not assumed to cover ``NaN``.
     null_count, row_count:
-        The numbers of nulls and rows; ``None`` if unknown. Of ``null_count`` only "none" and "all" are used.
+        The numbers of nulls and rows; ``None`` if unknown. Only "none" and "all" are used of ``null_count``.
     upper_without_nan:
         For floating point: no value other than null and ``NaN`` is larger; ``None`` if unknown.
     """

@@ -19,7 +19,7 @@ class AssetKind(Generic[ItemT]):
     Parameters
     ----------
     noun, plural:
-        What messages call it. ``plural`` is also the segment of paths, and ``all-<plural>`` lists a share.
+        Its name in messages. ``plural`` is also the segment of paths, and ``all-<plural>`` lists a share.
     item:
         The class of its object in responses.
     credentials:

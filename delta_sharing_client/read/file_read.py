@@ -40,7 +40,7 @@ _ANY = 1 << 62
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the files of one read share.
+    """State that the files of one read share.
 
     ``ratio`` is the ratio of decoded to compressed bytes, ``gains`` the ratio of bytes saved by page indexes to the
     maximum, and ``late_gains`` the same for reading the filter's columns first. ``part`` is the size of one request;

@@ -6,7 +6,7 @@
     python -m tests.fuzz.fuzz_parquet --input FILE --read 1   # one file, as a failure leaves it in the folder it names
 
 A worker process reads thousands of damaged files through ``run.scan``; only the HTTP request itself is replaced.
-What counts as a failure: any other exception, a process that dies, an input that takes more than ``SLOW`` seconds of
+These count as failures: any other exception, a process that dies, an input that takes more than ``SLOW`` seconds of
 processor time or hangs for ``HANG`` seconds, and memory beyond ``MEMORY`` bytes. The exit code is 1 after a failure.
 """
 

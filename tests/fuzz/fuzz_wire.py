@@ -296,7 +296,7 @@ def run_one(name: str, data: bytes) -> bool:
     real, Interrupt.sleep = Interrupt.sleep, lambda self, seconds: None  # type: ignore[method-assign, assignment]
     try:
         with warnings.catch_warnings():
-            # What an answer lacks is told, and read without it.
+            # Fields missing from a response are reported, and it is read without them.
             warnings.simplefilter("ignore", IncompleteReadWarning)
             TARGETS[name](data)
     except DeltaSharingError as error:

@@ -23,7 +23,7 @@ def test_most_kinds_of_seeds_are_valid_inputs(name):
     assert any(run_one(name, data) for data in seeds(name))
 
 
-def test_a_codec_that_breaks_its_promise_is_reported_with_its_input(monkeypatch, capsys):
+def test_broken_codec_is_reported_with_its_input(monkeypatch, capsys):
     def broken(data: bytes) -> None:
         raise IndexError("out of range")
 

@@ -31,7 +31,7 @@ def test_damaged_metadata_gives_rows_or_an_error_naming_the_file(kind: str) -> N
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_tables_that_are_damaged_are_valid(name: str) -> None:
+def test_tables_are_valid_before_they_are_damaged(name: str) -> None:
     assert read(name, metadata_of(name), Lake(FOLDER)) == rows(name, "current").num_rows
 
 

@@ -33,7 +33,7 @@ def test_malformed_inputs_raise_nothing_but_our_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(TARGETS) - {"failure"}))
-def test_the_inputs_that_are_damaged_are_valid(name: str) -> None:
+def test_inputs_are_valid_before_they_are_damaged(name: str) -> None:
     assert any(run_one(name, data) for data in seeds(name))
 
 

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(folder() is None, reason="DELTA_GOLDEN_TABLES names no folder of conformance tables"),
 ]
 
-# What the log alone can refuse; the other tables are refused when their data or deletion vectors are read.
+# Tables that can be refused by the log alone; the others are refused when their data or deletion vectors are read.
 LOG_REFUSALS = {
     "missing-schema",
     "unsupported-feature",
@@ -147,7 +147,7 @@ def test_time_travel_by_timestamp_finds_the_version(table: GoldenTable, tmp_path
 
 
 @pytest.mark.parametrize("table", READ, ids=_name)
-def test_a_rewritten_log_says_the_same(table: GoldenTable, tmp_path: Path) -> None:
+def test_rewritten_log_has_the_same_content(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     snapshot = log.snapshot(log.latest_version())
     write_log(tmp_path / "copy", snapshot)

@@ -227,7 +227,7 @@ def test_other_libraries_read_through_the_file_system(volume: Any) -> None:
     assert found == [(6,)]
 
 
-def test_the_file_system_answers_as_fsspec_asks(volume: Any) -> None:
+def test_file_system_works_with_fsspec(volume: Any) -> None:
     fs = volume.filesystem()
 
     assert sorted(fs.ls("", detail=False)) == ["a.csv", "deep", "empty", "large.bin", "table", "with space"]

@@ -25,7 +25,7 @@ def shared(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     return pathlib.Path(writer.path)
 
 
-def test_a_read_waits_for_an_answer_that_takes_its_time(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_read_waits_for_a_slow_response(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with (
         mock_server.running(tables={"s.d.t": shared}, faults=["async-pending=3"]) as server,
         ds.SharingClient(server.profile, options=ASYNC) as client,

@@ -53,7 +53,7 @@ def test_every_output_is_that_of_the_blocking_one(client: ds.SharingClient) -> N
 
 
 @pytest.mark.parametrize("rows", [1_000, 100_000, 1, 2755])
-def test_batches_have_the_rows_that_are_asked_for(client: ds.SharingClient, rows: int) -> None:
+def test_batches_have_the_requested_number_of_rows(client: ds.SharingClient, rows: int) -> None:
     scan = client.table(ORDERS).scan(columns=["order_id"])
 
     async def read() -> None:
@@ -69,7 +69,7 @@ def test_batches_have_the_rows_that_are_asked_for(client: ds.SharingClient, rows
         scan.to_batches_async(rows=0)
 
 
-def test_batches_of_some_rows_are_no_more_once_they_are_closed(slow: Table) -> None:
+def test_batches_of_some_rows_end_when_closed(slow: Table) -> None:
     async def read() -> None:
         batches = AsyncBatches(lambda: slow.plan(options=fast_options()), ScanReport(), rows=3)
         assert [(await anext(batches)).num_rows for _ in range(2)] == [3, 3]
@@ -81,7 +81,7 @@ def test_batches_of_some_rows_are_no_more_once_they_are_closed(slow: Table) -> N
     wait_for(idle)
 
 
-def test_two_loops_in_two_threads_read_at_once(client: ds.SharingClient) -> None:
+def test_loops_in_two_threads_read_concurrently(client: ds.SharingClient) -> None:
     expected = client.table(ORDERS).scan().count()
     counts: list[int] = []
 

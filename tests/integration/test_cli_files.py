@@ -72,7 +72,7 @@ def test_directories_are_listed(run: Callable[..., tuple[int, str, str]]) -> Non
     assert [item["path"] for item in json.loads(run("ls", "s.1.d.tidy/", "--json")[1])] == ["SKILL.md"]
 
 
-def test_a_file_is_written_as_it_is(run: Callable[..., tuple[int, str, str]], server: Any) -> None:
+def test_file_is_written_unchanged(run: Callable[..., tuple[int, str, str]], server: Any) -> None:
     assert run("cat", "s.1.d.docs/deep/er/b.txt") == (0, FILES["deep/er/b.txt"], "")
     code, out, _ = run("cat", f"{server.profile_path}#s.1.d.docs/deep/c#1")
     assert (code, out.encode("utf-8", "surrogateescape")) == (0, FILES["deep/c#1"])
@@ -136,7 +136,7 @@ def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path
         (["cat", "p#s.1.d.docs/a.csv", "--profile", "q"], 2, "Two profiles"),
     ],
 )  # fmt: skip
-def test_mistakes_are_answered_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     run: Callable[..., tuple[int, str, str]], arguments: list[str], code: int, said: str
 ) -> None:
     found, out, error = run(*arguments)

@@ -223,7 +223,7 @@ def test_options_of_a_scanner_are_those_of_pyarrow(table: ds.SharedTable, monkey
     assert max(batch.num_rows for batch in dataset.scanner(batch_size=7).to_batches()) == 7
 
 
-def test_no_rows_of_a_dataset_are_no_request(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_selection_sends_no_request(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = table.scan().to_dataset().filter(pc.field("id") > 3)
     begun: list[object] = []
     monkeypatch.setattr(ds.Scan, "to_batches", lambda *_, **__: begun.append(1))

@@ -267,7 +267,7 @@ def test_falls_back_to_url_without_credentials(
         table.scan().to_arrow()
 
 
-def test_credentials_of_an_unknown_kind_go_on_by_url(
+def test_unknown_kind_of_credentials_falls_back_to_url(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, table = local
@@ -315,7 +315,7 @@ def test_the_server_gives_credentials_for_places_below_the_root(in_s3: Any) -> N
             table.rest.temporary_table_credentials(table.name, elsewhere)
 
 
-def test_a_table_by_directory_alone_is_read_without_being_told(writer: TableWriter, tmp_path: pathlib.Path) -> None:
+def test_directory_only_table_is_read_without_options(writer: TableWriter, tmp_path: pathlib.Path) -> None:
     writer.insert(writer.file(rows_of([7])))
     shared = catalog.from_mapping({"s.d.t": writer.path})
     only = catalog.build([dataclasses.replace(entry, modes=("dir",)) for entry in shared.tables])
@@ -557,7 +557,7 @@ def test_directory_history_has_every_version_and_its_operation(tmp_path: pathlib
         assert [one.version for one in orders.history(3, 4)] == [3, 4]
 
 
-def test_history_of_a_log_without_a_feed_tells_operations_alone(tmp_path: pathlib.Path) -> None:
+def test_history_of_a_log_without_a_feed_has_only_operations(tmp_path: pathlib.Path) -> None:
     log = LogBuilder(tmp_path / "t").start()
     log.commit(1, {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "userName": "me"}})
     log.commit(2, {"commitInfo": {"operation": 5, "operationParameters": ["x"]}}, metadata(configuration=FEED))
@@ -595,7 +595,7 @@ def test_history_begins_with_the_first_commit_in_the_log(tmp_path: pathlib.Path)
         assert [(one.version, one.operation) for one in client.table("s.d.t").history()] == [(2, "V2"), (3, "V3")]
 
 
-def test_history_of_a_table_by_url_is_asked_by_url_alone(
+def test_history_of_a_url_table_uses_only_urls(
     local: tuple[mock_server.RunningServer, ds.SharedTable],
 ) -> None:
     server, table = local

@@ -271,7 +271,7 @@ def test_files_that_lie_about_their_size_are_refused(
 # === Interruptions ===
 
 
-def test_a_broken_transfer_goes_on_where_it_broke(
+def test_interrupted_transfer_resumes_where_it_stopped(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = place.ObjectPlace._chunks
@@ -481,7 +481,9 @@ def test_content_that_differs_each_time_is_an_error(
     assert content(here) == {}
 
 
-def test_etags_that_are_no_md5_are_told_apart(volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_etags_that_are_not_an_md5_are_recognized(
+    volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A store that encrypts with keys of its own has such ETags.
     listed = place._stored_file
     monkeypatch.setattr(

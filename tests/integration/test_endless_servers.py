@@ -170,7 +170,7 @@ def slow_error(server: Hostile) -> Script:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("script", [slow_body, slow_chunks, slow_header, endless_headers, endless_continue, slow_error])
-def test_an_answer_that_trickles_ends(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
+def test_trickling_response_ends(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
     hostile.scripts = [script(hostile)]
     options = ReadOptions(read_timeout=0.15, min_bytes_per_second=1000, max_attempts=2, progress=False)
     clock = Stopwatch()
@@ -309,7 +309,7 @@ def test_a_first_byte_may_take_as_long_as_the_timeout_allows(clock: Clock) -> No
         read(watch, clock, 10, 2)
 
 
-def test_zero_and_none_are_no_limit(clock: Clock) -> None:
+def test_zero_and_none_mean_no_limit(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(1000):
@@ -344,7 +344,7 @@ def test_proxies_are_those_of_the_environment(
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("proxy", ["http://[::1", "http://h:port", "socks9://p:1", "://", "http://:1"])
-def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(
+def test_unusable_proxy_fails_at_once_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, hostile: Hostile, door: Door, proxy: str
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
@@ -369,7 +369,7 @@ def test_redirect_to_an_invalid_address_is_a_client_error(hostile: Hostile, door
     assert clock.within(SOON)
 
 
-def test_an_http_answer_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
+def test_http_response_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
     url = hostile.url.replace("http:", "https:")
     for door in (ask_rest, ask_data):
         hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")]

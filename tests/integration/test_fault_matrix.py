@@ -1,4 +1,4 @@
-"""What each fault of ``mock_server`` does to a read: the table in ``docs/reliability.md`` is made of it."""
+"""The effect of each fault of ``mock_server`` on a read: the table in ``docs/reliability.md`` is made of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ds.ReadOptions(
     max_attempts=2, max_retry_seconds=12.0, connect_timeout=5.0, read_timeout=2.5, total_timeout=20.0, progress=False
 )
-# Where the description's own value would take long, or there is none.
+# Values for faults whose documented value would take long or does not exist.
 VALUES = {
     # Of more bytes some come before the reset, or none: a read that goes on a few at a time ends with its rows.
     "cut-connection-after": "0",

@@ -1,4 +1,4 @@
-"""What a first hour needs: a table reads as its scan does, SQL in a line, profiles by name."""
+"""Needs of the first hour: a table reads as its scan does, SQL in a line, profiles by name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_table_reads_with_the_options_of_its_client(serve_demo: Any) -> None:
     assert max(batch.num_rows for batch in reader) == 7
 
 
-def test_the_table_of_the_other_package_reads_as_it_did(serve_demo: Any) -> None:
+def test_table_of_the_other_package_reads_as_before(serve_demo: Any) -> None:
     table = compat.SharingClient(serve_demo.profile_path).table(NAME)
     assert table.to_pandas().equals(table.snapshot().to_pandas())
     assert table.count() == ROWS
@@ -161,7 +161,7 @@ def test_sql_joins_tables_and_knows_no_zone_but_utc(serve_demo: Any) -> None:
     assert ds.sql("SELECT current_setting('TimeZone')", serve_demo.profile).fetchall() == [("UTC",)]
 
 
-def test_sql_has_a_connection_of_its_own(serve_demo: Any) -> None:
+def test_sql_has_its_own_connection(serve_demo: Any) -> None:
     first = ds.sql(f"SELECT count(*) FROM {NAME}", serve_demo.profile)
     ds.sql("SELECT 1", serve_demo.profile)
     assert duckdb.sql("SELECT count(*) FROM duckdb_databases() WHERE database_name = 'demo'").fetchall() == [(0,)]
@@ -231,7 +231,7 @@ def named(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return folder
 
 
-def test_a_profile_has_a_name_wherever_a_path_is_taken(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_names_work_wherever_paths_do(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(ds.SharingClient("prod")) == ["demo"]
     assert ds.load_as_arrow(f"prod#{NAME}", limit=1).num_rows == 1
     assert ds.sql("SELECT 1", "prod").fetchall() == [(1,)]
@@ -251,7 +251,7 @@ def test_the_directory_of_named_profiles_may_be_elsewhere(
     assert list(ds.SharingClient("prod")) == ["demo"]
 
 
-def test_a_file_comes_before_a_name_and_a_path_is_no_name(named: Path) -> None:
+def test_file_takes_precedence_over_a_profile_name(named: Path) -> None:
     Path("prod").write_text('{"shareCredentialsVersion": 9}')
     with pytest.raises(ds.ProfileError, match="9"):
         ds.SharingClient("prod")

@@ -35,21 +35,21 @@ def orders(client: ds.SharingClient) -> ds.SharedTable:
 
 @pytest.mark.parametrize("part", ["orders", "shop.orders", "demo.orders", "Ordrs"])
 @pytest.mark.parametrize("load", [ds.load_as_arrow, ds.scan_polars, ds.load_as_duckdb, ds.get_table_version])
-def test_a_part_of_a_name_is_answered_with_full_names(profile: str, part: str, load: Callable[[str], object]) -> None:
+def test_partial_name_error_suggests_full_names(profile: str, part: str, load: Callable[[str], object]) -> None:
     with pytest.raises(ds.UsageError) as caught:
         load(f"{profile}#{part}")
     assert NEAR.replace("{part}", part) in str(caught.value)
 
 
 @pytest.mark.parametrize("part", ["orders", "shop.orders"])
-def test_a_client_answers_a_part_of_a_name_with_full_names(client: ds.SharingClient, part: str) -> None:
+def test_client_error_for_a_partial_name_suggests_full_names(client: ds.SharingClient, part: str) -> None:
     with pytest.raises(ds.UsageError) as caught:
         client.table(part)
     assert NEAR.replace("{part}", part) in str(caught.value)
 
 
 @pytest.mark.spark
-def test_spark_answers_a_part_of_a_name_with_full_names(profile: str) -> None:
+def test_spark_error_for_a_partial_name_suggests_full_names(profile: str) -> None:
     from delta_sharing_client.spark.source_options import SparkOptions
 
     for options in ({"path": f"{profile}#orders"}, {"path": "orders", "profile": profile}):
@@ -107,7 +107,7 @@ def test_a_table_of_a_client_has_no_profile_in_its_name(client: ds.SharingClient
         lambda profile: ds.attach(ds.SharingClient(profile), profile),
     ],
 )
-def test_attach_says_that_a_connection_comes_first(profile: str, call: Callable[[Any], None]) -> None:
+def test_attach_without_a_connection_is_an_error(profile: str, call: Callable[[Any], None]) -> None:
     with pytest.raises(ds.UsageError, match=r"Expected a DuckDB connection .* write ds\.attach\(duckdb\.connect\(\), "):
         call(profile)
 
@@ -167,7 +167,7 @@ def test_a_column_with_such_a_name_is_read(lake: Lake) -> None:
         ("is_between", ".between(low, high)"),
     ],
 )
-def test_methods_of_other_libraries_are_told(name: str, advice: str) -> None:
+def test_methods_of_other_libraries_are_explained(name: str, advice: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(ds.col("a"), name)
     assert f"col('a') has no '{name}'; write {advice}" in str(caught.value)
@@ -176,7 +176,7 @@ def test_methods_of_other_libraries_are_told(name: str, advice: str) -> None:
         ds.col("a").anything  # noqa: B018
 
 
-def test_comparisons_need_parentheses_beside_and_and_or() -> None:
+def test_comparisons_need_parentheses_next_to_and_and_or() -> None:
     mistakes: list[Callable[[], object]] = [
         lambda: ds.col("a") > 3 & ds.col("b"),
         lambda: ds.col("a") > 3 | ds.col("b"),

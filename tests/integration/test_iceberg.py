@@ -580,7 +580,7 @@ def test_unsupported_operations_on_iceberg_tables_are_refused(
         table.scan(row_lineage=True).schema  # noqa: B018 - it asks the server
 
 
-def test_the_catalog_is_retried_and_its_errors_are_told(made: HandMade, server: IcebergServer) -> None:
+def test_catalog_requests_are_retried_and_errors_reported(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     server.faults = [(503, {"error": {"message": "busy", "type": "ServiceUnavailableException", "code": 503}})]
@@ -598,7 +598,7 @@ def test_the_catalog_is_retried_and_its_errors_are_told(made: HandMade, server: 
             server.table().scan().count()
 
 
-def test_the_prefix_is_asked_for_once(made: HandMade, server: IcebergServer) -> None:
+def test_prefix_is_requested_once(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     table = server.table()
@@ -663,7 +663,7 @@ def test_local_files_of_another_machine_are_not_read(
         ({"file_path": "file://{root}/data/none.parquet"}, DataError, "none.parquet"),
     ],
 )
-def test_data_files_that_are_wrong_are_refused(
+def test_invalid_data_files_are_refused(
     made: HandMade, server: IcebergServer, change: dict[str, Any], kind: type[DeltaSharingError], reason: str
 ) -> None:
     file = {**made.data_file(ROWS), **change}

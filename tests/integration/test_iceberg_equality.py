@@ -159,7 +159,7 @@ OTHER: dict[str, Any] = {"lower_bounds": {1: 7}, "upper_bounds": {1: 9}, "null_v
         (SURE | {"null_value_counts": {1: 1}}, OTHER, 0),
         (SURE, OTHER | {"null_value_counts": {}}, 0),
         (SURE | {"null_value_counts": {}}, OTHER | {"null_value_counts": {1: 1}}, 1),
-        # What is not told, or contradicts itself, says nothing.
+        # Missing or contradictory statistics prove nothing.
         (SURE | {"upper_bounds": {}}, OTHER, 1),
         (SURE, OTHER | {"lower_bounds": {}}, 1),
         (SURE, OTHER | {"lower_bounds": {1: 10}}, 1),
@@ -286,7 +286,7 @@ def test_deletes_concern_their_partition_or_all(tmp_path: Path, server: IcebergS
     made.commit([data])
     keys = [pa.Table.from_pylist([{"k": at}], schema=ARROW) for at in range(2)]
     in_a = _in(made, [made.equality_deletes(keys[0], ["k"], partition={"t": "a"})], content=1)
-    # Of the unpartitioned spec.
+    # With the unpartitioned spec.
     everywhere = made.manifest([made.equality_deletes(keys[1], ["k"])], content=1)
     made.commit([data, in_a, everywhere])
     server.share("t", made.metadata)
@@ -310,7 +310,7 @@ def test_a_file_without_the_column_has_its_partition(tmp_path: Path, server: Ice
     assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [2, 1, 2, 1]
 
 
-def test_a_column_that_was_dropped_still_deletes(made: HandMade, server: IcebergServer) -> None:
+def test_dropped_column_still_deletes(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": at, "t": "ab"[at % 2]} for at in range(4)], schema=ARROW)
     data = made.manifest([made.data_file(rows)])
     deletes = made.equality_deletes(pa.Table.from_pylist([{"t": "b"}], schema=ARROW), ["t"])
@@ -353,7 +353,7 @@ def test_row_groups_and_batches_lose_the_same_rows(made: HandMade, server: Icebe
         ({"file_size_in_bytes": 40}, "t/data"),
     ],
 )
-def test_delete_files_that_are_wrong_are_refused(
+def test_invalid_delete_files_are_refused(
     made: HandMade, server: IcebergServer, change: dict[str, Any], reason: str
 ) -> None:
     data = made.manifest([made.data_file(pa.Table.from_pylist([{"k": 1}], schema=ARROW))])

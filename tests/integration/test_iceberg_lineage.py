@@ -312,7 +312,7 @@ def test_written_values_do_not_count_without_a_first_row_id(made: HandMade, serv
     ]
 
 
-def test_columns_with_other_ids_are_no_lineage(made: HandMade, server: IcebergServer) -> None:
+def test_columns_with_other_ids_are_not_lineage(made: HandMade, server: IcebergServer) -> None:
     # The ids of the specification's draft are those of columns of a change log today.
     rows = pa.table({"a": pa.array([1, 2], pa.int64()), ROW_ID: [7, 8], UPDATED: [9, 9]})
     draft = {"a": 1, ROW_ID: 2147483543, UPDATED: 2147483542}

@@ -133,7 +133,7 @@ def test_a_column_that_the_file_lacks_has_the_partition_value(
         assert table.scan(filter=f"{column} > '{shown}'").plan().skipped.by_partition == 1
 
 
-def test_a_null_of_the_partition_is_no_initial_default(server: IcebergServer, tmp_path: Path) -> None:
+def test_null_partition_value_is_not_an_initial_default(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
     made.metadata["format-version"] = 3
     made.metadata["schemas"][0]["fields"][2]["type"]["fields"][0] = {**FIELDS[0], "initial-default": 9}

@@ -205,7 +205,7 @@ def test_duckdb_and_polars_push_down(client: ds.SharingClient, server: Any) -> N
     assert found["id"].to_list() == expected
 
 
-def test_coroutines_read_at_once(client: ds.SharingClient) -> None:
+def test_coroutines_read_concurrently(client: ds.SharingClient) -> None:
     async def read() -> list[pa.Table]:
         scans = [client.table(f"demo.lake.{name}").scan(limit=3) for name in NAMES]
         return await asyncio.gather(*(scan.to_arrow_async() for scan in scans))

@@ -1,4 +1,5 @@
-"""What a process has imported, after an import and after a read: what takes long to import comes when it is needed."""
+"""The modules that a process has imported, after an import and after a read: what takes long to import comes when it
+is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import mock_server
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
-# What a first read never needs, though it may be installed.
+# Modules that a first read never needs, even if installed.
 NEVER = "typer rich pydantic click sqlglot tenacity duckdb polars pyspark fsspec tqdm IPython deltalake"
 OF_REST = "requests urllib3 charset_normalizer"
 OF_DATA = "aiohttp attr"
@@ -41,7 +42,7 @@ def profile(tmp_path: pathlib.Path) -> Iterator[str]:
         yield str(server.profile_path)
 
 
-def test_the_package_alone_imports_nothing_of_others() -> None:
+def test_package_imports_no_third_party_modules() -> None:
     found = imported("import delta_sharing_client")
 
     assert found & set(f"{NEVER} {OF_REST} {OF_DATA} pandas pyarrow numpy msgspec yarl".split()) == set()

@@ -91,7 +91,7 @@ ANSWERS = {
 
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_malformed_answer_is_refused(name: str) -> None:
+def test_malformed_response_is_refused(name: str) -> None:
     with pytest.raises(ds.DeltaSharingError, match=r"s\.d\.t"):
         table_for(ANSWERS[name]).scan().to_arrow()
 

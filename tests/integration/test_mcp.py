@@ -63,7 +63,7 @@ def tools(serve_demo: Any) -> Tools:
     return Tools(SharingClient(serve_demo.profile_path), Limits())
 
 
-def test_a_command_answers_an_assistant(serve_demo: Any) -> None:
+def test_command_serves_an_assistant(serve_demo: Any) -> None:
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "mcp", "--max-rows", "3"],

@@ -166,7 +166,7 @@ def test_profile_without_shares_is_reported(tmp_path: pathlib.Path) -> None:
         (lambda client: list(client["demo"]["weathr"]), "Did you mean 'demo.weather'?"),
     ],
 )
-def test_the_nearest_share_and_schema_are_told(
+def test_error_suggests_the_nearest_share_and_schema(
     client: ds.SharingClient, ask: Callable[[ds.SharingClient], object], advice: str
 ) -> None:
     with pytest.raises(ds.NotFoundError) as raised:
@@ -200,7 +200,7 @@ def test_history_counts_changes_across_schema_changes(client: ds.SharingClient) 
     assert client.table("demo.shop.orders").history(3, 4)[1].updates == 87
 
 
-def test_history_of_a_table_that_is_not_there_is_asked_for_once(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_history_of_a_missing_table_is_requested_once(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     with pytest.raises(ds.NotFoundError, match=r"Did you mean 'demo\.shop\.orders'\?"):
         client.table("demo.shop.oders").history()

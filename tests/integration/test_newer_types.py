@@ -179,7 +179,7 @@ def test_tables_by_another_writer_are_read(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["timestamp_nanos", "timestamp_nanos_ntz"])
-def test_spark_says_which_column_to_leave_out(name: str) -> None:
+def test_spark_error_names_the_column_to_leave_out(name: str) -> None:
     with pytest.raises(
         ds.UnsupportedFeatureError, match=f"Column 'at' has the type '{name}'.* leave it out with option"
     ):

@@ -18,7 +18,7 @@ def front() -> Iterator[positions.Front]:
 
 
 @pytest.mark.parametrize("way", positions.WAYS)
-def test_an_answer_that_ends_early_changes_no_row(front: positions.Front, way: str) -> None:
+def test_truncated_response_changes_no_row(front: positions.Front, way: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         for name in positions.QUESTIONS:
             cases = list(front.cases(way, name, one_in=20 if ALL else 401))

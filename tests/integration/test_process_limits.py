@@ -139,7 +139,7 @@ def test_a_child_of_a_fork_during_the_first_read_reads(serve_demo: Any, module: 
     assert (in_child, in_parent, status) == (ROWS, ROWS, 0)
 
 
-def test_a_child_that_would_wait_for_an_import_says_so(serve_demo: Any) -> None:
+def test_forked_child_that_would_wait_for_an_import_fails(serve_demo: Any) -> None:
     program = "from delta_sharing_client import forks\nforks._LONGEST_WAIT = 0.1\n"
     in_child, in_parent, status = run(
         program + textwrap.dedent(DURING_THE_FIRST_READ), serve_demo.profile_path, "requests", 60

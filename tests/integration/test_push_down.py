@@ -219,7 +219,7 @@ def test_engines_count_rows_without_their_data(
     assert found == [(1,)] * 3
     assert bytes_ <= by_duckdb
     assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, by_polars)
-    # Of a filter, its column alone.
+    # For a filter, only its column.
     _, least = fetched(table.scan(["id"], "id < 30000").to_arrow)
     found, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
     assert found == [(30_000,)]
@@ -227,7 +227,7 @@ def test_engines_count_rows_without_their_data(
     found, bytes_ = fetched(lambda: frame.filter(pl.col("id") < 30_000).select(pl.len()).collect().item())
     assert found == 30_000
     assert bytes_ <= 1.1 * least
-    # What that is done by is nobody's column.
+    # The column that counts rows has a name that no table has.
     assert frame.collect_schema().names() == connection.sql("FROM s.s.t").columns == table.scan().schema.names
     assert table.scan(limit=7).to_duckdb(connection).aggregate("count(*)").fetchall() == [(7,)]
     assert table.scan(limit=7).to_polars(lazy=True).select(pl.len()).collect().item() == 7
@@ -345,7 +345,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
 @pytest.mark.parametrize(
     "columns", [None, ["名"], ["o", "id"], [], {"double": pc.field(1) * 2, "名": pc.field("名")}][:: 1 if ALL else 2]
 )
-def test_a_dataset_answers_as_the_same_rows_in_memory_do(odd: ds.SharedTable, condition: Any, columns: Any) -> None:
+def test_dataset_returns_the_same_as_in_memory_rows(odd: ds.SharedTable, condition: Any, columns: Any) -> None:
     dataset, near = odd.scan().to_dataset(), pads.dataset(odd.scan().to_arrow())
     expected = near.to_table(columns=columns, filter=condition)
     assert dataset.to_table(columns=columns, filter=condition).equals(expected)

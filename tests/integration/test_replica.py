@@ -141,7 +141,7 @@ def test_deletion_vectors_change_without_fetching_the_file(shared: Shared, copy:
 
 # A file of another size than the log says makes the table one of another size.
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_a_failed_download_leaves_the_copy_as_it_was(shared: Shared, copy: pathlib.Path) -> None:
+def test_failed_download_leaves_the_copy_unchanged(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     shared.writer.insert(rows_of([2]), rows_of([3]))
@@ -189,7 +189,7 @@ def test_body_that_is_not_parquet_is_refused(shared: Shared, copy: pathlib.Path)
     assert not list((copy / "data").iterdir())
 
 
-def test_a_copy_is_a_table_of_its_own_that_can_be_moved(shared: Shared, copy: pathlib.Path) -> None:
+def test_copy_is_an_independent_table_that_can_be_moved(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.properties.update({"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"})
     shared.writer.commit(metadata=True)
     shared.writer.insert(rows_of([1]))
@@ -233,7 +233,7 @@ def test_an_older_version_can_be_copied_over_a_newer_one(shared: Shared, copy: p
 # === Old files ===
 
 
-def test_removed_files_stay_as_long_as_the_retention_says(shared: Shared, copy: pathlib.Path) -> None:
+def test_removed_files_stay_for_the_retention(shared: Shared, copy: pathlib.Path) -> None:
     old = shared.writer.file(rows_of([1]))
     shared.writer.insert(old)
     shared.table.replicate(copy)
@@ -321,7 +321,7 @@ def test_repair_mends_a_deletion_vector(tmp_path: pathlib.Path, copy: pathlib.Pa
     assert ids(copy) == expected
 
 
-def test_four_updates_at_once_leave_one_right_copy(shared: Shared, copy: pathlib.Path) -> None:
+def test_four_concurrent_updates_leave_one_right_copy(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(*(shared.writer.file(rows_of([number])) for number in range(6)))
 
     def update(number: int) -> str:
@@ -373,7 +373,7 @@ def test_full_disk_is_reported_in_one_sentence(
     assert shared.table.replicate(copy).num_files == 1
 
 
-def test_a_checkpoint_comes_after_every_tenth_version(shared: Shared, copy: pathlib.Path) -> None:
+def test_checkpoint_follows_every_tenth_version(shared: Shared, copy: pathlib.Path) -> None:
     files = []
     for number in range(12):
         files.append(shared.writer.file(rows_of([number])))
@@ -482,7 +482,7 @@ def test_copy_of_some_columns_includes_partition_columns(tmp_path: pathlib.Path,
         found = deltalake.DeltaTable(str(copy))
         assert [field.name for field in found.schema().fields] == ["a", "s", "p"]
         assert found.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
-        # Of the same version, with other columns of the same files.
+        # The same version, with other columns of the same files.
         client.table("s.d.t").replicate(copy)
     assert deltalake.DeltaTable(str(copy)).to_pyarrow_table().to_pylist() == [
         {"a": 1, "b": 2, "s": {"x": 3, "y": 4}, "p": "v"}
@@ -519,7 +519,7 @@ def test_a_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.
         client.table("s.d.t").replicate(copy)
 
 
-def test_a_removal_says_all_of_the_file_that_is_removed(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_removal_has_all_fields_of_the_removed_file(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(
         pa.schema([("a", pa.int64()), ("p", pa.string())]),
         partition_by=["p"],
@@ -622,7 +622,7 @@ def test_commits_do_not_go_back_in_time(shared: Shared, copy: pathlib.Path, monk
     assert after in (before, before + 1)
 
 
-def test_tags_of_the_server_are_kept_beside_the_checksum(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_server_tags_are_kept_next_to_the_checksum(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]))
     added = table.file(pa.table({"a": [1]}))
     added["add"]["tags"] = {"x": "y"}
@@ -660,7 +660,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def test_the_parts_of_a_file_are_in_their_places_and_few_at_once(
+def test_parts_of_a_file_arrive_in_place_and_few_at_a_time(
     shared: Shared, copy: pathlib.Path, at_once: list[int]
 ) -> None:
     shared.writer.insert(rows_of(range(300)))

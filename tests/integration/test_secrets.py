@@ -78,7 +78,7 @@ def test_a_whole_read_shows_no_credential(server: Any, response_format: str, cap
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("response_format", ["parquet", "delta"])
-# Where sizes are wrong, the sum of them is not the table's.
+# If sizes are wrong, their sum differs from the table's.
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 def test_a_failing_read_shows_no_credential(
     server: Any, fault: str, response_format: str, caplog: pytest.LogCaptureFixture

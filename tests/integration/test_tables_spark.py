@@ -45,7 +45,7 @@ def shared(client: ds.SharingClient, table: SparkTable) -> ds.SharedTable:
     return client.table(f"spark.tables.{table.name}")
 
 
-def test_the_tables_cover_every_feature_alone_and_in_pairs() -> None:
+def test_tables_cover_every_feature_singly_and_in_pairs() -> None:
     names = {table.name for table in TABLES}
 
     assert len(TABLES) > 80
@@ -169,7 +169,7 @@ def conditions_for(row: Sequence[Any]) -> list[str]:
 
 
 @by_format
-def test_filters_find_rows_beside_the_bounds_of_delta_3_2(client: ds.SharingClient, wire: str) -> None:
+def test_filters_find_rows_outside_the_bounds_of_delta_3_2(client: ds.SharingClient, wire: str) -> None:
     rows = OLD.rows(OLD.latest)
     assert len(rows) == 8
     for row in rows:
@@ -189,7 +189,7 @@ def test_bounds_of_delta_3_2_still_skip_files(client: ds.SharingClient) -> None:
         assert not shared(client, OLD).scan(filter=condition).plan().tasks, condition
 
 
-def test_hints_keep_files_beside_the_bounds_of_delta_3_2() -> None:
+def test_hints_keep_files_outside_the_bounds_of_delta_3_2() -> None:
     snapshot = log.DeltaLog.open(OLD.path).snapshot()
     files = list(snapshot.files)
     for zone, at, _, cut in OLD.rows(OLD.latest):

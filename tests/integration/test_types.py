@@ -283,7 +283,7 @@ def _with_bytes(value: Any) -> Any:
 
 
 def _expected(kind: Kind, case: str) -> pa.Table:
-    """What a read of ``case`` must give."""
+    """Return the expected result of reading ``case``."""
     if case == "ordinary":
         pieces = [_with_keys(kind, _visible(kind, _rows(kind)), case, value) for value in _partition_values(kind)]
         return pa.concat_tables(pieces)

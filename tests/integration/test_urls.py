@@ -15,7 +15,7 @@ def test_the_host_that_is_judged_is_the_host_that_is_asked() -> None:
     assert counts["refused"] > counts.total() / 20
 
 
-def test_a_judge_that_asks_one_parser_alone_is_found_out() -> None:
+def test_checker_that_uses_only_one_parser_is_detected() -> None:
     def naive(url: str) -> bool:
         try:
             parts = urlsplit(url)

@@ -96,9 +96,7 @@ def case(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("mode", VariantAs)
-def test_arrow_has_text_or_the_raw_struct_whatever_comes_back(
-    shared: ds.SharedTable, case: str, mode: VariantAs
-) -> None:
+def test_arrow_has_text_or_the_raw_struct(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
     found = _scan(shared, case, mode).to_arrow()
     types = RAW_TYPES if mode is VariantAs.STRUCT else JSON_TYPES
 

@@ -85,7 +85,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What both packages answered to the same requests."""
+    """The responses of both packages to the same requests."""
 
     requests: Mapping[str, Request]
     ours: Mapping[str, Any]
@@ -156,7 +156,7 @@ def test_incumbent_fails_only_in_known_ways(answers: Answers) -> None:
     assert [name for name, error in failed.items() if ERRORS[name] not in error] == []
 
 
-def test_both_read_the_same_rows_wherever_the_other_can_read(answers: Answers) -> None:
+def test_both_read_the_same_rows_where_the_other_can_read(answers: Answers) -> None:
     compared, different = 0, set()
     for request, ours, theirs in answers.both():
         if "error" in ours or "error" in theirs:

@@ -40,9 +40,9 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# What makes the same values, in another form.
+# Calls that produce the same values in another form.
 COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
-# What is told to people, or to the type checker.
+# Text for people, or for the type checker.
 TOLD = re.compile(r"(^|\.)(warn|debug|info|warning|\w+(Error|Warning))$")
 # A key, a name or a unit, not a sentence or a piece of one.
 NAME = re.compile(r"[A-Za-z_][\w.:=-]*")

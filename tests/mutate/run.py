@@ -60,7 +60,7 @@ CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of one mutant: ``killed``, ``hung``, ``survived``, ``uncovered`` or ``impossible``: no program.
+    """The result for one mutant: ``killed``, ``hung``, ``survived``, ``uncovered`` or ``impossible``: no program.
 
     Of the tests that reach it, ``untried`` were not run, because they take too long.
     """
@@ -74,7 +74,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Covered:
-    """What one test needs: its seconds, and the lines of the statements it reaches by file."""
+    """The requirements of one test: its seconds, and the lines of the statements it reaches by file."""
 
     item: pytest.Item
     seconds: float

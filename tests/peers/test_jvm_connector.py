@@ -1,7 +1,7 @@
 """The golden tables through the JVM connector and through this client, from one server: ``bash scripts/peers``.
 
-The connector is built from its own source, whose parquet response format needs no Delta Lake for Spark. What it refuses
-is skipped by its reason; what both read must be the same rows.
+The connector is built from its own source, whose parquet response format needs no Delta Lake for Spark. Reads that
+it refuses are skipped by the reason; what both read must be the same rows.
 """
 
 from __future__ import annotations

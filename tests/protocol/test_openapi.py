@@ -121,7 +121,7 @@ def api(server: RunningServer) -> Api:
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_answer_is_one_that_the_protocol_has(api: Api, method: str, path: str) -> None:
+def test_every_response_is_defined_by_the_protocol(api: Api, method: str, path: str) -> None:
     answers = {_call(api, method, path, table, given) for table in TABLES for given in _choices(method, path, table)}
 
     assert 200 in answers

@@ -32,7 +32,7 @@ LEAVES = ("column", "literal")
 
 
 @pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
-def test_every_sentence_names_tests_that_are_there(line: str) -> None:
+def test_every_sentence_names_existing_tests(line: str) -> None:
     _, section, _number, _hash, who, words, tests, _ = line.split("|")
     named = re.findall(r"`([^`]+)`", tests)
 
@@ -46,7 +46,7 @@ def test_every_sentence_names_tests_that_are_there(line: str) -> None:
         assert not function or function in _functions(ROOT / path), name
 
 
-def test_no_sentence_stands_twice() -> None:
+def test_no_sentence_occurs_twice() -> None:
     for protocol in PROTOCOLS:
         lines = [line for line in protocol.table.read_text().splitlines() if sentences.ROW.match(line)]
         found = [line.split("|")[3] for line in lines]
@@ -85,7 +85,7 @@ it must not count
 """
 
 
-def test_sentences_are_told_apart_by_their_words_alone() -> None:
+def test_sentences_are_identified_by_their_words() -> None:
     found = list(sentences.binding({"A.md": TEXT_OF_ONE}).values())
     assert [(item.section, item.words) for item in found] == [
         ("First", "a server must answer"),
@@ -261,7 +261,7 @@ def test_predicates_are_applied_before_the_limit(server: RunningServer) -> None:
     assert len(Api(server).query("t", limitHint=5).files) == 1
 
 
-def test_ids_of_files_are_the_same_in_every_answer(server: RunningServer) -> None:
+def test_file_ids_are_the_same_in_every_response(server: RunningServer) -> None:
     asked = [[file["file"]["id"] for file in Api(server).query("t", DELTA).files] for _ in range(2)]
     assert asked[0] == asked[1]
     assert len(set(asked[0])) == 4

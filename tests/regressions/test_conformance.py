@@ -562,7 +562,7 @@ def partly_unknown(table: HandMadeTable) -> HandMadeTable:
     return table
 
 
-def test_columns_that_are_left_out_are_a_warning_of_every_read(partly_unknown: HandMadeTable) -> None:
+def test_every_read_warns_of_left_out_columns(partly_unknown: HandMadeTable) -> None:
     with shared(partly_unknown) as found:
         scan = found.scan()
         for read in (

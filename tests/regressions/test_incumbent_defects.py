@@ -1,4 +1,4 @@
-"""What the PyPI package ``delta-sharing`` 1.4.2 gets wrong, one test each: ours is right.
+"""Defects of the PyPI package ``delta-sharing`` 1.4.2, one test each: ours is right.
 
 The numbers are those of the defect list that these tests were written from.
 """
@@ -234,14 +234,14 @@ def test_15_the_servers_error_message_is_shown(folder: pathlib.Path, wire: str) 
     assert "default.default.numbers" in str(error.value)
 
 
-def test_16_answer_in_parquet_to_a_request_for_delta_is_read(folder: pathlib.Path) -> None:
+def test_16_parquet_response_to_a_delta_request_is_read(folder: pathlib.Path) -> None:
     numbers(folder)
     with shared(folder, "numbers", faults=["wrong-format"]) as (table, _):
         assert len(table.scan(response_format="delta").to_pandas()) == 10
         assert len(table.scan(response_format="auto").to_pandas()) == 10
 
 
-def test_16_answer_in_delta_to_a_request_for_parquet_is_refused(folder: pathlib.Path) -> None:
+def test_16_delta_response_to_a_parquet_request_is_refused(folder: pathlib.Path) -> None:
     numbers(folder)
     with (
         shared(folder, "numbers", faults=["wrong-format"]) as (table, _),

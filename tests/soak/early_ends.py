@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     slowest: dict[str, float] = collections.defaultdict(float)
     began = time.monotonic()
     count_pools()
-    # What only a garbage collection would free counts as left.
+    # Objects that only garbage collection would free count as left.
     gc.disable()
     with tempfile.TemporaryDirectory(prefix="early-ends-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)

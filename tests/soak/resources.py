@@ -1,4 +1,4 @@
-"""What a process holds, and whether it gives it back in time."""
+"""The resources that a process holds, and whether it releases them in time."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Site:
 
     @property
     def url(self) -> str:
-        """Where the table is shared."""
+        """The URL of the shared table."""
         return f"{self.profile}#share.schema.t"
 
     def follow(

@@ -504,7 +504,7 @@ def test_an_error_is_one_sentence_without_a_traceback(spark: Any, lake: Any, tab
         assert text.index("delta_sharing_client.errors.") < 200
 
 
-def test_ctrl_c_beside_a_session_ends_the_reads_of_engines(spark: Any) -> None:
+def test_ctrl_c_with_a_session_ends_the_reads_of_engines(spark: Any) -> None:
     handler = signal.getsignal(signal.SIGINT)
     assert handler is not signal.default_int_handler
     assert streams._ends_the_call(handler)

@@ -24,7 +24,7 @@ from delta_sharing_client.predicates.values import Day, Moment, Zone
 pytestmark = pytest.mark.spark
 
 _BLANKS = ["", "", "", "", " ", "\t", "\n", "\x00", "\x7f", "\u00a0", "\u2003"]
-# Where numbers, dates and timestamps are almost right.
+# Texts that are almost numbers, dates and timestamps.
 _DIGITS = [
     "0",
     "7",
@@ -84,7 +84,7 @@ _OF_TEXTS = {
 
 
 def _here(sql: str, value: Any) -> Any:
-    """What ``sql``, a call of the column ``c``, gives for a value, or ``None`` where it fails."""
+    """Return the result of ``sql``, a call of the column ``c``, for a value; ``None`` where it fails."""
     data_type = functions.constant_type(value)
     call = _bound(sql, data_type)
     array = to_arrow([value], data_type)

@@ -88,7 +88,7 @@ def test_a_session_is_sent_the_same_credentials_once(connect: Any, tmp_path: Pat
     assert halves[0] != halves[1]
 
 
-def test_credentials_of_another_session_are_told_as_missing(connect: Any) -> None:
+def test_credentials_of_another_session_are_missing(connect: Any) -> None:
     given = session_credentials.given_to(connect, FIELDS)
     os.remove(connect.folder / Path(connect.sent[0]).name)
 
@@ -151,7 +151,7 @@ def test_fields_of_a_profile(profile: dict[str, object], expected: dict[str, str
 
 
 @pytest.mark.spark
-def test_a_server_without_the_credentials_says_so(connect_url: str, lake: Any) -> None:
+def test_server_without_the_credentials_reports_it(connect_url: str, lake: Any) -> None:
     """In a process of its own, which has no JVM."""
     script = f"""if True:
         from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What is computed in a filter is what Spark computes: true, false, null and errors, row by row."""
+"""A filter computes the same values as Spark: true, false, null and errors, row by row."""
 
 from __future__ import annotations
 

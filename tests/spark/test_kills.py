@@ -86,7 +86,7 @@ def dict_of(row: Any) -> dict[str, Any]:
 
 
 class Engine:
-    """What Spark does with a stream reader: an offset log, a commit log, an idempotent sink, and death in between."""
+    """Calls a stream reader like Spark: an offset log, a commit log, an idempotent sink, and death in between."""
 
     def __init__(self, url: str, options: dict[str, str], chance: random.Random) -> None:
         self.url, self.options, self.chance = url, options, chance

@@ -103,7 +103,7 @@ def test_unreadable_tables_fail_before_spark_starts(spark: Any, lake: Any) -> No
             ds.load_as_spark(lake.url("t"), spark=spark, **arguments)
 
 
-def test_the_format_says_which_pyspark_it_needs() -> None:
+def test_format_names_the_pyspark_it_needs() -> None:
     if HAS_DATA_SOURCES:
         import pyspark_delta_sharing
 

@@ -159,7 +159,7 @@ def test_profile_defaults_to_option_setting_or_environment(
     assert endpoint(path, settings=settings, **inline) == "https://inline.example"
 
 
-def test_a_profile_as_json_is_no_option() -> None:
+def test_json_profile_is_not_an_option() -> None:
     with pytest.raises(UsageError, match="found JSON; give its fields as options") as found:
         SparkOptions.parse({"path": "a.b.c", "profile": json.dumps({"bearerToken": TOKEN})})
     assert TOKEN not in found.value.message
@@ -319,7 +319,7 @@ def test_end_may_be_the_start() -> None:
     assert same.starting_timestamp == same.ending_timestamp
 
 
-def test_caller_that_is_empty_is_none() -> None:
+def test_empty_caller_is_none() -> None:
     assert parse(callerOrg="").caller_org is None
     assert parse(callerOrg="acme").caller_org == "acme"
 
@@ -415,7 +415,7 @@ def test_a_setting_is_an_option_unless_the_option_is_given(setting: str, value: 
 
 
 @pytest.mark.parametrize("text", ["x", "[1]", "3"])
-def test_settings_are_no_option_of_a_user(text: str) -> None:
+def test_settings_are_not_user_options(text: str) -> None:
     assert "'settings' is set by this data source itself" in refused(settings=text)
 
 

@@ -137,7 +137,7 @@ def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_pa
     assert exact > told * 0.55, (exact, told)
 
 
-def test_conditions_find_rows_beside_the_bounds_of_delta_3_2(spark: Any) -> None:
+def test_conditions_find_rows_outside_the_bounds_of_delta_3_2(spark: Any) -> None:
     """As in ``tests/integration/test_tables_spark.py``, which says what is wrong with the bounds."""
     table = spark_rows.SparkTable("old-statistics")
     with mock_server.running(tables={"s.d.t": table.path}) as server:
@@ -311,7 +311,7 @@ def test_queries_of_one_frame_know_nothing_of_each_other(spark: Any, lake: Any, 
     cached.unpersist()
 
 
-def test_a_query_that_comes_again_lists_no_files_again(spark: Any, lake: Any, url: str) -> None:
+def test_repeated_query_lists_no_files_again(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     assert ids(frame.where("id > 20 AND v = 'v2'")) == [22, 32]
     before = lake.server.stats()["requests"]["query"]
@@ -345,7 +345,7 @@ def test_filtered_table_is_small_enough_to_be_broadcast(spark: Any, lake: Any, u
     assert joined.count() == 5
 
 
-def test_partitions_are_no_larger_than_the_session_says(spark: Any, lake: Any, url: str) -> None:
+def test_partitions_respect_the_session_limit(spark: Any, lake: Any, url: str) -> None:
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
     spark.conf.set("spark.sql.files.maxPartitionBytes", "3m")  # opening a file counts as 2 MiB
     try:

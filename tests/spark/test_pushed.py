@@ -136,7 +136,7 @@ def test_a_predicate_of_spark_is_a_condition(told: dict[str, object], expected: 
 )
 def test_filters_with_another_meaning_are_left_out(told: dict[str, object]) -> None:
     assert found(told) is None
-    # What is known beside it is kept, where all of it must be true.
+    # Other known conditions are kept if all conditions must be true.
     assert found(told, OVER_1) == "i32 > 1"
     assert found(test("AND", told, OVER_1)) == "i32 > 1"
     assert found(test("AND", OVER_1, told)) == "i32 > 1"
@@ -153,7 +153,7 @@ def test_texts_with_a_collation_are_left_out() -> None:
     assert str(Pushed((test("IS_NULL", TEXT),)).filter(columns, schema)) == "text IS NULL"
 
 
-def test_no_predicate_is_no_condition() -> None:
+def test_no_predicate_gives_no_condition() -> None:
     assert found() is None
     assert found(OVER_1, IS_2) == "i32 > 1 AND i32 = 2"
 

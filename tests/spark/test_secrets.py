@@ -1,4 +1,5 @@
-"""What Spark shows of reads: its event log, all pages of its UI, plans, errors, progress, checkpoints and logs."""
+"""The text that Spark shows for reads: its event log, all pages of its UI, plans, errors, progress, checkpoints and
+logs."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_deleted_version_error_names_both_versions(
     monkeypatch.setattr(ServedTable, "_planned", no_history)
     with pytest.raises(SchemaChangeError, match=r"from version 4, .* to 5, .*history: no history here\. Load it again"):
         parts_of(loaded, schema)
-    # What is only out of order for a while is not the table's change.
+    # Columns that are only temporarily out of order are not a change of the table.
     for status in (None, 500, 503):
         statuses.append(status)
         with pytest.raises(RequestError, match="no history here") as caught:
@@ -186,7 +186,7 @@ def test_writes_are_refused(kind: type[DeltaSharingSource]) -> None:
             getattr(kind({"path": "a.b.c"}), method)(None, True)
 
 
-def test_a_schema_with_other_columns_says_which_there_are(lake: Any) -> None:
+def test_schema_error_lists_the_existing_columns(lake: Any) -> None:
     from pyspark.sql.types import LongType, StructField, StructType
 
     wide = pa.schema([(f"c{number:02}", pa.int64()) for number in range(20)])

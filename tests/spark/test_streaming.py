@@ -400,7 +400,7 @@ def test_history_that_is_gone_is_refused(spark: Any, lake: Any, checkpoint: path
 
 
 @limited
-def test_table_that_was_created_anew_while_running_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_table_recreated_while_running_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
     frame = stream(spark, lake, startingVersion=0)

@@ -28,9 +28,7 @@ def kinds(rows: list[Any]) -> list[tuple[int, str, int]]:
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_every_change_comes_with_its_type_and_version(
-    spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str
-) -> None:
+def test_every_change_has_its_type_and_version(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
     feed_table(lake.root / "t")
     sink = follow(stream(spark, lake, **CHANGES, responseFormat=wire), checkpoint)
     assert kinds(sink.rows) == sorted(
@@ -110,9 +108,7 @@ def test_start(spark: Any, lake: Any, checkpoint: pathlib.Path, start: object, e
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_initial_snapshot_comes_as_inserts_of_its_version(
-    spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str
-) -> None:
+def test_initial_snapshot_is_inserts_of_its_version(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
     table = feed_table(lake.root / "t")
     sink = follow(stream(spark, lake, readChangeFeed="true", responseFormat=wire), checkpoint)
     assert kinds(sink.rows) == [(i, "insert", 4) for i in (1, 2, 3, 4, 5)]
@@ -168,7 +164,7 @@ def test_merge_without_effect_and_optimize_give_no_rows(spark: Any, lake: Any, c
     assert kinds(sink.rows) == [(1, "insert", 1), (2, "insert", 1)]
 
 
-def test_feed_that_was_off_in_the_range_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_feed_disabled_within_the_range_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
     table.properties = dict(FEED)

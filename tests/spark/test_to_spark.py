@@ -1,4 +1,4 @@
-"""What ``to_spark`` notices before it asks Spark for anything."""
+"""Errors that ``to_spark`` raises before it calls Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_workers_with_the_package_or_unknown_are_accepted(
         (lambda folder: interpreter(folder, before="exit 3"), "cannot be run"),
     ],
 )
-def test_workers_that_cannot_read_are_told_before_planning(tmp_path: pathlib.Path, program: Any, lacks: str) -> None:
+def test_incompatible_workers_are_reported_before_planning(tmp_path: pathlib.Path, program: Any, lacks: str) -> None:
     path = program(tmp_path)
     with pytest.raises(UsageError, match="PYSPARK_PYTHON") as caught:
         check_workers(session(path))

@@ -174,7 +174,7 @@ ITEM = st.one_of(
 
 @meets(cut=1, items=1)
 @given(st.lists(st.one_of(st.none(), st.lists(ITEM, max_size=3)), max_size=8), st.data())
-def test_nested_values_survive_whatever_slice_they_come_in(rows: list[object], data: st.DataObject) -> None:
+def test_nested_values_survive_any_slicing(rows: list[object], data: st.DataObject) -> None:
     array = pa.array(rows, STRICT)
     met("items", any(rows))
     start = data.draw(st.integers(0, len(rows)))
@@ -198,7 +198,7 @@ def test_target_of_every_engine_type_is_reachable() -> None:
     assert conform(batch, target).schema.equals(target)
 
 
-def test_chars_are_padded_wherever_they_are() -> None:
+def test_chars_are_padded_at_every_level() -> None:
     inner = "struct<c:char(2),l:array<char(3)>,m:map<char(2),int>,v:varchar(4)>"
     char = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
     schema = spark.StructType(

@@ -1,4 +1,4 @@
-"""What differs between Linux, macOS and Windows: paths, signals, the event loop, locks on files.
+"""Differences between Linux, macOS and Windows: paths, signals, the event loop, locks on files.
 
 These tests need the installed package and nothing else of the repository: a release runs them with its wheel on each
 system.

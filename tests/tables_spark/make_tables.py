@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 IS_OLD = pyspark.__version__.startswith("3.5.")
 PACKAGES = "io.delta:delta-spark_2.12:3.2.1" if IS_OLD else "io.delta:delta-spark_4.2_2.13:4.4.0"
-# What Spark brings along in its own versions.
+# Packages that Spark brings in its own versions.
 EXCLUDED = [
     "com.fasterxml.jackson.core",
     "com.fasterxml.jackson.datatype",

@@ -9,7 +9,7 @@ import threading
 
 # Far longer than a test may take: whoever waits for one dead address after the other does not get to the last one.
 FOR_EVER = 900.0
-# Of a clock that no fixture stops.
+# From a clock that no fixture stops.
 pause = threading.Event().wait
 
 

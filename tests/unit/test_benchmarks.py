@@ -1,4 +1,4 @@
-"""What ``python -m benchmarks`` promises about itself; nothing is measured here."""
+"""The promises of ``python -m benchmarks``; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def made(name: str, seconds: float = 1.0) -> measure.Result:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_case_says_whether_its_goal_is_reached(name: str) -> None:
+def test_every_case_reports_whether_its_goal_is_reached(name: str) -> None:
     assert set(CASES[name].contenders) <= set(WORKERS)
     for verdict in goals.verdicts(made(name)):
         if verdict.reached is None:

@@ -1,4 +1,4 @@
-"""What an error says of where it happened."""
+"""The place of an error in its message."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PACKAGE = str(pathlib.Path(delta_sharing_client.__file__).parent)
 WAITING = tuple(f"{PACKAGE}/{room}/" for room in ("run", "fetch"))
 # The growth of linear work is 2; what is made once at any size is left out of it by taking differences.
 MOST = 2.3
-# What grows with the square is 4.
+# Quadratic growth gives 4.
 MOST_OF_WHAT_WAITS = 3.2
 
 
@@ -164,7 +164,7 @@ def columns_in_pages(table: Table, count: int) -> dict[str, Any]:
     return {"filter": col("column_0") < 15}
 
 
-# What doubles, and where it begins.
+# The quantity that doubles, and its first value.
 CASES: list[tuple[Make, int]] = [
     (columns, 100),
     (columns_by_name, 100),
@@ -180,7 +180,7 @@ CASES: list[tuple[Make, int]] = [
 
 
 @pytest.mark.alone
-def test_twice_as_much_is_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twice_the_input_is_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch)
     work = {make.__name__: work_of(make, first) for make, first in CASES}
 
@@ -191,7 +191,7 @@ def test_twice_as_much_is_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> Non
         assert waited, f"nothing that waits for {name} was counted"
         if four_times - twice > MOST * (twice - once):
             grown[name] = found
-        # What is not more with twice as much has nothing to do with it.
+        # A cost that does not grow with twice the input is unrelated to it.
         if waited_four_times - waited_twice > MOST_OF_WHAT_WAITS * max(waited_twice - waited, waited / 4):
             grown[f"what waits for {name}"] = found
     assert not grown

@@ -34,7 +34,7 @@ UTC = datetime.timezone.utc
 ONE_HOUR_EAST = datetime.timezone(datetime.timedelta(hours=1))
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "https://sharing.invalid", "bearerToken": "t"}
 
-# What people write, and the instant that it is by every door.
+# Texts of users, and the instant that every entry point parses.
 TEXTS = [
     ("2024-01-31", "2024-01-31T00:00:00Z"),
     ("2024-01", "2024-01-01T00:00:00Z"),
@@ -274,5 +274,5 @@ def test_dates_are_read_and_written(text: str, days: int) -> None:
         (-62_167_219_200_001, "-0001-12-31 23:59:59.999 UTC"),
     ],
 )
-def test_people_are_told_dates(milliseconds: int, text: str) -> None:
+def test_error_messages_show_dates(milliseconds: int, text: str) -> None:
     assert format_millis(milliseconds) == text

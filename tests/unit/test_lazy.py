@@ -18,7 +18,7 @@ PACKAGE = Path(delta_sharing_client.__file__).parent
 
 
 class Counted:
-    """How often ``value`` was computed."""
+    """Counts how often ``value`` was computed."""
 
     def __init__(self) -> None:
         self.count = 0

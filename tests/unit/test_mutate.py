@@ -1,4 +1,4 @@
-"""What mutation tests change: each change of a function once, nothing that only people read."""
+"""The changes of mutation tests: each change of a function once, nothing that only people read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def chosen(rows: int | None, *, most: int = 2) -> bool:
 '''
 
 
-def test_every_change_is_one_program_of_its_own() -> None:
+def test_every_mutant_is_a_separate_program() -> None:
     found = []
     for number in range(len(mutants(Path("a.py"), "a.py", ast.parse(SOURCE)))):
         tree = ast.parse(SOURCE)
@@ -59,7 +59,7 @@ def test_a_change_has_a_name_that_does_not_depend_on_its_line() -> None:
     assert second[0].line == first[0].line + 2
 
 
-def test_a_part_of_a_module_changes_with_its_own_text_alone() -> None:
+def test_part_of_a_module_changes_only_with_its_own_text() -> None:
     before = parts(SOURCE)
     assert list(before) == ["", "chosen"]
     assert before["chosen"][1] == range(5, 13)

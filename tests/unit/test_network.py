@@ -1,4 +1,4 @@
-"""Which URLs may be fetched, and through which proxy."""
+"""The URLs that may be fetched, and the proxy for them."""
 
 from __future__ import annotations
 

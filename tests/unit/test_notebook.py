@@ -1,4 +1,4 @@
-"""What a notebook shows of our values: HTML that parses, says what matters, and in which nothing of a server's acts."""
+"""A notebook's view of our values: HTML that parses, says what matters, and in which nothing of a server's acts."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_choice_that_does_not_exist_is_refused(name: str) -> None:
         ({"headers": "X-Key: secret"}, "'headers' must be a mapping of names to values, found str."),
     ],
 )
-def test_a_value_out_of_range_is_refused_where_it_is_given(options: dict[str, Any], message: str) -> None:
+def test_out_of_range_value_is_refused_when_set(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ds.UsageError) as refused:
         ds.ReadOptions(**options)
 

@@ -65,7 +65,7 @@ def test_hints_of_a_filter_save_files_on_the_server_already(partitioned: HandMad
         assert plan.skipped.by_partition == 5
 
 
-def test_limit_is_no_hint_next_to_a_filter(partitioned: HandMadeTable) -> None:
+def test_limit_is_not_sent_with_a_filter(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         assert table.scan(filter="a >= 4", limit=2).to_pandas()["a"].tolist() == [4, 5]
 
@@ -165,7 +165,7 @@ def test_hints_for_other_columns_are_not_sent_again(
 @pytest.mark.parametrize(
     ("request_", "limit"), [({"limit": 2}, 2), ({"limit": 2, "filter": "a >= 0"}, None), ({}, None)]
 )
-def test_a_limit_is_sent_where_it_holds_for_all_rows(
+def test_limit_is_sent_if_it_applies_to_all_rows(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, request_: dict[str, Any], limit: int | None
 ) -> None:
     sent = asked(monkeypatch)
@@ -174,7 +174,7 @@ def test_a_limit_is_sent_where_it_holds_for_all_rows(
     assert [one.request.limit_hint for one in sent] == [limit]
 
 
-def test_a_filter_without_hints_is_asked_for_once(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_without_hints_is_requested_once(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
         assert table.scan(filter="a % 2 = 1").count() == 3
@@ -348,7 +348,7 @@ def test_a_stream_ends_its_response(partitioned: HandMadeTable, monkeypatch: pyt
         stream.close()
 
 
-def test_an_error_far_in_a_listing_says_the_table(partitioned: HandMadeTable) -> None:
+def test_error_late_in_a_listing_names_the_table(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root, faults=["error-in-stream=3"]) as (table, _):
         scan = table.scan(options=ds.ReadOptions(max_attempts=1))
         stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
@@ -385,7 +385,7 @@ def test_the_schema_of_the_past_is_that_of_the_query(
         assert table.scan().schema.names == ["z", "p"]
         sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
         assert table.scan(**asked_for).schema.names == ["a", "p"]
-        # Of a long listing no more than a file is wanted.
+        # Only one file of a long listing is needed.
         assert [one.request.limit_hint for one in sent] == [1]
     assert [one.response for one in sent] == [answer for answer in closed if answer is sent[0].response][:1]
 
@@ -395,7 +395,7 @@ def test_lineage_schema_is_refused_without_row_tracking(partitioned: HandMadeTab
         _ = table.scan(row_lineage=True).schema
 
 
-def test_a_schema_is_that_of_the_response_format_asked_for(tmp_path: pathlib.Path) -> None:
+def test_schema_is_that_of_the_requested_response_format(tmp_path: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]), features=["deletionVectors"])
     table.commit(table.file(pa.table({"a": [1, 2]}), removed=[0]))
     with shared(table.root) as (found, _):
@@ -422,7 +422,7 @@ def test_a_collated_column_costs_no_other_column_its_hint(
     assert none is None
 
 
-def test_a_filter_on_text_that_is_replaced_is_no_hint(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server's statistics are those of the bytes in the files; partition values are text as it is."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())])
     table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
@@ -456,9 +456,7 @@ def test_a_filter_on_text_that_is_replaced_is_no_hint(tmp_path: pathlib.Path, mo
     ],
     ids=repr,
 )
-def test_only_a_refusal_for_now_says_nothing_of_access_modes(
-    error: ds.DeltaSharingError, nobody: bool, of_mode: bool
-) -> None:
+def test_temporary_refusal_reveals_no_access_modes(error: ds.DeltaSharingError, nobody: bool, of_mode: bool) -> None:
     assert planning._is_nobody(error) is nobody
     assert planning._may_be_of_mode(error) is of_mode
 
@@ -496,7 +494,7 @@ def test_failed_directory_read_names_the_shared_tables(
 
 
 @pytest.mark.parametrize(("status", "goes_on"), [(401, False), (403, True)])
-def test_history_by_directory_goes_on_by_url_unless_nobody(
+def test_history_by_directory_falls_back_to_url(
     monkeypatch: pytest.MonkeyPatch, feed: HandMadeTable, status: int, goes_on: bool
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:
@@ -543,7 +541,7 @@ def test_versions_show_that_a_feed_is_of_no_view(
     assert {name: getattr(sent[0].request, name) for name in asked_for} == asked_for
 
 
-def test_a_feed_is_in_the_response_format_asked_for(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feed_uses_the_requested_response_format(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     formats: list[ds.ResponseFormat] = []
     check = planning.check_readable
 
@@ -576,7 +574,7 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
             next(stream.files)
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
-        # Where its end cannot be read, the whole feed says which version of it is the first that cannot.
+        # If the end cannot be read, the error of the whole feed names the first unreadable version.
         checks = iter([None, ds.UnsupportedFeatureError("planted", feature="f"), *[None] * 9])
 
         def check(*_: object, **__: object) -> None:
@@ -638,7 +636,7 @@ def test_a_directory_is_all_where_files_are_not_offered(
     ],
     ids=["directory", "two", "none", "refused", "others"],
 )
-def test_modes_of_a_refused_table_are_those_that_it_says(
+def test_modes_of_a_refused_table_are_the_stated_ones(
     monkeypatch: pytest.MonkeyPatch, modes: Any, expected: set[str] | None
 ) -> None:
     with_modes(monkeypatch, modes)
@@ -650,7 +648,7 @@ def test_modes_of_a_refused_table_are_those_that_it_says(
 
 
 @pytest.mark.parametrize("access_mode", [ds.AccessMode.URL, ds.AccessMode.DIR])
-def test_a_busy_server_is_not_asked_for_its_modes(
+def test_busy_server_is_not_asked_for_access_modes(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode
 ) -> None:
     busy, refused = ds.RequestError("busy", status=503), ds.RequestError("no", status=404)
@@ -679,7 +677,7 @@ def test_a_busy_server_is_not_asked_for_its_modes(
         asked.clear()
 
 
-def test_all_files_are_asked_for_without_a_hint_alone(partitioned: HandMadeTable) -> None:
+def test_all_files_are_requested_only_without_a_hint(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         rest = table.rest.for_read(ds.ReadOptions())
         for asked, is_whole in (

@@ -100,7 +100,7 @@ def test_terminal_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_json_that_was_made_printable_is_still_the_same_json() -> None:
+def test_printable_json_is_equivalent_json() -> None:
     value = {"a\x1b": "\x7f\x9b\N{RIGHT-TO-LEFT OVERRIDE}\u2028é"}
     text = printable(json.dumps(value, ensure_ascii=False))
 
@@ -137,7 +137,7 @@ SIGNATURE = "eyJhbGciOi9planted0123456789abcdefABCDEF"
         "a_long_name_of_a_table_without_any_digit_in_it",
     ],
 )
-def test_names_of_files_and_tables_are_no_signatures(path: str) -> None:
+def test_names_of_files_and_tables_are_not_masked(path: str) -> None:
     assert safe_url(f"https://h/{path}") == scrub(f"https://h/{path}") == f"https://h/{path}"
 
 
@@ -154,7 +154,7 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
 
 
 @pytest.mark.parametrize("token", [JWT, JWT.rpartition(".")[0] + ".", f"{JWT}.abc.def"])
-def test_a_jwt_is_masked_wherever_it_stands(token: str) -> None:
+def test_jwt_is_masked_everywhere(token: str) -> None:
     for text in (f"https://host/files/{token}/part-0.parquet", f"got {token}", f"https://host/{token}?x=1", token):
         assert token[:20] not in scrub(text)
         assert "parquet" not in text or "part-0.parquet" in scrub(text)

@@ -1,4 +1,4 @@
-"""What a copy downloads, from a storage that counts."""
+"""The downloads of a copy, from a storage that counts them."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_a_file_has_the_size_of_the_store(make_table: MakeTable, tmp_path: Path,
         with pytest.raises(DataError, match="id-f"):
             copies.files([(plan.tasks[0], tmp_path / "f")])
         assert not list(tmp_path.iterdir())
-        # Of a file that is said to be huge, only its end is asked for.
+        # Only the end of a file that claims to be huge is requested.
         assert table.storage.sent <= 1

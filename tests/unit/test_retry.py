@@ -117,7 +117,7 @@ def test_other_errors_pass_through_at_once() -> None:
         Tries(limits(3, 100)).call(attempt)
 
 
-def test_tries_go_on_in_another_thread() -> None:
+def test_retries_continue_on_another_thread() -> None:
     tries = Tries(limits(3, 100), sleep=lambda seconds: None)
     failure = Transient(TransportError("The response was cut off."))
     for _ in range(2):

@@ -76,7 +76,7 @@ def test_rows_that_no_delta_table_holds_are_refused_by_name() -> None:
         pass
 
 
-def test_the_fixture_comes_with_the_plugin_and_ends_its_servers(tmp_path: Path) -> None:
+def test_fixture_comes_with_the_plugin_and_stops_its_servers(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["delta_sharing_client.testing"]\n')
     (tmp_path / "test_it.py").write_text(
         """

@@ -37,7 +37,7 @@ def test_jobs_run_on_named_threads_and_return_or_raise() -> None:
     assert not [each for each in threading.enumerate() if each.name.startswith("some_")]
 
 
-def test_as_many_threads_as_jobs_up_to_the_size() -> None:
+def test_threads_start_per_job_up_to_the_size() -> None:
     with Threads(3, "few") as pool:
         for _ in range(5):
             assert pool.submit(lambda: threading.current_thread().name).result() == "few_0"
@@ -73,7 +73,7 @@ def test_waiting_thread_keeps_neither_result_nor_error() -> None:
             gc.enable()
 
 
-def test_a_pool_that_was_shut_down_takes_no_job() -> None:
+def test_shut_down_pool_accepts_no_job() -> None:
     pool, begun, go_on = Threads(1, "shut"), threading.Event(), threading.Event()
 
     def wait() -> str:

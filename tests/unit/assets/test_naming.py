@@ -129,7 +129,7 @@ NAMES = st.text(st.sampled_from("ab.\\/: CON1\u00e9"), min_size=1, max_size=6)
 
 @meets(allowed=20, refused=20)
 @given(st.lists(NAMES, min_size=1, max_size=4).map("/".join), st.sampled_from(ALL))
-def test_no_allowed_name_leads_out_of_the_directory(path: str, disk: Disk) -> None:
+def test_no_allowed_name_escapes_the_directory(path: str, disk: Disk) -> None:
     module = ntpath if disk.is_windows else posixpath
     root = "C:\\here" if disk.is_windows else "/here"
     try:

@@ -1,4 +1,4 @@
-"""What each command asks of the client, with all its options, and every key and word that it prints."""
+"""The calls of the client that each command makes, with all its options, and every key and word that it prints."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_history_shows_the_operations(run: Run) -> None:
     assert table.calls[1] == ("history", 0, {})
 
 
-def test_credentials_are_masked_unless_they_are_asked_for(run: Run) -> None:
+def test_credentials_are_masked_by_default(run: Run) -> None:
     given = TemporaryCredentials(
         location="s3://b/t",
         expiration_time=5,
@@ -217,7 +217,7 @@ def test_rows_go_where_and_in_the_format_that_is_asked(
     assert "--format asks for csv" in refused
 
 
-def test_sql_prints_a_table_in_a_terminal_alone(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sql_prints_a_table_only_in_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Any] = []
 
     def made(profile: str | None, query: str) -> pa.RecordBatchReader:
@@ -817,7 +817,7 @@ def test_a_page_is_served_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_an_assistant_is_answered_within_limits(run: Run, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assistant_is_served_within_limits(run: Run, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
     monkeypatch.setattr("delta_sharing_client.mcp.server.serve", lambda *what: served.append(what))
     monkeypatch.setattr(sys, "stdin", NS(isatty=lambda: is_terminal))
@@ -838,9 +838,7 @@ def test_without_the_server_its_extra_is_named(run: Run, monkeypatch: pytest.Mon
     assert "[server]" in run("serve --demo", None, code=ExitCode.USAGE)[1]
 
 
-def test_the_end_of_a_program_says_how_it_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_end_of_a_program_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     dropped: list[bool] = []
     monkeypatch.setattr(program, "_drop_output", lambda: dropped.append(True))
 

@@ -110,7 +110,7 @@ def test_profile_without_token_expiration_is_reported(serve_demo: Any, capsys: p
         assert found[f"num{kind.capitalize()}"] == listed > 0
 
 
-def test_instants_are_told_as_those_of_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_instants_are_shown_like_those_of_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     profile = json.loads(serve_demo.profile_path.read_text()) | {"expirationTime": "2099-01-31T10:00:00.5+02:00"}
     arguments = ["--profile", json.dumps(profile), "--json"]
 

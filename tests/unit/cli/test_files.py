@@ -1,4 +1,4 @@
-"""Where the commands write rows: a file by its ending, compressed or not, or stdout."""
+"""The files to which the commands write rows: a file by its ending, compressed or not, or stdout."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_dash_is_stdout(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_beside_a_json_file_is_an_array(serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_json_output_is_an_array_unlike_json_lines(serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     for name, lines in (("x.json", 5), ("x.txt", 3)):
         assert main(["-p", str(serve_demo.profile_path), *READ, "--json", "--to", str(tmp_path / name)]) == 0
         text = (tmp_path / name).read_text()

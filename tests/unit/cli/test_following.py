@@ -64,14 +64,14 @@ def test_rows_on_stdout_are_json_lines(capfd: Any) -> None:
         (["sql", "SELECT count(*) FROM orders"], "Did you mean 'demo.shop.orders'?"),
     ],
 )
-def test_name_that_is_not_whole_is_answered_with_the_whole_one(words: list[str], said: str, capfd: Any) -> None:
+def test_partial_name_error_suggests_the_full_name(words: list[str], said: str, capfd: Any) -> None:
     assert main(words) == 2
     told = capfd.readouterr().err
     assert said in told
     assert "pg_" not in told
 
 
-def test_sql_over_tables_of_its_own_is_not_taken_for_shared_ones(folder: Path, capfd: Any) -> None:
+def test_sql_over_its_own_tables_does_not_use_shared_ones(folder: Path, capfd: Any) -> None:
     (folder / "codes.csv").write_text("code\nDE\n")
     query = "WITH a AS (SELECT * FROM 'codes.csv') SELECT count(*) AS n FROM a, range(2)"
     assert main(["sql", query]) == 0

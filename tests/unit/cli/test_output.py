@@ -94,7 +94,7 @@ def test_no_column_is_lost_on_a_terminal_of_any_width(width: int, monkeypatch: p
     assert notes.getvalue() == "2 values are shortened; --json shows them whole.\n"
 
 
-def test_json_is_one_line_with_unicode_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_line_with_unescaped_unicode(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_json({"näme": ["a\nb", None]})
 
     printed = capsys.readouterr().out

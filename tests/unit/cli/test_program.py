@@ -122,7 +122,7 @@ def test_no_error_becomes_a_traceback(
     assert "secret" not in printed
 
 
-def test_a_warning_is_a_line_of_its_own_and_the_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_is_one_line_and_the_command_continues(capsys: pytest.CaptureFixture[str]) -> None:
     def app(**_: object) -> None:
         warnings.warn("The table 't' is not\nwhat it was.", UserWarning, stacklevel=1)
         print("rows")  # noqa: T201
@@ -165,7 +165,7 @@ def _all_errors(root: type[errors.DeltaSharingError]) -> list[type[errors.DeltaS
 
 
 @pytest.mark.parametrize("cls", _all_errors(errors.DeltaSharingError)[1:])
-def test_every_error_class_has_an_exit_code_of_its_own_meaning(cls: type[errors.DeltaSharingError]) -> None:
+def test_every_error_class_has_its_own_exit_code(cls: type[errors.DeltaSharingError]) -> None:
     assert exit_code(cls("sentence")) not in (ExitCode.OK, ExitCode.INTERNAL)
 
 

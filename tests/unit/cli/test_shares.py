@@ -1,4 +1,4 @@
-"""What the commands list and describe: one tree of everything, and each kind by itself."""
+"""The commands that list and describe: one tree of everything, and each kind by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
-def test_tree_has_all_kinds_and_says_which_is_which(run: Run) -> None:
+def test_tree_has_all_kinds_of_assets_with_their_kind(run: Run) -> None:
     lines = [line.strip("│├└─ \xa0") for line in run("ls").splitlines()[1:]]
     shop = ["orders", "products", "documents (volume)", "churn (model)", "sales-report (skill)"]
     assert lines == ["demo", "shop", *shop, "weather", "readings", "lake", "refunds"]

@@ -29,7 +29,7 @@ def names(files: list[SharedFile]) -> list[str]:
     return [file.action.path.partition("?")[0].rpartition("/")[2] for file in files]
 
 
-# Of which files names are held as text: all, the first, and none.
+# Files whose names are held as text: all, the first, and none.
 @pytest.mark.parametrize("most", [100, 1, 0])
 @pytest.mark.parametrize("vector", [None, VECTOR])
 def test_a_file_is_new_once_however_its_url_is_signed(most: int, vector: DeletionVectorDescriptor | None) -> None:
@@ -74,7 +74,7 @@ def test_two_files_of_one_id_are_refused(most: int, together: bool, other: Share
 
 @pytest.mark.parametrize("most", [100, 0])
 @pytest.mark.parametrize("together", [True, False])
-def test_files_without_ids_are_told_apart_by_their_paths_alone(most: int, together: bool) -> None:
+def test_files_without_ids_are_distinguished_by_path(most: int, together: bool) -> None:
     """``/get?name=a`` and ``/get?name=b`` of one size may be two files; if one was left out, its rows were missing."""
     without = [replace(file(name), file_id=None) for name in ("a", "b", "c")]
     listed = ListedFiles("s.s.t", 3, most)
@@ -91,7 +91,7 @@ def test_files_without_ids_are_told_apart_by_their_paths_alone(most: int, togeth
 
 
 @pytest.mark.parametrize("vector", [None, VECTOR])
-def test_a_page_of_new_files_is_given_back_as_it_is(vector: DeletionVectorDescriptor | None) -> None:
+def test_page_of_new_files_is_returned_unchanged(vector: DeletionVectorDescriptor | None) -> None:
     """A million files are looked at all at once, not one by one."""
     listed = ListedFiles("s.s.t", 3, 2)
     for page in (["a", "b"], ["c"], ["d", "e", "f"]):

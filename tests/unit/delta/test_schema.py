@@ -187,7 +187,7 @@ def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str
         *("geography(EPSG:4326, karney, thomas)", "geography(karney, EPSG:4326)", "geography(karney)x"),
     ],
 )
-def test_an_unknown_type_leaves_out_its_column_alone(name: str) -> None:
+def test_unknown_type_leaves_out_only_its_column(name: str) -> None:
     nested = {"type": "struct", "fields": [_field("inner", name), _field("other", "long")]}
     alone = {"type": "array", "elementType": {"type": "struct", "fields": [_field("inner", name)]}}
     found = parse_schema(_schema(_field("outer", nested), _field("alone", alone), _field("a", "long")))
@@ -333,7 +333,7 @@ def test_each_primitive_has_its_arrow_type(name: str, expected: pa.DataType) -> 
     assert to_arrow_type(PrimitiveType(name)) == expected
 
 
-def test_void_is_nullable_in_arrow_whatever_the_schema_says() -> None:
+def test_void_is_always_nullable_in_arrow() -> None:
     """Arrow has no other null type; a read of such a column is refused, and one of the others is not."""
     void = PrimitiveType("void")
     arrow = to_arrow_schema(

@@ -286,6 +286,6 @@ def test_a_decimal_holds_nothing_else(old: Any) -> None:
         ("string", "decimal(20,0)", False),
     ],
 )
-def test_a_type_holds_another_as_the_specification_says(old: str, new: str, is_held: bool) -> None:
+def test_type_holds_another_as_specified(old: str, new: str, is_held: bool) -> None:
     types = [parse_schema(json.dumps(struct(column("a", name)))).fields[0].type for name in (old, new)]
     assert holds(types[1], types[0]) is is_held

@@ -79,7 +79,7 @@ def test_the_newest_action_of_each_kind_and_key_wins() -> None:
     assert (snapshot.version, snapshot.table, snapshot.timestamp_ms) == (7, "s.s.t", None)
 
 
-def test_a_file_that_was_removed_can_come_back() -> None:
+def test_removed_file_can_be_added_again() -> None:
     snapshot = Snapshot.from_actions(1, [*HEAD, AddFile("a", size=1), RemoveFile("a"), AddFile("a", size=3)])
     assert [(f.path, f.size) for f in snapshot.files] == [("a", 3)]
 
@@ -193,7 +193,7 @@ def test_a_table_without_protocol_or_metadata_is_refused(missing: str, left: lis
     assert (caught.value.table, caught.value.version) == ("t", 3)
 
 
-def test_data_files_that_are_not_parquet_are_refused() -> None:
+def test_non_parquet_data_files_are_refused() -> None:
     metadata = Metadata(id="t", schema_string=SCHEMA, format=Format("orc"))
     with pytest.raises(UnsupportedFeatureError, match="orc"):
         Snapshot.from_actions(0, [Protocol(1), metadata])

@@ -258,7 +258,7 @@ def stored(units: list[int]) -> str:
 
 
 def maximum_before_3_3(text: str, length: int) -> str:
-    """What Delta for Spark before 3.3 kept of a maximum."""
+    """Return a maximum as Delta for Spark before 3.3 truncated it."""
     units = java(text)
     if len(units) <= length:
         return text
@@ -269,7 +269,7 @@ def maximum_before_3_3(text: str, length: int) -> str:
 
 
 def maximum_since_3_3(text: str, length: int) -> str | None:
-    """What Delta for Spark keeps since 3.3: whole characters, and a mark above the next one."""
+    """Return a maximum as Delta for Spark truncates it since 3.3: whole characters, and a mark above the next one."""
     units = java(text)
     if len(units) <= length:
         return text
@@ -524,7 +524,7 @@ def test_columns_without_statistics_are_unknown():
     assert found.num_records == found.row_count == 10
 
 
-def test_num_records_alone_is_read_without_a_schema():
+def test_num_records_is_read_without_a_schema():
     assert num_records('{"minValues":{"a":[{}]},"numRecords":7}') == 7
     assert num_records('{"numRecords":-7}') is None
     assert num_records("{}") is None
@@ -558,7 +558,7 @@ def test_odd_names_are_found(name):
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
-def test_names_that_json_escapes_stay_unknown_beside_known_ones(name):
+def test_names_that_json_escapes_stay_unknown(name):
     schema = StructType((field(name, "long"), field("c", "long")))
     reader = StatisticsReader(schema, ColumnMappingMode.NONE, [], [(name,), ("c",)])
     values = {name: 1, "c": 1}

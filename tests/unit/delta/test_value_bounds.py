@@ -68,7 +68,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("name", "lower", "upper", "found", "expected"), KNOWN, ids=str)
-def test_a_footer_bounds_values_of_its_own_type(
+def test_footer_bounds_have_the_type_of_the_column(
     name: str, lower: Any, upper: Any, found: pa.DataType, expected: Any
 ) -> None:
     bounds = TYPES[name].footer(lower, upper, found)
@@ -78,7 +78,7 @@ def test_a_footer_bounds_values_of_its_own_type(
 
 @pytest.mark.parametrize("name", ["long", "boolean", "date", "timestamp", "timestamp_ntz", "double", "decimal"])
 @pytest.mark.parametrize("found", [pa.int64(), pa.bool_(), pa.date32(), US, pa.float64(), pa.string(), pa.binary()])
-def test_bytes_are_no_bounds_of_numbers(name: str, found: pa.DataType) -> None:
+def test_bytes_are_not_bounds_of_numbers(name: str, found: pa.DataType) -> None:
     if name == "boolean" and found == pa.bool_():
         return
     data_type = DecimalType(5, 2) if name == "decimal" else PrimitiveType(name)

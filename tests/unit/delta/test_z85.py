@@ -68,7 +68,7 @@ def test_text_outside_the_format_is_refused_with_the_place(text, reason):
         z85_decode(text)
 
 
-def test_bytes_that_are_no_multiple_of_four_are_refused():
+def test_length_not_divisible_by_four_is_refused():
     with pytest.raises(UsageError, match="found 5"):
         z85_encode(b"12345")
 

@@ -99,7 +99,7 @@ def test_an_entry_with_a_wrong_byte_is_thrown_away(cache: FileCache, tmp_path: P
 
 
 @pytest.mark.parametrize("left", [0, 15, 16, 50, 70])
-def test_an_entry_that_was_cut_or_zeroed_is_thrown_away(cache: FileCache, tmp_path: Path, left: int) -> None:
+def test_cut_or_zeroed_entry_is_deleted(cache: FileCache, tmp_path: Path, left: int) -> None:
     for damage in (bytes.__getitem__, lambda content, kept: content[kept].ljust(len(content), b"\0")):
         cache.put("f", block(50, 100), 200, V1)
         (path,) = files_of(tmp_path)
@@ -230,7 +230,7 @@ def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("oldest", "abc")
-def test_the_oldest_goes_wherever_it_lies(tmp_path: Path, oldest: str) -> None:
+def test_oldest_entry_is_deleted_in_any_folder(tmp_path: Path, oldest: str) -> None:
     cache = FileCache(tmp_path, 1_000_000, "table")
     for name in "abc":
         cache.put(name, block(0, 100), 200, V1)
@@ -350,7 +350,7 @@ def test_damaged_entries_are_fetched_again(make_table: MakeTable, tmp_path: Path
             content[100] ^= 0xFF
             content[200] ^= 0xFF
         else:
-            # What decodes to nothing, though it is what was written.
+            # Stored bytes that do not decode although they are intact.
             size, _, mark = _END.unpack(content[-_END.size :])
             end = len(content) - _END.size - size
             content[: end - 8] = bytes(end - 8)
@@ -392,7 +392,7 @@ def test_link_in_place_of_a_cache_file_is_not_written_through(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("up", [0, 1])
-def test_a_link_in_place_of_a_folder_of_the_cache_leads_nowhere(tmp_path: Path, up: int) -> None:
+def test_link_in_place_of_a_cache_folder_is_not_followed(tmp_path: Path, up: int) -> None:
     root, victim = tmp_path / "cache", tmp_path / "victim"
     cache = FileCache(root, 1 << 20, "t")
     folder = cache._folder("f")
@@ -491,7 +491,7 @@ def test_reading_an_entry_makes_it_recent(cache: FileCache, tmp_path: Path) -> N
         assert (path.stat().st_mtime > 1) is is_used
 
 
-def test_a_version_is_read_as_it_was_kept(cache: FileCache) -> None:
+def test_stored_version_is_read_back(cache: FileCache) -> None:
     seen: list[Version] = []
     version = Version("", "Thu, 01 Jan 2026", None)
     cache.put("f", block(0, 200), 200, version)

@@ -1,4 +1,4 @@
-"""Which URLs of data files are fetched, and what comes of the answers."""
+"""Tests which URLs of data files are fetched, and how responses are handled."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
 Fetch = Callable[..., bytes]
 
 
-def test_an_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
+def test_response_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
     whole = HEAD + BODY
     for cut in sample(range(len(whole)), 3):
         raw.answers = [whole[:cut], whole]
         assert fetch() == BODY
 
 
-def test_a_chunked_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
+def test_chunked_response_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
     whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (SIZE, BODY)
     for cut in sample(range(len(whole)), 3):
         raw.answers = [[whole[:cut]], whole]
@@ -120,7 +120,7 @@ def test_a_chunked_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fet
     ],
     ids=["bare line feeds", "interim answers", "a long head", "a long reason", "a location of no redirect", "trailers"],
 )
-def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes) -> None:
+def test_unusual_responses_are_read(raw: Raw, fetch: Fetch, answer: bytes) -> None:
     raw.answers = [answer]
     raw.close_after = False
     clock = Stopwatch()
@@ -221,7 +221,7 @@ STRAY = HEAD + bytes(SIZE)
     [[HEAD + BODY + STRAY], [[HEAD + BODY, STRAY]], [[HEAD + BODY, STRAY[:10], STRAY[10:]]], [HEAD + BODY + b"\r\n"]],
     ids=["with the body", "after the body", "in pieces", "a line end"],
 )
-def test_bytes_behind_an_answer_are_not_the_next_files(
+def test_bytes_after_a_response_are_not_the_next_files(
     raw: Raw, fetch: Fetch, answers: list[bytes | list[bytes]]
 ) -> None:
     raw.close_after = False
@@ -342,7 +342,7 @@ def test_sessions_differ_only_by_allowed_addresses() -> None:
     asyncio.run(look())
 
 
-def test_a_socket_leads_only_where_its_session_may_reach() -> None:
+def test_socket_connects_only_to_allowed_addresses() -> None:
     for place, reach in (("127.0.0.1", Reach.REMOTE), ("127.0.0.1", Reach.ANY), ("93.184.215.14", Reach.REMOTE)):
         address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (place, 443))
         if not reach.allows(place):
@@ -369,7 +369,7 @@ def test_a_child_only_closes_its_copies(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def connections() -> int:
-    """How many connections for data this process has."""
+    """Return the number of this process's connections for data."""
     return sum(sock.fileno() != -1 for sock in list(http._sockets))
 
 
@@ -564,7 +564,7 @@ def test_timeout_error_says_what_was_awaited(raw: Raw, fetch: Fetch) -> None:
         deaf.close()
 
 
-def test_a_body_is_read_as_it_comes_and_its_pace_noted() -> None:
+def test_body_is_read_as_it_arrives_and_its_speed_measured() -> None:
     waits: list[Any] = []
 
     class Content:

@@ -1,4 +1,5 @@
-"""How many requests fly: up to the most, in order, fewer where a server refuses, and more again as it takes them."""
+"""The number of requests in flight: up to the most, in order, fewer where a server refuses, and more again as it
+takes them."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def test_task_cancelled_as_its_turn_comes_frees_its_slot() -> None:
     run(work())
 
 
-def test_requests_that_are_refused_together_halve_the_limit_once() -> None:
+def test_requests_refused_together_halve_the_limit_once() -> None:
     async def work() -> None:
         limiter = RequestLimiter(16)
 

@@ -1,4 +1,4 @@
-"""What storages and networks do to a download, and that the bytes are right or the read fails."""
+"""Failures of storages and networks during a download: the bytes are right, or the read fails."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_parts_are_combined_by_a_tag_or_else_by_time_and_length(one: Version, ot
     assert one.agrees(other) is other.agrees(one) is agree
 
 
-def test_the_whole_file_is_asked_for_without_a_range(remote: MakeRemote, storage: Storage) -> None:
+def test_whole_file_is_requested_without_a_range(remote: MakeRemote, storage: Storage) -> None:
     assert read(remote()) == DATA
     assert storage.requested("f") == [None]
 
@@ -107,9 +107,7 @@ def test_a_range_is_exactly_the_bytes(remote: MakeRemote, storage: Storage) -> N
     assert storage.requested("f") == ["bytes=1000-3000"]
 
 
-def test_a_cut_connection_resumes_at_the_byte_where_it_stopped(
-    remote: MakeRemote, storage: Storage, report: ScanReport
-) -> None:
+def test_cut_connection_resumes_at_the_missing_byte(remote: MakeRemote, storage: Storage, report: ScanReport) -> None:
     storage.faults["f"] = [cut(40_000), cut(10_000)]
     assert read(remote()) == DATA
     assert storage.requested("f") == [None, f"bytes=40000-{len(DATA) - 1}", f"bytes=50000-{len(DATA) - 1}"]
@@ -141,7 +139,7 @@ def test_retry_after_is_obeyed_and_limited(remote: MakeRemote, storage: Storage)
     assert len(storage.requests) == 1
 
 
-def test_a_file_that_is_gone_says_so_at_once(remote: MakeRemote, storage: Storage) -> None:
+def test_missing_file_fails_at_once(remote: MakeRemote, storage: Storage) -> None:
     del storage.files["f"]
     with pytest.raises(DataError, match=r"vacuumed.*share\.schema\.t.*id-f"):
         read(remote())
@@ -192,7 +190,7 @@ def test_an_expired_url_is_renewed_before_it_is_used(storage: Storage, remote: M
     assert storage.requests[0].target.endswith("fresh1")
 
 
-def test_requests_that_are_refused_together_renew_once(storage: Storage, remote: MakeRemote) -> None:
+def test_requests_refused_together_renew_the_url_once(storage: Storage, remote: MakeRemote) -> None:
     storage.valid_signature = "fresh1"
     urls = Renewals(storage)
     file = remote(urls=urls)
@@ -260,7 +258,7 @@ def answer(code: int, body: slice, **headers: str) -> Callable[[http.server.Base
     ],
     ids=["no range", "from the start", "wrong length", "too long", "unit", "total", "encoded", "status 416"],
 )
-def test_answers_that_do_not_fit_the_request_are_refused(
+def test_responses_that_do_not_fit_the_request_are_refused(
     remote: MakeRemote, storage: Storage, fault: Callable[..., bool]
 ) -> None:
     storage.faults["f"] = [fault]
@@ -295,7 +293,7 @@ def test_end_of_a_file_of_unknown_length_is_read(remote: MakeRemote, storage: St
         loop.call(remote(size=-1).read_tail(100))
 
 
-def test_a_shorter_range_than_asked_for_is_completed(remote: MakeRemote, storage: Storage) -> None:
+def test_shorter_range_than_requested_is_completed(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [answer(206, slice(100, 150), Content_Range=f"bytes 100-149/{len(DATA)}")]
     assert read(remote(), 100, 200) == DATA[100:200]
     assert storage.requested("f") == ["bytes=100-199", "bytes=150-199"]
@@ -472,7 +470,7 @@ def broken_at(storage: Storage, after: int, then: Callable[[], None] = lambda: N
     return fault
 
 
-def test_a_strong_etag_is_asked_for_from_the_second_request_on(remote: MakeRemote, storage: Storage) -> None:
+def test_strong_etag_is_sent_from_the_second_request_on(remote: MakeRemote, storage: Storage) -> None:
     storage.headers["f"] = {"ETag": '"one"'}
     file = remote()
     storage.faults["f"] = [broken_at(storage, 40_000)]
@@ -483,7 +481,7 @@ def test_a_strong_etag_is_asked_for_from_the_second_request_on(remote: MakeRemot
 
 
 @pytest.mark.parametrize("etag", ['W/"one"', "one", ""])
-def test_a_weak_etag_is_not_asked_for(remote: MakeRemote, storage: Storage, etag: str) -> None:
+def test_weak_etag_is_not_sent(remote: MakeRemote, storage: Storage, etag: str) -> None:
     storage.headers["f"] = {"ETag": etag} if etag else {}
     storage.faults["f"] = [broken_at(storage, 40_000)]
 

@@ -1,4 +1,4 @@
-"""How one file is transferred, step by step, from a storage that does as it is told and has no socket."""
+"""The transfer of one file, step by step, from a scripted storage without a socket."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_missing_ranges_are_requested() -> None:
     assert read(made(Store([])), 5, 5) == b""
 
 
-def test_an_attempt_with_progress_is_no_failure() -> None:
+def test_attempt_with_progress_is_not_a_failure() -> None:
     store = Store([Sent(at, at + 10, broken=True) for at in range(0, 90, 10)] + [Sent(90)])
     store.options = ReadOptions(max_attempts=2, min_bytes_per_second=1)
     assert read(made(store)) == DATA
@@ -164,7 +164,7 @@ def test_a_file_that_is_longer_than_stated_is_refused(unstated: bool) -> None:
         store = Store([Sent(0, None, None, data=more, piece=piece)])
         words = f"expected a file of {SIZE} bytes, the storage sends more"
         refused(DataError, lambda store=store: read(made(store)), words)  # type: ignore[misc]
-    # What follows is not looked at where a part is wanted, or the length is stated.
+    # Later bytes are ignored if a part is requested, or the length is stated.
     assert read(made(Store([Sent(0, None, None, data=more, piece=SIZE + 1)])), 3, 8) == DATA[3:8]
     assert read(made(Store([Sent(0, SIZE, None, data=more, piece=SIZE + 1)]))) == DATA
     # Whether more follows is not known where it breaks: the file is asked for again.
@@ -173,7 +173,7 @@ def test_a_file_that_is_longer_than_stated_is_refused(unstated: bool) -> None:
     assert store.wanted == [None, None]
 
 
-def test_a_page_for_people_is_no_file() -> None:
+def test_html_page_is_not_a_file() -> None:
     for total in (5, None):
         store = Store([Sent(0, total, total, data=b"<html", is_html=True)])
         refused(DataError, lambda store=store: read(made(store)), "a page of HTML")  # type: ignore[misc]

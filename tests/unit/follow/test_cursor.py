@@ -44,7 +44,7 @@ def test_written_cursor_is_read_back(cursor: CursorFile, state: State) -> None:
     assert sorted(os.listdir(cursor.path.parent)) == [".orders.cursor.lock", "orders.cursor"]
 
 
-def test_new_cursor_begins_and_has_an_id_of_its_own(cursor: CursorFile) -> None:
+def test_new_cursor_begins_with_its_own_id(cursor: CursorFile) -> None:
     one, other = cursor.read(), cursor.read()
     assert (one.number, one.committed, one.begun) == (0, BEGINNING, None)
     assert one.id != other.id
@@ -108,7 +108,7 @@ def test_place_that_cannot_be_written_or_read_is_named(tmp_path: pathlib.Path) -
         folder.read()
 
 
-def test_write_that_fails_leaves_the_cursor_as_it_was(cursor: CursorFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_cursor_unchanged(cursor: CursorFile, monkeypatch: pytest.MonkeyPatch) -> None:
     cursor.write(State("a", 4, END, None))
 
     def full(*_: Any) -> None:

@@ -93,7 +93,7 @@ def test_batches_of_two_formats_are_each_read_in_their_own(lake: Any, start: dic
 
 @pytest.mark.parametrize("start", [{}, {"starting_version": 1}], ids=["snapshot", "tail"])
 @pytest.mark.usefixtures("table")
-def test_a_server_that_answers_in_another_format_is_refused(
+def test_server_with_another_response_format_is_refused(
     lake: Any, monkeypatch: pytest.MonkeyPatch, start: dict[str, Any]
 ) -> None:
     follows = follower(lake, **start)
@@ -125,9 +125,7 @@ def test_a_stream_ahead_of_its_table_is_refused(lake: Any, ahead: int, is_refuse
         assert follows.next_offset(ahead_of_it, None) == ahead_of_it
 
 
-def test_the_schema_of_an_offset_is_asked_for_once(
-    lake: Any, table: TableWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_schema_of_an_offset_is_requested_once(lake: Any, table: TableWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     before = next_of(follower(lake, starting_version=1), BEGINNING)
     table.schema = pa.schema([("id", pa.int64()), ("extra", pa.string())])
     table.commit(metadata=True)

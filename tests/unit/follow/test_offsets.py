@@ -35,7 +35,7 @@ def test_offset_is_text_with_a_fixed_order_of_keys() -> None:
     )
 
 
-def test_offset_reads_back_whatever_the_order_of_its_keys() -> None:
+def test_offset_is_read_with_keys_in_any_order() -> None:
     shuffled = dict(reversed(list(OFFSET.to_json().items())))
     assert parse_offset(shuffled, CHECKPOINT) == OFFSET
     assert parse_offset(json.loads(json.dumps(OFFSET.to_json())), CHECKPOINT) == OFFSET

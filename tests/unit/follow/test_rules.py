@@ -1,4 +1,4 @@
-"""What a stream makes of commits and of schema changes, without Spark."""
+"""A stream's handling of commits and schema changes, without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def appended(actions: list[SharedFile], policy: OnChange) -> object:
         return str(error)
 
 
-def test_appends_are_read_whatever_the_option() -> None:
+def test_appends_are_read_with_any_option() -> None:
     for policy in OnChange:
         assert appended([add("b"), add("a")], policy) == ["a", "b"]
         assert appended([], policy) == []
@@ -66,7 +66,7 @@ def test_updates_and_deletion_vectors(actions: list[SharedFile]) -> None:
     assert appended(actions, OnChange.SKIP_CHANGE_COMMITS) == []
 
 
-def test_change_files_stand_alone_and_are_one_unit() -> None:
+def test_change_files_replace_others_and_are_one_unit() -> None:
     files = change_files([add("z"), cdc("c"), remove("a"), cdc("b")])
     assert [file.file_id for file in files] == ["b", "c"]
     assert units(files) == (0, 0)
@@ -182,7 +182,7 @@ class Server:
         return self.versions.pop(0) if len(self.versions) > 1 else self.versions[0]
 
 
-def test_version_is_asked_for_once_an_interval() -> None:
+def test_version_is_requested_once_per_interval() -> None:
     now, server = [0.0], Server(1, 2, 3)
     clock = VersionClock(server, 30, lambda: now[0])
     assert [clock.latest() for _ in range(1000)] == [1] * 1000

@@ -67,7 +67,7 @@ def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, i
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_snapshot_comes_first_and_then_each_change_once(
+def test_snapshot_is_followed_by_each_change_once(
     lake: Any, table: TableWriter, cursor: pathlib.Path, wire: str
 ) -> None:
     snapshot = [(2, "insert", 5), (3, "insert", 5), (4, "insert", 5)]
@@ -114,7 +114,7 @@ def test_backlog_is_cut_into_steps_of_whole_versions(lake: Any, cursor: pathlib.
     assert json.loads(cursor.read_text())["committed"]["tableVersion"] == 231
 
 
-def test_a_step_that_spans_several_questions_comes_again_as_one(lake: Any, cursor: pathlib.Path) -> None:
+def test_step_of_several_requests_is_repeated_as_one(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
     steps = iter(shared(lake).follow(cursor, starting_version=0, every=1))
@@ -229,7 +229,7 @@ def test_uncommitted_steps_repeat_with_the_same_versions(lake: Any, table: Table
     assert followed(lake, cursor) == [(6, 6, [(5, "insert", 6)])]
 
 
-def test_part_of_a_snapshot_comes_again_after_the_table_moved_on(
+def test_part_of_a_snapshot_is_repeated_after_the_table_changed(
     lake: Any, table: TableWriter, cursor: pathlib.Path
 ) -> None:
     parts = []
@@ -327,7 +327,7 @@ def test_kills(tmp_path: pathlib.Path) -> None:
 # === What changes on the way ===
 
 
-def test_columns_that_are_added_and_types_that_widen_go_on(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_added_columns_and_widened_types_continue(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     steps = iter(shared(lake).follow(cursor, every=1))
     next(steps).commit()
     table.insert(rows_of([5]))
@@ -375,9 +375,7 @@ def test_columns_that_cannot_be_read_must_be_left_out_by_name(
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_table_that_was_created_anew_is_refused(
-    lake: Any, table: TableWriter, cursor: pathlib.Path, running: bool
-) -> None:
+def test_recreated_table_is_refused(lake: Any, table: TableWriter, cursor: pathlib.Path, running: bool) -> None:
     steps = iter(shared(lake).follow(cursor, every=1, trigger=None if running else NOW))
     next(steps).commit()
     table.path.rename(table.path.with_name("old"))

@@ -79,7 +79,7 @@ def test_fields_without_are_skipped() -> None:
 
 @pytest.mark.parametrize("keys", [(), (1,), (300,), (1, 2, 300), (2**40,)])
 @pytest.mark.parametrize("without", [(), (3, 108)])
-def test_maps_have_the_wanted_keys_alone(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
+def test_maps_have_only_the_wanted_keys(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
     data = avro_file(manifest_schema(), [ENTRY] * 3)
     whole = list(read_avro(data, "m.avro", without).records)
 

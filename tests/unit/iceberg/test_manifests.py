@@ -116,7 +116,7 @@ def test_counts_may_be_missing(made: HandMade) -> None:
         ({"content": 1}, "files of the content POSITION_DELETES"),
     ],
 )
-def test_entries_that_are_none_are_refused(made: HandMade, fields: dict[str, Any], reason: str) -> None:
+def test_invalid_entries_are_refused(made: HandMade, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         _read(made, [{**_file(1), **fields}])
 
@@ -218,7 +218,7 @@ def test_a_vector_replaces_position_delete_files() -> None:
     assert _applied(_live("e", 5), _positions(6), _vector(5)) == ["pos6"]
 
 
-def test_deletes_of_one_file_apply_to_it_alone() -> None:
+def test_deletes_of_one_file_apply_only_to_it() -> None:
     named = _positions(6, referenced_data_file="d")
     bounded = _positions(7, lower={2147483546: b"c"}, upper={2147483546: b"e"})
 

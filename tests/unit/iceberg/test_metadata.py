@@ -1,4 +1,4 @@
-"""Which snapshot is read, in which schema; and schemas as those of the actions."""
+"""The choice of the snapshot to read, and of its schema; and schemas as those of the actions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_metadata_that_contradicts_itself_is_refused() -> None:
         choose(_metadata(snapshots=[_snapshot(1, **{"schema-id": 9}), _snapshot(2)]), 10, None)
 
 
-def test_version_1_has_its_schema_and_spec_alone() -> None:
+def test_version_1_has_only_its_schema_and_spec() -> None:
     field = {"source-id": 1, "name": "p", "transform": "identity"}
     metadata = _metadata(
         **{"format-version": 1, "schema": _schema(0, "x"), "schemas": None, "current-schema-id": None},

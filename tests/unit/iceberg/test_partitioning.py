@@ -225,7 +225,7 @@ def test_a_null_means_nulls() -> None:
     assert (bounds.null_count, bounds.row_count) == (5, 5)
 
 
-def test_nan_is_no_bound() -> None:
+def test_nan_is_not_a_bound() -> None:
     assert _field("identity", PrimitiveType("double")).bounds(math.nan, 5) is None
 
 

@@ -1,4 +1,4 @@
-"""What each hostile fault does, seen from the socket."""
+"""The effect of each hostile fault, seen from the socket."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _upload(bucket: Any, root: Path, prefix: str) -> None:
         bucket.upload_file(str(path), f"{prefix}/{path.relative_to(root).as_posix()}")
 
 
-def test_a_table_is_shared_by_url_alone_unless_told_otherwise(api: Api) -> None:
+def test_table_is_shared_by_url_only_by_default(api: Api) -> None:
     (table,) = [item for item in api.get("shares/default/all-tables").json()["items"] if item["name"] == "plain"]
     assert (table["accessModes"], "location" in table) == (["url"], False)
     assert Lines(api.get(f"{TABLE}/metadata")).metadata["accessModes"] == ["url"]
@@ -150,7 +150,7 @@ def test_s3_commit_is_seen_and_a_lost_log_is_refused(
     assert error_of(api.post(f"{TABLE}/query")) == (400, "RESOURCE_DOES_NOT_EXIST")
 
 
-def test_a_table_by_directory_alone_is_not_queried(
+def test_directory_only_table_is_not_queried(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api]
 ) -> None:
     write_plain(tmp_path / "plain")

@@ -43,7 +43,7 @@ def failure(api: Api, table: str, capabilities: str | None = None, **body: objec
 # --- formats ---
 
 
-def test_without_a_header_the_answer_is_parquet(api: Api) -> None:
+def test_without_a_header_the_response_is_parquet(api: Api) -> None:
     lines = api.query("plain")
     assert lines.version == 3
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=parquet"
@@ -57,7 +57,7 @@ def test_without_a_header_the_answer_is_parquet(api: Api) -> None:
 
 
 @pytest.mark.parametrize("features", ["", ";readerfeatures=deletionvectors"])
-def test_parquet_only_is_refused_where_it_cannot_carry_the_table(
+def test_parquet_only_is_refused_for_other_tables(
     start: Callable[..., Api], tmp_path: Path, features: str
 ) -> None:
     write_vectors(tmp_path / "vectors")
@@ -66,7 +66,7 @@ def test_parquet_only_is_refused_where_it_cannot_carry_the_table(
     assert "cannot be shared in the parquet response format" in message
 
 
-def test_delta_only_is_answered_in_delta(api: Api) -> None:
+def test_delta_only_gets_a_delta_response(api: Api) -> None:
     lines = api.query("plain", "responseFormat=Delta")
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta"
     assert lines.protocol["deltaProtocol"]["minReaderVersion"] == 1
@@ -148,7 +148,7 @@ def test_a_point_in_time_that_cannot_be_is_400(api: Api, point: dict[str, object
     assert failure(api, "plain", **point)[:2] == (400, "INVALID_PARAMETER_VALUE")
 
 
-def test_history_that_is_not_shared_cannot_be_asked_for(start: Callable[..., Api], tables: Path) -> None:
+def test_unshared_history_cannot_be_requested(start: Callable[..., Api], tables: Path) -> None:
     own = start(build([TableEntry("default", "default", "t", tables / "plain", "id", history_shared=False)]))
     assert own.query("t").version == 3
     for point in ({"version": 1}, {"timestamp": stamp(1)}, {"startingVersion": 1}):
@@ -200,7 +200,7 @@ def test_ids_stay_while_urls_differ_by_use(api: Api) -> None:
     assert api.fetch(added["path"]).content == api.fetch(removed["path"]).content
 
 
-def test_a_deletion_vector_comes_as_a_signed_url_with_an_id(api: Api) -> None:
+def test_deletion_vector_is_a_signed_url_with_an_id(api: Api) -> None:
     (line,) = api.query("vectors", DELTA).files
     vector = line["file"]["deltaSingleAction"]["add"]["deletionVector"]
     assert vector["storageType"] == "p"
@@ -230,7 +230,7 @@ def test_urls_tell_when_they_expire_and_look_like_those_of_s3(api: Api) -> None:
 # --- end of stream, pages, tokens ---
 
 
-def test_the_end_of_stream_comes_only_when_it_is_expected(api: Api) -> None:
+def test_end_of_stream_is_sent_only_on_request(api: Api) -> None:
     assert api.query("plain").end is None
     asked = api.query("plain", "includeendstreamaction=true")
     assert asked.end is not None
@@ -250,7 +250,9 @@ def pages(api: Api, table: str, capabilities: str | None, **body: object) -> lis
 
 @pytest.mark.parametrize("capabilities", [None, DELTA])
 @pytest.mark.parametrize("point", [{}, {"version": 0}, {"startingVersion": 0}, {"startingVersion": 1}])
-def test_pages_of_one_file_are_the_whole_answer(api: Api, capabilities: str | None, point: dict[str, object]) -> None:
+def test_pages_of_one_file_form_the_whole_response(
+    api: Api, capabilities: str | None, point: dict[str, object]
+) -> None:
     whole = api.query("plain", capabilities, **point)
     found = pages(api, "plain", capabilities, **point, maxFiles=1)
     assert [len(page.files) for page in found] == [1] * len(whole.files)
@@ -280,7 +282,7 @@ def test_a_bad_page_size_is_400(api: Api, value: object) -> None:
     assert failure(api, "plain", maxFiles=value)[0] == 400
 
 
-def test_a_page_token_is_good_for_its_own_query_only(api: Api) -> None:
+def test_page_token_is_valid_for_its_own_query_only(api: Api) -> None:
     first = api.query("plain", maxFiles=1, version=3)
     assert first.end is not None
     token = first.end["nextPageToken"]
@@ -391,7 +393,7 @@ def test_a_range_over_a_lost_commit_is_refused_by_version(start: Callable[..., A
     assert "1" in response.json()["message"]
 
 
-def test_urls_are_of_the_host_that_was_asked(api: Api) -> None:
+def test_urls_use_the_requested_host(api: Api) -> None:
     lines = Lines(api.post(f"{TABLES}/plain/query", {}, None, Host="example.test:1234"))
     assert all(url_of(line).startswith("http://example.test:1234/data/") for line in lines.files)
 
@@ -474,7 +476,7 @@ def test_json_hints_are_read_as_a_text_and_as_an_object(api: Api) -> None:
         assert len(api.query("plain", jsonPredicateHints=form).files) == 1
 
 
-def test_pages_of_a_range_end_where_the_first_page_said(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_pages_of_a_range_end_where_the_first_page_stated(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
     for hour in (1, 2):

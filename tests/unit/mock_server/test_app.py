@@ -49,7 +49,7 @@ def test_a_listing_in_pages_of_one_is_complete(api: Api) -> None:
     assert names == ["feed", "odd", "plain", "vectors"]
 
 
-def test_a_page_of_no_results_says_where_to_go_on(api: Api) -> None:
+def test_page_without_results_has_a_next_page_token(api: Api) -> None:
     page = api.get("shares?maxResults=0").json()
     assert page["items"] == []
     assert api.get(f"shares?pageToken={page['nextPageToken']}").json()["items"]
@@ -99,7 +99,7 @@ def test_slashes_in_a_row_count_as_one(api: Api, path: str) -> None:
     assert api.get(path).content == api.get(path.lstrip("/").replace("//", "/")).content
 
 
-def test_a_query_with_two_slashes_is_answered(api: Api) -> None:
+def test_query_with_two_slashes_is_served(api: Api) -> None:
     assert api.session.post(f"{api.server.endpoint}/{TABLE}/query", json={}).status_code == 200
 
 

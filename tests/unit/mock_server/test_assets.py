@@ -265,7 +265,7 @@ def test_local_directories_are_shared_with_this_machine_only(folder: Path, start
             start({}, host="0.0.0.0", **assets)
 
 
-def test_assets_stand_beside_tables_that_come_later(tables: Path, folder: Path, start: Callable[..., Api]) -> None:
+def test_assets_coexist_with_tables_added_later(tables: Path, folder: Path, start: Callable[..., Api]) -> None:
     api = start(tables, volumes={"default.default.docs": folder / "docs"})
     assert [item["name"] for item in api.get("shares/default/all-volumes").json()["items"]] == ["docs"]
     assert "plain" in [item["name"] for item in api.get("shares/default/all-tables").json()["items"]]

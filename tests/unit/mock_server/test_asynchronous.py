@@ -27,7 +27,7 @@ def status_of(response: requests.Response) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spelling", ["idempotencyKey", "idempotency_key"])
-def test_a_query_is_pending_and_then_answered(start: Callable[..., Api], spelling: str) -> None:
+def test_query_is_pending_and_then_complete(start: Callable[..., Api], spelling: str) -> None:
     own = start(async_polls=2)
     response = submit(own, **{spelling: "k"})
     assert response.headers["delta-table-version"] == "3"
@@ -66,11 +66,11 @@ def test_a_query_without_key_and_an_unknown_query_are_refused(api: Api) -> None:
     assert error_of(api.post(f"{TABLE}/feed/queries/{query}"))[0] == 404
 
 
-def test_a_table_that_the_format_cannot_carry_is_refused_at_once(api: Api) -> None:
+def test_table_the_format_cannot_represent_is_refused_at_once(api: Api) -> None:
     assert error_of(submit(api, "vectors", idempotencyKey="k")) == (400, "UNSUPPORTED_OPERATION")
 
 
-def test_a_range_can_be_asked_for_asynchronously(start: Callable[..., Api]) -> None:
+def test_range_can_be_requested_asynchronously(start: Callable[..., Api]) -> None:
     own = start(async_polls=0)
     query = status_of(submit(own, idempotencyKey="k", startingVersion=1))["queryId"]
     lines = Lines(own.post(f"{TABLE}/plain/queries/{query}"))

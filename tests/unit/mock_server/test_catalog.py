@@ -1,4 +1,4 @@
-"""What a directory of tables is called when it is shared."""
+"""The names under which a directory of tables is shared."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def together(api: Api, urls: list[str]) -> int:
     return sum(sizes)
 
 
-def test_bandwidth_limits_the_sum_of_all_answers(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_bandwidth_limits_the_sum_of_all_responses(start: Callable[..., Api], tmp_path: Path) -> None:
     own = start(large_table(tmp_path), bandwidth=RATE)
     urls = own.query("t").urls
     clock = Stopwatch()
@@ -60,7 +60,7 @@ def test_bandwidth_limits_the_sum_of_all_answers(start: Callable[..., Api], tmp_
     assert own.server.stats()["bytes"]["data"] == total
 
 
-def test_latency_delays_each_answer_but_not_one_after_the_other(start: Callable[..., Api]) -> None:
+def test_latency_delays_responses_in_parallel(start: Callable[..., Api]) -> None:
     own = start(latency=0.15)
     urls = own.query("odd").urls
     assert seconds(lambda: own.get("shares")) >= 0.15
@@ -91,7 +91,7 @@ def test_a_large_file_arrives_whole_with_and_without_limits(start: Callable[...,
         assert limited.fetch(right, Range="bytes=-50000").content == content[-50000:]
 
 
-def test_header_and_body_of_an_answer_do_not_wait_for_each_other(
+def test_header_and_body_of_a_response_do_not_wait(
     start: Callable[..., Api], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With Nagle's algorithm the body would wait for the acknowledgement of the header, 40 ms.

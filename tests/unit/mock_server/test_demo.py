@@ -194,7 +194,7 @@ def test_rows_of_the_iceberg_table_keep_their_ids(root: Path) -> None:
     assert {row["_last_updated_sequence_number"] for number, row in new.items() if number > 240} == {2}
 
 
-# Of avro and puffin files, which have lengths and absolute addresses, only the names.
+# For avro and puffin files, which contain lengths and absolute addresses, only the names.
 DIGESTS = {
     "lake/refunds": "f8555fb90f76d114",
     "shop/churn": "0b07cc70cd794884",

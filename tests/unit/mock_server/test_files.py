@@ -46,7 +46,7 @@ def content(url: str, tables: Path) -> bytes:
     return (tables / "plain" / "/".join(urlsplit(url).path.split("/")[3:])).read_bytes()
 
 
-def test_a_file_is_answered_whole_with_length_and_etag(api: Api, url: str, content: bytes) -> None:
+def test_whole_file_is_served_with_length_and_etag(api: Api, url: str, content: bytes) -> None:
     response = api.fetch(url)
     assert response.status_code == 200
     assert response.content == content

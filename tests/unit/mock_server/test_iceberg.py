@@ -75,7 +75,7 @@ def test_pyiceberg_lists_and_reads_a_local_table(catalog: RestCatalog) -> None:
     assert catalog.load_table("shop.empty").scan().to_arrow().num_rows == 0
 
 
-def test_pyiceberg_sees_a_commit_at_once(warehouse: Path, catalog: RestCatalog, tmp_path: Path) -> None:
+def test_pyiceberg_sees_a_commit_immediately(warehouse: Path, catalog: RestCatalog, tmp_path: Path) -> None:
     folder = warehouse / "s" / "shop" / "orders" / "metadata"
     old = catalog.load_table("shop.orders")
     name = Path(old.metadata_location).name

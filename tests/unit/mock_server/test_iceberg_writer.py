@@ -158,13 +158,13 @@ def test_the_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]
 
 def test_the_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, writer, ids = table
-    # Of each manifest: its content, the counts of files and rows added, kept and deleted, its least sequence number.
+    # For each manifest: its content, the counts of files and rows added, kept and deleted, its least sequence number.
     expected = [
         [(0, (2, 0, 0), (8, 0, 0), 1, 0)],
         [(0, (0, 2, 0), (0, 8, 0), 1, 8), (1, (2, 0, 0), (4, 0, 0), 2, None)],
         [(0, (1, 1, 1), (2, 5, 3), 1, 8), (1, (0, 1, 0), (0, 3, 0), 2, None)],
     ]
-    # Of each entry: status, sequence number, rows, first row id.
+    # For each entry: status, sequence number, rows, first row id.
     entries = [
         [[(1, None, 3, None), (1, None, 5, None)]],
         [[(0, 1, 3, 0), (0, 1, 5, 3)], [(1, None, 1, None), (1, None, 3, None)]],

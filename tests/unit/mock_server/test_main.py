@@ -115,7 +115,7 @@ def test_the_faults_are_listed() -> None:
 
 
 @pytest.mark.parametrize(("stream", "sign"), [("stderr", "starlette"), ("stdout", "building")])
-def test_ctrl_c_during_the_start_is_no_traceback(stream: str, sign: str) -> None:
+def test_ctrl_c_during_the_start_prints_no_traceback(stream: str, sign: str) -> None:
     command = [sys.executable, *(["-X", "importtime"] if stream == "stderr" else []), "-m", "mock_server", "--demo"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with child:

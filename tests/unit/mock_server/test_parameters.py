@@ -117,5 +117,5 @@ def test_a_position_outside_of_a_listing_is_refused(offset: str) -> None:
 
 
 @pytest.mark.parametrize(("token", "expected"), [("", None), ("x", "x")])
-def test_an_empty_page_token_is_none(token: str, expected: str | None) -> None:
+def test_empty_page_token_means_none(token: str, expected: str | None) -> None:
     assert parse_changes({"startingVersion": "0", "pageToken": token, "maxFiles": "1"}).paging.token == expected

@@ -55,7 +55,7 @@ def query(**fields: Any) -> Any:
     return parse_query(json.dumps(fields).encode())
 
 
-def test_a_query_has_all_that_its_body_says() -> None:
+def test_query_has_all_fields_of_its_body() -> None:
     found = query(
         predicateHints=["a = 1"],
         jsonPredicateHints={"op": "x"},
@@ -232,7 +232,7 @@ def served(path: Path | None, scope: dict[str, Any] | None = None, *faults: str)
     return start["status"], headers, b"".join(message.get("body", b"") for message in rest)
 
 
-def test_files_are_answered_as_a_store_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_served_like_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mock_server.files._COPY_BYTES", 4)
     path = tmp_path / "f"
     path.write_bytes(b"0123456789")

@@ -90,7 +90,7 @@ def test_historical_metadata_starts_first_and_follows_changes(api: Api) -> None:
         ("startingVersion=0", "change data was not recorded for version [0]"),
     ],
 )
-def test_a_range_that_cannot_be_answered_is_400_and_says_why(api: Api, query: str, words: str) -> None:
+def test_unavailable_range_is_400_with_a_reason(api: Api, query: str, words: str) -> None:
     said = refusal(api, "feed", query)
     assert words in said
     # The request has named the table.
@@ -121,7 +121,7 @@ def test_a_lost_commit_is_refused(start: Callable[..., Api], tmp_path: Path) -> 
     assert "3" in response.json()["message"]
 
 
-def test_the_feed_comes_in_pages(api: Api) -> None:
+def test_feed_is_split_into_pages(api: Api) -> None:
     whole = kinds(api.changes("feed", "startingVersion=1&includeHistoricalMetadata=true"))
     query, found, metadata = "startingVersion=1&includeHistoricalMetadata=true&maxFiles=1", [], 0
     page = api.changes("feed", query)

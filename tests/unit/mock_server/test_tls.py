@@ -27,7 +27,7 @@ def secure(start: Callable[..., Api]) -> Api:
     return api
 
 
-def test_answers_and_files_come_over_https(secure: Api) -> None:
+def test_responses_and_files_are_sent_over_https(secure: Api) -> None:
     assert secure.server.endpoint.startswith("https://127.0.0.1:")
     (url, *_) = secure.query("vectors", DELTA).urls
     assert url.startswith("https://")
@@ -50,7 +50,7 @@ def test_the_client_reads_over_https(secure: Api, monkeypatch: pytest.MonkeyPatc
     assert ds.load_as_arrow(f"{secure.server.profile_path}#default.default.vectors").num_rows == 7
 
 
-def test_a_process_of_its_own_serves_https(tables: Path) -> None:
+def test_separate_process_serves_https(tables: Path) -> None:
     with mock_server.running(tables, process=True, tls=True) as server:
         assert server.ca_path is not None
         server.set_fault("503-first")
@@ -92,7 +92,7 @@ def test_a_configuration_without_a_certificate_is_refused(tmp_path: Path, text: 
         from_yaml(tmp_path / "server.yaml")
 
 
-def test_files_that_are_no_certificate_are_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_invalid_certificate_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense")
     missing = tmp_path / "missing"
     for certificate, reason in ((tmp_path / "x", ".*PEM.*"), (missing, "No such file or directory")):

@@ -77,7 +77,7 @@ CDC = AddCdcFile(path="c", partition_values=VALUES, size=30, data_change=False, 
 SENT = {"storageType": "p", "pathOrInlineDv": "dv:dv x.bin", "sizeInBytes": 40, "cardinality": 2, "offset": 1}
 
 
-def test_a_live_file_is_sent_with_all_that_the_log_says() -> None:
+def test_live_file_is_sent_with_all_fields_of_the_log() -> None:
     add = {
         "path": "add:a/b c.parquet", "partitionValues": VALUES, "size": 10, "modificationTime": 5, "dataChange": True,
         "stats": '{"n":1}', "tags": {"k": "v"}, "deletionVector": SENT, "baseRowId": 3, "defaultRowCommitVersion": 4,
@@ -102,7 +102,7 @@ def test_a_live_file_is_sent_with_all_that_the_log_says() -> None:
     assert parquet.adds([ADD, ADD], None, None) == 2 * parquet.adds([ADD], None, None)
 
 
-def test_a_change_is_sent_with_all_that_the_log_says() -> None:
+def test_change_is_sent_with_all_fields_of_the_log() -> None:
     remove = {
         "path": "remove:r", "dataChange": True, "size": 20, "deletionTimestamp": 6, "extendedFileMetadata": True,
         "partitionValues": VALUES, "stats": "{}", "tags": {"k": None}, "deletionVector": SENT, "baseRowId": 7,
@@ -191,7 +191,7 @@ METADATA = Metadata(
 )
 
 
-def test_metadata_is_sent_with_all_that_the_log_says() -> None:
+def test_metadata_is_sent_with_all_fields_of_the_log() -> None:
     content = {
         "id": "i", "name": "n", "description": "d", "format": {"provider": "parquet", "options": {"o": "1"}},
         "schemaString": SCHEMA, "partitionColumns": ["b"],
@@ -268,7 +268,7 @@ def test_last_lines_are_as_given() -> None:
     }
 
 
-def test_a_page_has_so_many_files() -> None:
+def test_page_has_the_requested_number_of_files() -> None:
     adds = [ADD] * 5
     assert [_page_end(adds, start, 2) for start in range(6)] == [2, 3, 4, 5, 5, 5]
     assert _page_end(adds, 1, None) == _page_end(adds, 0, 9) == 5
@@ -338,7 +338,7 @@ def spoilt(tmp_path: Path, **faults: float) -> tuple[bytes, bytes, list[object]]
 WHOLE = b"line 1\nline 2\nend"
 
 
-def test_a_body_is_damaged_as_its_fault_says(tmp_path: Path) -> None:
+def test_body_is_damaged_by_its_fault(tmp_path: Path) -> None:
     head, body, ends = spoilt(tmp_path, wrong_content_length=0)
     assert head == b"HTTP/1.1 206 Partial Content\r\nx: y\r\nconnection: close\r\ncontent-length: 17\r\n\r\n"
     assert (body, ends) == (WHOLE, ["close"])

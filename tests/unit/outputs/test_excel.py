@@ -130,7 +130,7 @@ def test_a_longer_text_than_a_cell_holds_is_refused(text: str, is_refused: bool)
         cells(pa.string(), [text])
 
 
-def test_what_does_not_fit_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_table_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(rows: int | None) -> None:
         excel.check_fits(cast("Any", SimpleNamespace(plan=lambda: SimpleNamespace(known_rows=rows))))
 

@@ -77,7 +77,7 @@ def test_a_json_file_is_an_array_with_an_object_a_line() -> None:
     assert (lines[0], lines[-1], len(lines)) == ("[", "]", 5)
 
 
-def test_rows_that_end_with_an_error_are_no_array() -> None:
+def test_failed_json_output_is_not_a_valid_array() -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield BATCHES[0]
         raise DataError("The rest is missing.")
@@ -238,7 +238,7 @@ def test_longest_name_is_written_and_its_leftovers_removed(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("name", [*BY_ENDING, ".PARQUET", ".Json", ".txt", ""])
-def test_an_ending_says_format_and_compression(name: str) -> None:
+def test_suffix_determines_format_and_compression(name: str) -> None:
     ending = BY_ENDING.get(name.lower())
     for packed in ("", ".gz", ".GZ"):
         target = Path(f"x{name}{packed}")

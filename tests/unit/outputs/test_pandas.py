@@ -314,7 +314,7 @@ def packed(number: int) -> dict[str, bytes]:
     return {"metadata": b"\x01\x00\x00", "value": bytes([0x0C, number])}
 
 
-def test_variants_are_decoded_wherever_they_are() -> None:
+def test_variants_are_decoded_at_every_level() -> None:
     variant = PrimitiveType("variant")
     inner = StructType((StructField("v", variant), StructField("n", PrimitiveType("long"))))
     types: dict[str, tuple[DataType, list[object], list[object]]] = {

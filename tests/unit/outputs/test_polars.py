@@ -1,4 +1,4 @@
-"""What a filter of Polars says that ours can say: never more than it does."""
+"""The parts of a Polars filter that ours can represent: never more than it does."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_unsupported_values_are_refused_or_simplified(monkeypatch: pytest.Monkey
         polars.frame_of(schema.empty_table())
 
 
-def test_unreadable_table_is_a_view_that_says_why() -> None:
+def test_unreadable_table_is_a_view_that_gives_the_reason() -> None:
     class Broken:
         @property
         def schema(self) -> pa.Schema:

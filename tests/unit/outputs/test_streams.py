@@ -77,7 +77,7 @@ def test_a_closed_stream_gives_no_more() -> None:
         next(stream)
 
 
-def test_the_first_batches_are_small_where_that_is_asked_for() -> None:
+def test_first_batches_are_small_on_request() -> None:
     large = pa.RecordBatch.from_pydict({"a": range(3000)})
     for small, sizes in ((True, [1024, 1024, 952]), (False, [3000, 3000, 3000])):
         reader = streams.stream_reader(large.schema, lambda: Rows(9), lambda _: [large], small_first=small)
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_the_beginning_of_a_read_too() -> None:
         over.set()
 
 
-def test_an_error_at_the_beginning_comes_as_it_is() -> None:
+def test_error_at_the_beginning_is_raised_unchanged() -> None:
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
         pool.submit(_alien, lambda: RowStream(lambda: Rows(1 // 0))).result(HANGS)
 
@@ -171,7 +171,7 @@ def test_reads_on_other_threads_continue_after_ctrl_c() -> None:
             found.result(HANGS)
 
 
-def test_a_program_with_a_handler_of_its_own_decides_itself() -> None:
+def test_program_with_its_own_handler_decides_itself() -> None:
     streams.end_on_interrupt()
     stream, heard = RowStream(lambda: Rows(9)), []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
@@ -255,7 +255,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def test_batches_are_small_for_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_rows_in_small_batches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_SMALL_ROWS", 3001)
     monkeypatch.setattr(streams, "_SMALL_BATCH", 1000)
     large = pa.RecordBatch.from_pydict({"a": range(1500)})

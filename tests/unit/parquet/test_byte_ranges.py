@@ -157,7 +157,7 @@ def test_a_sparse_file_has_the_bytes_of_its_blocks_and_no_others(
         return
     found = file.slice(start, stop - start)
     assert found.to_pybytes() == WHOLE[start:stop]
-    # What lies in one block is not copied.
+    # Bytes within one block are not copied.
     held = [item for item in blocks if item.start <= start and stop <= item.stop]
     met("one" if held else "several")
     addresses = {item.data.address + start - item.start for item in held}

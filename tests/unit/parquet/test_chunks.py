@@ -165,7 +165,7 @@ def test_a_chunk_may_take_all_of_the_file() -> None:
     ],
     ids=str,
 )
-def test_statistics_that_are_no_such_are_not_used(statistics: dict[int, Any], null_count: Any, bounds: Any) -> None:
+def test_invalid_statistics_are_not_used(statistics: dict[int, Any], null_count: Any, bounds: Any) -> None:
     chunk = found_chunk({12: statistics})
     assert (chunk.null_count, chunk.bounds) == (null_count, bounds)
 
@@ -258,7 +258,7 @@ def test_dictionary_pages_are_counted_where_the_footer_does(stats: Any, pages: i
     assert found_chunk({13: entries}).dictionary_pages() == pages
 
 
-def test_encoding_stats_that_are_none_are_not_used() -> None:
+def test_invalid_encoding_stats_are_not_used() -> None:
     assert found_chunk({13: [7, 8]}).dictionary_pages() is None
     assert found_chunk({13: 7}).dictionary_pages() is None
 
@@ -280,7 +280,7 @@ def test_chunk_without_required_fields_is_refused(field: int) -> None:
         found_chunk({field: None})
 
 
-def test_a_chunk_is_decoded_when_it_is_asked_for() -> None:
+def test_chunk_is_decoded_on_demand() -> None:
     """A read of a whole file asks only for those of texts."""
     bad = {field: value for field, value in META.items() if field != 5}
     chunks = Chunks(pa.py_buffer(struct_of({4: [{1: [{3: bad}, {3: META}, {3: META}]}]})), [0, 1], END)

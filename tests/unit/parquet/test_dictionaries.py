@@ -61,7 +61,7 @@ def test_the_longest_of_ordinary_texts_is_known(texts: list[str]) -> None:
 
 @meets(several=20, long=2)
 @given(st.integers(0, 400).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1)))
-def test_texts_of_one_length_are_known_whatever_they_hold(texts: list[bytes]) -> None:
+def test_texts_of_one_length_are_measured_for_any_content(texts: list[bytes]) -> None:
     met("several", len(texts) > 1)
     met("long", len(texts[0]) > 255)
     assert longest(texts) == len(texts[0])
@@ -93,7 +93,7 @@ def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
         ([b"x" * 300], 300),
         ([b"a"], 1),
         ([b""], 0),
-        # Of one length together, and not each.
+        # Texts of one length are measured together, not singly.
         ([b"abc", b"a"], 3),
         ([b"a", b"abc"], 3),
         ([b"ab", b"abc", b"a"], 3),
@@ -108,13 +108,13 @@ def test_the_longest_text_of(texts: list[bytes], found: int | None) -> None:
 
 
 @pytest.mark.parametrize(("values", "found"), [(-1, None), (0, None), (1, None), (2, 2), (3, None), (4, None)])
-def test_a_dictionary_has_as_many_texts_as_its_page_says(values: int, found: int | None) -> None:
+def test_dictionary_has_the_number_of_texts_in_its_header(values: int, found: int | None) -> None:
     page = dictionary_of([b"ab", b"c"])
     assert longest_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == found
 
 
 @pytest.mark.parametrize("data", [b"\1\0\0\0", b"\1\0\0\0a\1\0\0\0", b"\2\0\0\0a\1\0\0\0b", b"\0", b"\5\0\0\0abc"])
-def test_lengths_that_do_not_lead_to_the_end_are_not_known(data: bytes) -> None:
+def test_lengths_that_do_not_reach_the_end_are_unknown(data: bytes) -> None:
     for count in (1, 2):
         page = PageHeader(DICTIONARY_PAGE, len(data), len(data), count)
         assert longest_text(memoryview(data), (page, 0), 0) is None

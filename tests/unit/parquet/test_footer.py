@@ -61,7 +61,7 @@ def test_invalid_footer_is_a_data_error(tail: bytes, size: int, message: str) ->
         (b"\0\0\0\x10PAR1", 1 << 32, (1 << 28) + 8),
     ],
 )
-def test_the_length_of_a_footer_stands_in_front_of_its_end(tail: bytes, size: int, length: int) -> None:
+def test_footer_length_precedes_the_end_marker(tail: bytes, size: int, length: int) -> None:
     assert footer_length(pa.py_buffer(tail), size) == length
 
 
@@ -71,7 +71,7 @@ def test_a_footer_that_does_not_decode_is_a_data_error() -> None:
 
 
 @pytest.mark.parametrize("name", [["zzzzzzzz"], ["outer", "zzzzzzzz"]])
-def test_names_that_are_no_text_are_a_data_error(name: list[str]) -> None:
+def test_names_with_invalid_utf8_are_a_data_error(name: list[str]) -> None:
     """Arrow returns such a schema, and fails where a name is looked at."""
     column = pa.array([1])
     for below in name[:0:-1]:
@@ -249,7 +249,7 @@ def test_lists_maps_and_structs_are_no_form_of_the_writer(kind: pa.DataType) -> 
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.field("us").type == pa.duration("us")
 
 
-def test_plain_types_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_types_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def looked_at(*values: object) -> bool:
         raise AssertionError("every type is looked at")
 
@@ -315,7 +315,7 @@ def test_a_sparse_file_reads_its_blocks_and_nothing_else() -> None:
     assert file.read(5) == b""
 
 
-def test_reading_a_column_that_was_not_fetched_fails() -> None:
+def test_reading_a_column_without_its_bytes_fails() -> None:
     data = parquet_bytes(pa.table({"a": list(range(1000)), "b": list(range(1000))}), compression="NONE")
     metadata = parse_footer(pa.py_buffer(data), len(data)).metadata
     chunk: Any = metadata.row_group(0).column(0)

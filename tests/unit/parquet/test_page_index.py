@@ -1,4 +1,4 @@
-"""What page headers say, beside what pyarrow wrote, and the page index."""
+"""Page headers, compared with the values that pyarrow wrote, and the page index."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_damage_ends_the_walk() -> None:
 
 # === What headers say ===
 
-# Of each type of page: the field of its own header, and what that must say.
+# For each type of page: the field of its own header, and its required content.
 BODIES = {0: (5, {1: 7, 2: 0, 3: 3, 4: 3}), 2: (7, {1: 7, 2: 0}), 3: (8, {1: 7, 2: 1, 3: 7, 4: 8, 5: 0, 6: 0})}
 
 

@@ -32,7 +32,7 @@ ROWS = 1000
 STEP = 50
 EVERY_PAGE = {"write_page_index": True, "data_page_size": 1, "write_batch_size": STEP, "compression": "NONE"}
 DAY = datetime.date(2020, 1, 1)
-# Of each physical type, a column; those that no encoding makes short are taken from the dictionary.
+# For each physical type, a column; those that no encoding makes short are taken from the dictionary.
 COLUMNS = {
     "boolean": pa.array([row % 3 == 0 for row in range(ROWS)]),
     "int32": pa.array([row * 7 - 900 for row in range(ROWS)], pa.int32()),

@@ -18,7 +18,7 @@ from tests.unit.parquet.compact import as_list, as_number, as_varint
 TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, SET, STRUCT, UUID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13
 
 
-# Of a value its kind, its bytes, and what reading a struct with it returns.
+# For each value: its kind, its bytes, and the result of reading a struct with it.
 Value = tuple[int, bytes, Any]
 # A field by how far it is from the one before, or by its number.
 Field = tuple[int, bool, Value]

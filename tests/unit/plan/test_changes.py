@@ -159,7 +159,7 @@ def test_adds_are_inserts_and_removes_are_deletes_by_version(feed: Feed) -> None
     ]
 
 
-def test_change_files_stand_alone_in_their_version(feed: Feed) -> None:
+def test_change_files_replace_others_in_their_version(feed: Feed) -> None:
     feed.add(1, "a", [1, 2])
     feed.remove(2, "a", [1, 2])
     feed.add(2, "b", [1, 5])
@@ -237,7 +237,7 @@ def test_vectors_of_a_pair_in_one_file_are_one_request(feed: Feed, storage: Stor
     assert len(storage.requested("dv")) == 1
 
 
-def test_the_same_vector_signed_twice_is_no_change(feed: Feed, storage: Storage) -> None:
+def test_same_vector_signed_twice_is_not_a_change(feed: Feed, storage: Storage) -> None:
     blob, (d,) = encode_file([DeletionVector.from_positions([1])], "placeholder")
     storage.put("dv", blob)
     for kind, signature in ((feed.remove, "x"), (feed.add, "y")):
@@ -319,7 +319,7 @@ def test_rows_can_be_counted_without_files(feed: Feed) -> None:
     assert feed.storage.requests == []
 
 
-def test_columns_stand_where_they_are_asked_for(feed: Feed) -> None:
+def test_columns_are_in_the_requested_order(feed: Feed) -> None:
     feed.add(1, "a", [1])
     assert feed.read(["_commit_version", "id"]).column_names == ["_commit_version", "id"]
 
@@ -479,7 +479,7 @@ def test_a_change_back_is_not_a_change(storage: Storage) -> None:
     assert feed.rows() == [(1, "insert", 8)]
 
 
-def test_mapping_switched_on_is_no_change(storage: Storage) -> None:
+def test_enabling_column_mapping_is_not_a_change(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "long")))
     feed.add(1, "a", [1])
     later = described(("id", mapped("id", "id", 1)), delta__columnMapping__mode="name")
@@ -646,7 +646,7 @@ def test_changes_of_another_table_row_use_their_own_file(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("predicate", [None, col("id") > 0])
-def test_a_changed_file_has_as_many_rows_as_its_own_action_says(feed: Feed, predicate: Any) -> None:
+def test_changed_file_has_the_row_count_of_its_own_action(feed: Feed, predicate: Any) -> None:
     feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2))
     feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats='{"numRecords": 3}')
     assert [task.num_records for task in feed.plan(filter=predicate).tasks] == [3, 3]
@@ -659,7 +659,7 @@ def test_rearranging_changes_are_left_out(feed: Feed, kind: type) -> None:
     assert [row[0] for row in feed.rows()] == [3]
 
 
-def test_the_first_change_says_nothing_of_a_version_before_it(storage: Storage) -> None:
+def test_first_change_reveals_nothing_about_earlier_versions(storage: Storage) -> None:
     feed = Feed(storage, described(("x", "string")))
     feed.actions.append(VersionedMetadata(0, described(("x", "long"))))
     with pytest.raises(SchemaChangeError, match=r"changed in version 0 .* from string to long\. \(") as caught:

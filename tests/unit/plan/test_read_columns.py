@@ -1,4 +1,4 @@
-"""Which columns a read returns, where they come from, and what they weigh."""
+"""The columns that a read returns, their sources, and their sizes."""
 
 from __future__ import annotations
 

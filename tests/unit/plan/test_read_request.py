@@ -1,4 +1,4 @@
-"""What may be asked of a table."""
+"""Valid and invalid requests of a table."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_range_has_one_start_and_at_most_one_end_after_it(given: Any, message: s
         {"starting_version": 4, "ending_timestamp": "2024-01-01"},
     ],
 )
-def test_a_range_is_as_it_was_given(given: Any) -> None:
+def test_range_is_unchanged(given: Any) -> None:
     found = ChangesRequest(**given)
     assert {name: getattr(found, name) for name in given} == given
 
@@ -82,7 +82,7 @@ def test_a_snapshot_has_a_version_or_a_timestamp() -> None:
     assert ScanRequest(timestamp="2024-01-01").version is None
 
 
-def test_the_added_columns_are_those_that_are_asked_for() -> None:
+def test_only_requested_columns_are_added() -> None:
     def added(request: ScanRequest | ChangesRequest) -> list[str]:
         return [field.name for field in request.added_fields]
 

@@ -1,4 +1,4 @@
-"""Which files, row groups and bytes are left alone, counted at the storage."""
+"""The files, row groups and bytes that are skipped, counted at the storage."""
 
 from __future__ import annotations
 
@@ -152,9 +152,7 @@ def test_partition_predicate_takes_one_request_per_file(make_table: MakeTable, s
 
 
 @pytest.mark.parametrize("columns", [["p"], []])
-def test_partition_columns_alone_are_read_from_no_file(
-    make_table: MakeTable, storage: Storage, columns: list[str]
-) -> None:
+def test_only_partition_columns_need_no_file(make_table: MakeTable, storage: Storage, columns: list[str]) -> None:
     table = make_table(pa.schema([("p", pa.string()), ("a", pa.int64())]), ["p"])
     vector = encode_inline(DeletionVector.from_positions([1]))
     for value in ("x", "y"):
@@ -294,7 +292,7 @@ def test_explain_suggests_a_faster_type_for_many_decimals(
     assert ("dtype_backend='pyarrow'" in explain(table.plan())) is is_said
 
 
-def test_explain_of_a_limit_says_why_files_are_left_out(make_table: MakeTable) -> None:
+def test_explain_of_a_limit_gives_the_reason_for_skipped_files(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     for _ in range(3):
         table.add(pa.table({"a": [1, 2]}), stats={"numRecords": 2})

@@ -1,4 +1,4 @@
-"""Which files of a snapshot are read, and what is said of the others."""
+"""The files of a snapshot that are read, and the report about the others."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_partition_is_evaluated_once_until_evicted(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("remembered", "decided"), [(2, 12), (3, 12), (4, 4)])
-def test_only_so_many_partitions_are_remembered(monkeypatch: pytest.MonkeyPatch, remembered: int, decided: int) -> None:
+def test_number_of_cached_partitions_is_limited(monkeypatch: pytest.MonkeyPatch, remembered: int, decided: int) -> None:
     read, asked = StatisticsReader.read, []
 
     def noting(reader: StatisticsReader, add: AddFile) -> FileStatistics:
@@ -203,7 +203,7 @@ def test_task_matches_the_servers_description_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("cardinality", "size", "is_vector"), [(0, 0, False), (0, 5, True), (3, 0, True), (3, 5, True)]
 )
-def test_a_vector_without_rows_and_bytes_is_none(cardinality: int, size: int, is_vector: bool) -> None:
+def test_vector_without_rows_and_bytes_is_ignored(cardinality: int, size: int, is_vector: bool) -> None:
     add = file("a", deletion_vector=DeletionVectorDescriptor("p", "https://h/dv", size, cardinality, 1))
     found = vector_ref(add)
     assert (found is not None) == is_vector

@@ -1,4 +1,4 @@
-"""What a plan says of itself: its rows, its bytes, and the text of ``explain``."""
+"""A plan's description of itself: its rows, its bytes, and the text of ``explain``."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_listing_that_is_closed_ends_and_is_released() -> None:
 # === As text ===
 
 
-def test_explain_of_little_says_little() -> None:
+def test_explain_of_a_small_plan_is_short() -> None:
     assert explain(plan(task(1234), task(0, 5))).splitlines() == [
         "Scan of share.schema.t, version 7",
         "  columns from the files: a, b",
@@ -210,7 +210,7 @@ def test_explain_of_a_table_without_a_version_names_none() -> None:
     assert explain(changed).splitlines()[0] == "Scan of share.schema.t"
 
 
-def test_explain_of_much_says_it_all() -> None:
+def test_explain_of_a_large_plan_has_every_part() -> None:
     asked = ScanRequest(columns=("b",), filter=col("a") > 1, limit=3)
     skipped = SkippedFiles(by_partition=1, by_statistics=2, by_limit=3, bytes=999, is_cut=True)
     found = plan(
@@ -288,7 +288,7 @@ def test_no_url_is_shown() -> None:
 # === What a plan of real actions holds ===
 
 
-def test_a_file_of_unknown_length_or_rows_says_so() -> None:
+def test_file_of_unknown_length_or_rows_is_reported() -> None:
     table = table_state(metadata(SCHEMA))
     adds = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
     files = list(map(SharedFile, adds))

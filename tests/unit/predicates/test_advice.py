@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-# What people write, what the error says, and what they write then.
+# A user's mistake, the text in the error, and the corrected form.
 MISTAKES = [
     ("", "leave 'filter' out to read all rows", "TRUE"),
     ("WHERE amount > 3", "Write the condition without WHERE", "amount > 3"),
@@ -145,7 +145,7 @@ def test_a_mistake_has_a_place_in_the_text(text: str, marked: str) -> None:
     assert pickle.loads(pickle.dumps(caught.value)).place == (start, stop)
 
 
-def test_words_of_mistakes_in_texts_and_names_are_no_mistakes() -> None:
+def test_mistakes_inside_texts_and_names_are_ignored() -> None:
     text = "country IN ('WHERE 1 & 2', 'x || y', '2026-01-01', 'a''b') AND `limit 5` > 3 -- & contains(x)"
     assert parse_filter(text) is not None
     with pytest.raises(UsageError) as caught:

@@ -348,7 +348,7 @@ def test_a_day_beyond_those_of_a_date_is_rewritten(days: int, text: str) -> None
         ("coalesce(v, v) IS NULL", "TRUE"),
     ],
 )
-def test_a_column_that_is_always_null_is_no_argument_of_coalesce(text: str, expected: str) -> None:
+def test_null_column_is_not_an_argument_of_coalesce(text: str, expected: str) -> None:
     schema = pa.schema({"v": pa.null(), "a": pa.int32(), "b": pa.int32()})
     assert str(bind(parse_filter(text), schema)) == expected
 

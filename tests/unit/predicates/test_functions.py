@@ -84,7 +84,7 @@ ROW = {
 
 
 def result_of(sql: str, row: dict[str, Any] = ROW) -> bool | None:
-    """What a filter says of a row, by the reference and by Arrow, which must agree."""
+    """Return the result of a filter for a row, by the reference and by Arrow, which must agree."""
     bound = bind(fixed(parse_filter(sql), current_moment()), SCHEMA)
     answer = evaluate(bound, row)
     batch = pa.RecordBatch.from_pylist([{**row, "day": row["day"] and datetime.date(2024, 2, 29)}], schema=SCHEMA)
@@ -556,7 +556,7 @@ def test_text_is_read_back_as_the_same(expression: Expression) -> None:
     assert parse_filter(str(expression)) == expression
 
 
-# Of functions a server is told those whose values lie between two dates.
+# Functions whose values lie between two dates are sent to a server.
 _YEARS = st.builds(
     lambda name, op, year: Comparison(op, call("year", Column((name,))), Literal(year)),
     st.sampled_from(["day", "instant", "wall"]),
@@ -636,7 +636,7 @@ class One:
         self.bounds = lambda path: bounds
 
 
-def test_files_are_skipped_only_where_it_is_proven() -> None:
+def test_files_are_skipped_only_if_proven() -> None:
     of_2023 = One(_bounds(19_358, 19_722, 0, 10))
     assert not _may_match(bind(parse_filter("year(day) = 2024"), SCHEMA), of_2023)
     assert _may_match(bind(parse_filter("year(day) IN (2023, 2030)"), SCHEMA), of_2023)
@@ -678,7 +678,7 @@ def test_constant_column_is_computed_once_per_file() -> None:
 
 
 class Exactly:
-    """What partition values tell of a row."""
+    """Statistics of partition values, which are exact for each row."""
 
     def __init__(self, row: dict[str, Any]) -> None:
         self.row = row
@@ -727,7 +727,7 @@ def _ranged(depth: int) -> st.SearchStrategy[Operand]:
 
 
 def _made(operand: Operand, row: dict[str, Any]) -> Decimal | None:
-    """What an operand of ``_ranged`` is of a row, without asking the code."""
+    """Return the value of an operand of ``_ranged`` for a row, computed independently of the code."""
     if isinstance(operand, Call) and operand.name.isidentifier():
         value = row[operand.arguments[0].path[0]]
         if value is None or operand.name != "decimal":
@@ -857,7 +857,7 @@ def test_a_matching_row_is_never_skipped(expression: Expression, found: list[dic
     assert all(_may_match(bound, Exactly(row)) for row in matching)
 
 
-def test_decimals_keep_every_digit_whatever_the_context() -> None:
+def test_decimals_keep_every_digit_in_any_context() -> None:
     with decimal.localcontext() as context:
         context.prec = 3
         bound = bind(parse_filter("small * 1.0000000001 = 12.5000000012500"), SCHEMA)
@@ -894,7 +894,7 @@ def test_integers_reach_both_ends_of_their_type(width: int) -> None:
     ],
     ids=str,
 )
-def test_values_are_computed_together_and_as_each_alone(
+def test_values_are_computed_together_as_singly(
     name: str, array: pa.Array, kind: pa.DataType, constants: list[Any]
 ) -> None:
     kernel = functions.row_of(name, constants).kernel
@@ -1242,7 +1242,7 @@ def test_the_last_moments_are_reached_and_not_passed() -> None:
     ("day", "months", "found"),
     [("2023-01-31", 13, "2024-02-29"), ("2025-01-31", -11, "2024-02-29"), ("2024-02-29", 12, "2025-02-28")],
 )
-def test_a_month_later_ends_in_the_month_of_its_own_year(day: str, months: int, found: str) -> None:
+def test_month_later_ends_in_the_right_year(day: str, months: int, found: str) -> None:
     moved = functions.fold("+", [parse_date(day), Interval(months, "MONTH")], "shown")
     assert moved == parse_date(found)
 
@@ -1285,7 +1285,7 @@ def test_the_remainder_of_a_large_integer_keeps_every_digit(number: int) -> None
     assert _may_match(bound, Exactly({"i64": number}))  # such a file of a partition was skipped
 
 
-def test_the_remainder_of_infinity_is_no_number_and_no_warning() -> None:
+def test_remainder_of_infinity_is_nan_without_a_warning() -> None:
     found = functions.remainder(pa.array([math.inf, 5.0]), pa.scalar(2.0)).to_pylist()
     assert math.isnan(found[0])
     assert found[1] == 1.0

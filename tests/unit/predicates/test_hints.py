@@ -61,7 +61,7 @@ def test_hint_is_true_of_every_matching_row(expression, found, partition_columns
 
 
 class Server:
-    """What a server concludes of one file, false, true or unknown, from the log's minimum and maximum alone.
+    """A server's conclusion about one file (false, true or unknown) from only the log's minimum and maximum.
 
     It believes their text, as the reference server does and simpler ones do: ``single`` reads what a hint calls a float
     as 32 bits, otherwise all numbers with a point are doubles; ``ordered`` compares ``NaN`` as Java's ``compareTo``
@@ -221,7 +221,7 @@ def test_the_partition_of_a_float_is_found_by_its_value(value):
             assert not Server({"f32": (str(other), str(other))}, single=single).keeps(json.loads(text))
 
 
-def test_a_maximum_that_was_cut_inside_a_character_hides_nothing():
+def test_maximum_cut_inside_a_character_hides_nothing():
     row = "a" * 31 + "😀"
     low = high = written(row, is_float=False)
     assert low == "a" * 31 + "?"
@@ -789,7 +789,7 @@ def test_nanoseconds_are_not_sent(unit):
     assert found == (None if unit == "ns" else "(equal c:timestamp '2024-01-01T00:00:00.000Z':timestamp)")
 
 
-def test_lists_are_said_value_by_value_or_as_a_range():
+def test_lists_are_sent_as_values_or_as_a_range():
     def listed(*numbers: int) -> str | None:
         return hints(f"i32 IN ({', '.join(map(str, numbers))})")
 

@@ -296,7 +296,7 @@ def test_field_of_a_null_struct_is_null_even_over_values():
     assert mask(bind(col("s").is_null(), batch.schema), batch.slice(1)).to_pylist() == [True, False]
 
 
-def test_one_row_that_is_left_is_asked_for_every_condition():
+def test_single_remaining_row_is_tested_by_every_condition():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": [1, 2, 3]})
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
@@ -493,7 +493,7 @@ def test_moments_that_no_row_can_hold_compare_with_all_of_them(zone, unit, text)
 
 
 @pytest.mark.parametrize("pattern", ["a", "a%", "%a", "%a%", "%"])
-def test_a_plain_pattern_is_no_regular_expression(monkeypatch, pattern):
+def test_plain_pattern_is_not_a_regular_expression(monkeypatch, pattern):
     """It is matched several times faster so."""
     monkeypatch.setattr(pa.compute, "match_substring_regex", None)
     batch = pa.RecordBatch.from_pydict({"text": ["a", "b"]})

@@ -306,7 +306,7 @@ def test_tuples_and_builders_are_read(found, expected):
     assert str(parse_filter(found)) == expected
 
 
-def test_no_filter_is_none():
+def test_empty_filter_is_none():
     assert parse_filter(None) is None
 
 

@@ -210,7 +210,7 @@ def test_a_node_has_one_name(node: Any, found: Any) -> None:
     assert _tagged(node) == found
 
 
-def test_an_older_polars_says_nothing_of_nulls_in_lists() -> None:
+def test_older_polars_reveals_nothing_about_nulls_in_lists() -> None:
     class Older:
         class meta:
             @staticmethod

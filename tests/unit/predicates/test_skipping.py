@@ -60,7 +60,7 @@ def plain(value: Any) -> Any:
 
 @st.composite
 def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> ColumnBounds | None:
-    """What a writer might have said of these values: exact, wide, cut off, partial or nothing."""
+    """Return bounds that a writer might have stated for these values: exact, wide, cut off, partial or nothing."""
     data_type = PATHS[path]
     present = [value for value in found if value is not None]
     nulls = len(found) - len(present)
@@ -493,7 +493,7 @@ def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -
     for span in SPANS:
         known = Known({("a",): _bounds(*span)})
         assert _may_match(inside, known) is any(value in values for value in within(span)), span
-        # Of more than one value, one may be another.
+        # With more than one value, one of them may differ.
         one = span[0] if span[0] == span[1] else None
         expected = None not in values and (one is None or one not in values)
         assert _may_match(outside, known) is expected, span
@@ -597,7 +597,7 @@ def test_unknown_bound_leaves_the_other_column_to_decide(text: str) -> None:
         ("CAST(n AS INT) <= 1", Decimal("1.9"), Decimal(5), True),
         ("CAST(n AS INT) < 0", Decimal("-0.9"), Decimal(5), False),
         ("CAST(n AS INT) <= 0", Decimal("-0.9"), Decimal(5), True),
-        # What does not fit has no bound.
+        # Values that do not fit have no bound.
         ("CAST(a AS TINYINT) > 5", 0, 300, True),
         ("CAST(a AS TINYINT) > 5", 0, 5, False),
         ("CAST(a AS TINYINT) < 5", 5, 300, False),

@@ -206,7 +206,7 @@ def test_column_names(name, path):
     assert col(name).operand == Column(path)
 
 
-def test_columns_are_all_that_are_read():
+def test_columns_returns_every_column_read():
     expression = parse_filter("a > 1 AND (b.c IS NULL OR NOT d IN (1)) AND e = f AND g LIKE 'x' AND TRUE AND h <=> 1")
     assert columns(expression) == {("a",), ("b", "c"), ("d",), ("e",), ("f",), ("g",), ("h",)}
 
@@ -259,7 +259,7 @@ def test_operators_of_columns_read_as_they_are_written(condition, text):
     assert parse_filter(text) == built
 
 
-def test_the_time_of_a_read_stands_for_now_and_its_day_for_today():
+def test_now_and_today_use_the_time_of_the_read():
     found = tree.fixed(parse_filter("a < now() OR b < current_date()"), Moment(86_400 * 10**9 + 1500_000, Zone.UTC))
     assert str(found) == "a < TIMESTAMP '1970-01-02 00:00:00.001500Z' OR b < DATE '1970-01-02'"
 

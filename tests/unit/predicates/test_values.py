@@ -245,7 +245,7 @@ def test_different_families_do_not_compare(left, right):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_text_is_read_as_the_day_beside_it(swapped):
+def test_text_is_parsed_as_a_date_next_to_a_date(swapped):
     sides = (Day(5), "1970-01-06 10:00:00")
     with pytest.raises(UsageError, match="is not a date"):
         order(*(reversed(sides) if swapped else sides))
@@ -262,7 +262,7 @@ def test_a_text_of_numpy_is_checked_as_any_other():
         normalise(np.str_("x\ud800"))
 
 
-def test_an_integer_has_at_most_so_many_bits():
+def test_number_of_integer_bits_is_limited():
     assert normalise((1 << 1024) - 1)
     with pytest.raises(UsageError, match="more than 1024 bits"):
         normalise(1 << 1024)
@@ -274,7 +274,7 @@ def test_an_integer_reaches_both_ends_of_its_type(value, fits):
         assert integer_of(8)(value) == int(value)
 
 
-def test_zero_is_a_decimal_whatever_its_exponent():
+def test_zero_is_a_decimal_with_any_exponent():
     assert decimal_of("0E+50", 5, 2) == decimal_of("0E-50", 5, 2) == 0
     assert str(decimal_of("-0.004", 5, 2)) == "0.00"
 
@@ -388,7 +388,7 @@ def test_nearest_float_is_a_number(value: float, found: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["1E400", "1E-400", "-9E+400", "123E398"])
-def test_decimal_of_so_many_digits_is_read(text: str) -> None:
+def test_long_decimal_is_read(text: str) -> None:
     assert normalise(Decimal(text)) == Decimal(text)
 
 

@@ -167,7 +167,7 @@ def test_listing_that_never_ends_is_an_error(server, rest, wire):
 # --- one asset ---
 
 
-def test_skill_has_all_that_the_server_says(server, rest, wire):
+def test_skill_has_all_fields_of_the_server(server, rest, wire):
     told = {"license": "MIT", "compatibility": "git", "allowedTools": "Read  Bash(git:*)", "metadata": {"k": "v"}}
     server.on("GET", f"{S}/skills/v", wire.as_json(item_of(SKILL, id="1", shareId="2", **told)))
 
@@ -210,7 +210,7 @@ def test_missing_required_field_of_one_asset_is_an_error(server, rest, wire):
         rest.get_asset(VOLUME, NAME)
 
 
-def test_table_says_its_formats(server, rest, wire, table):
+def test_table_has_its_stated_formats(server, rest, wire, table):
     item = {"name": "t", "schema": "d", "share": "s", "id": "1", "format": "Delta, iceberg,"}
     server.on("GET", f"{S}/tables/t", wire.as_json(item))
 
@@ -377,7 +377,7 @@ def test_refused_version_credentials_are_not_requested_twice(server, rest, wire)
     assert len(server.seen) == 1
 
 
-def test_model_has_no_credentials_of_its_own(rest):
+def test_model_itself_has_no_credentials(rest):
     with pytest.raises(UsageError, match="one of its versions"):
         rest.credentials(AssetRef(MODEL, NAME))
 

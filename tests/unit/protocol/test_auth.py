@@ -142,14 +142,14 @@ def test_token_made_by_another_thread_counts_after_the_wait(other):
 
 
 @pytest.mark.parametrize(("refused", "is_dropped"), [("Bearer t1", True), ("Bearer t2", False), (None, False)])
-def test_only_the_token_that_was_refused_is_dropped(refused, is_dropped):
+def test_only_the_refused_token_is_dropped(refused, is_dropped):
     shared = auth._SharedToken(living("t1"))
     shared.drop(refused)
     assert (shared.token is None) is is_dropped
     auth._SharedToken().drop(refused)
 
 
-def test_only_so_many_tokens_are_kept_and_the_newest_of_them(monkeypatch, oauth):
+def test_number_of_kept_tokens_is_limited_to_the_newest(monkeypatch, oauth):
     monkeypatch.setattr(auth, "_MAX_TOKENS", 2)
     credentials = [oauth(clientSecret=secret).profile.credentials for secret in "abc"]
     shared = [auth._shared_token(one) for one in credentials]
@@ -157,7 +157,7 @@ def test_only_so_many_tokens_are_kept_and_the_newest_of_them(monkeypatch, oauth)
     assert auth._shared_token(credentials[2]) is shared[2]
 
 
-def test_a_forked_process_has_the_tokens_and_locks_that_are_free(oauth):
+def test_forked_process_has_the_tokens_and_unlocked_locks(oauth):
     credentials = oauth().profile.credentials
     shared = auth._shared_token(credentials)
     shared.token = living("t1")
@@ -251,7 +251,7 @@ def test_refused_token_is_dropped_and_the_request_repeated_once(server, oauth, w
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
-def test_a_token_is_asked_for_in_a_form_that_can_be_read(server, oauth, wire):
+def test_token_is_requested_in_a_parsable_form(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
     oauth().list_shares()

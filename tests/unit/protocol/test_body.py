@@ -62,7 +62,7 @@ def cut_at_a_line_end(data, pack, lines):
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_answer_is_read_in_every_encoding_and_framing(server, rest, table, wire, name, framing):
+def test_response_is_read_in_every_encoding_and_framing(server, rest, table, wire, name, framing):
     encoding, pack = ENCODINGS[name]
     reply = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(300)), framing=framing)
     reply.headers["Content-Encoding"] = encoding
@@ -167,7 +167,7 @@ def test_many_bytes_come_several_chunks_at_a_time(monkeypatch, is_cut):
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(5, False), (6, True)])
-def test_a_line_has_at_most_so_many_bytes_however_it_arrives(length, is_refused):
+def test_line_length_is_limited_however_it_arrives(length, is_refused):
     line = b"x" * length
     for text in (line, line + b"\n", b"a\n" + line, b"a\nb\n" + line + b"\nc"):
         for first in range(len(text) + 1):
@@ -180,7 +180,7 @@ def test_a_line_has_at_most_so_many_bytes_however_it_arrives(length, is_refused)
 
 
 @pytest.mark.parametrize(("limit", "is_refused"), [(13, False), (12, True)])
-def test_a_body_has_at_most_so_many_bytes(server, rest, wire, monkeypatch, limit, is_refused):
+def test_body_length_is_limited(server, rest, wire, monkeypatch, limit, is_refused):
     monkeypatch.setattr("delta_sharing_client.protocol.transport._MAX_JSON_BYTES", limit)
     server.on("GET", "/shares", wire.Reply(200, b'{"items": []}'))
     with pytest.raises(ProtocolError, match="longer than 12 bytes") if is_refused else contextlib.nullcontext():
@@ -224,7 +224,7 @@ def test_only_a_message_that_is_too_long_is_cut():
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
-def test_encoding_that_was_not_asked_for_is_refused_by_name(server, rest, wire, encoding):
+def test_unrequested_encoding_is_refused_by_name(server, rest, wire, encoding):
     server.on("GET", "/shares", wire.Reply(200, gzip.compress(b"{}"), {"Content-Encoding": encoding}))
 
     with pytest.raises(ProtocolError, match="encodings gzip, deflate"):

@@ -84,7 +84,7 @@ def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, tabl
     assert server.seen[1].body == {"limitHint": 9, "includeRefreshToken": True, "refreshToken": "r0"}
 
 
-def test_a_token_stands_in_place_of_the_time_that_was_asked_for(server, rest, table, signing):
+def test_token_replaces_the_requested_time(server, rest, table, signing):
     server.on("POST", QUERY, signing("a", token="r"))
     urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
     urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
@@ -171,7 +171,7 @@ def test_without_history_an_unchanged_latest_snapshot_serves(server, rest, table
     assert ["refreshToken" in seen.body for seen in server.seen] == [True, False, False, False, False]
 
 
-def test_version_that_was_asked_for_has_no_substitute(server, rest, table, signing, wire):
+def test_requested_version_has_no_substitute(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a"), wire.error(403, "X"))
     urls, files = read(rest, table, QueryRequest(version=7))
 
@@ -193,7 +193,7 @@ def test_file_that_is_gone_or_in_another_format_is_a_data_error(server, rest, ta
         urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
 
 
-def test_refresh_asks_for_the_format_of_the_answer(server, rest, table, wire):
+def test_refresh_requests_the_format_of_the_response(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), wire.parquet_file("a")))
     urls, files = read(rest, table)
     assert urls._format is ResponseFormat.PARQUET
@@ -228,7 +228,7 @@ def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, w
     assert server.seen[1].headers["delta-sharing-capabilities"].startswith("responseformat=delta;")
 
 
-def test_range_of_versions_is_repeated_as_it_is(server, rest, table, wire):
+def test_range_of_versions_is_requested_again_unchanged(server, rest, table, wire):
     lines = [wire.delta_file("f", "add", {"version": 5})]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *lines, version=5))
     urls, files = read(rest, table, QueryRequest(starting_version=5, ending_version=6))
@@ -324,7 +324,7 @@ def test_files_without_an_expiration_use_the_responses(server, rest, table, wire
 
 
 @pytest.mark.parametrize(("own", "least"), [(10, 60), (60, 10)])
-def test_the_expiration_of_a_file_is_its_own_where_it_has_one(server, rest, table, wire, clock, own, least):
+def test_files_own_expiration_takes_precedence(server, rest, table, wire, clock, own, least):
     end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + least * 60_000}}
     file = wire.delta_file("a", wrapper={"expirationTimestamp": clock.now + own * 60_000})
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file, end))

@@ -164,7 +164,7 @@ def test_invalid_first_line_is_refused(documents: list[dict[str, Any]], error: t
     assert failure.table == "s.d.t"
 
 
-def test_a_query_that_runs_says_so_alone() -> None:
+def test_running_query_has_only_a_status() -> None:
     found = began(Response(), {"queryStatus": {"queryId": "q"}}, {}, {"endStreamAction": {}})
     assert found.status is not None
     assert found.status.query_id == "q"
@@ -397,7 +397,7 @@ def http_date(ms: int) -> str:
 
 
 @pytest.mark.parametrize("ahead", [-7_200_000, 0, 7_200_000])
-def test_a_url_lives_as_long_as_the_server_says(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_lives_for_the_stated_time(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock may differ from this machine's by ``ahead``, and is in its header ``Date``."""
     found = lives(http_date(NOW + ahead), monkeypatch)
     for life, renewed in ((3_600_000, 3_540_000), (120_000, 60_000), (60_000, 30_000), (5_000, 2_500), (2, 1)):
@@ -508,7 +508,7 @@ def test_the_changes_of_a_view_are_those_between_two_times(rules: dict[str, Any]
         (None, True, False, True),
     ],
 )
-def test_the_end_that_was_promised_must_come(promised: str | None, asked: bool, sent: bool, complete: bool) -> None:
+def test_promised_end_of_stream_must_arrive(promised: str | None, asked: bool, sent: bool, complete: bool) -> None:
     headers = dict(VERSION)
     if promised is not None:
         headers["delta-sharing-capabilities"] = f"includeendstreamaction={promised}"
@@ -522,7 +522,7 @@ def test_the_end_that_was_promised_must_come(promised: str | None, asked: bool, 
     assert (found.answer.end is not None) == sent
 
 
-def test_after_the_end_comes_nothing() -> None:
+def test_lines_after_the_end_are_refused() -> None:
     found = begun()
     assert len(taken(found, delta(), {"endStreamAction": {}}, {})) == 1
     with pytest.raises(ProtocolError, match="endStreamAction must be the last line"):

@@ -124,7 +124,7 @@ def test_invalid_booleans_are_refused(text):
         decode(raw, Line, Loosened("Reading"))
 
 
-def test_a_number_that_is_one_is_not_said_to_be_another():
+def test_valid_number_is_not_reported_as_loose():
     counted = Loosened("Reading")
     for number, text in enumerate((b'{"file":{"id":5,"size":7}}', b'\n{ "file" : { "id" : 5 , "size" : 7 } } '), 1):
         assert decode(text, Line, counted).file.size == 7
@@ -132,12 +132,12 @@ def test_a_number_that_is_one_is_not_said_to_be_another():
 
 
 @pytest.mark.parametrize("raw", [b'{"file":{"id":{"a":1}}}', b'{"file":{"id":[1]}}', b'{"file":[]}', b'{"file":"x"}'])
-def test_structures_are_no_text(raw):
+def test_structures_are_not_text(raw):
     with pytest.raises(loose.MALFORMED):
         decode(raw, Line, Loosened("Reading"))
 
 
-def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire, caplog):
+def test_loose_response_is_read_counted_and_logged_once(server, rest, table, wire, caplog):
     files = [{"file": {"id": n, "size": "5", "deltaSingleAction": {"add": {"path": f"https://x/{n}"}}}} for n in (1, 2)]
     head = wire.delta_head(wrapper={"numFiles": "2"}, partitionColumns=None)
     head[1]["metaData"]["deltaMetadata"]["schemaString"] = json.loads(
@@ -158,7 +158,7 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
     assert re.search(r"'partitionColumns' is null[,.]", said)
 
 
-def test_a_null_that_was_not_expected_is_called_so():
+def test_unexpected_null_is_named_in_the_error():
     assert problem_of(msgspec.ValidationError("Expected `str | null`, got `null` - at `$.a`")) == (
         "expected text, found null in 'a'"
     )
@@ -290,7 +290,7 @@ def test_a_table_without_a_schema_does_not_hide_the_others(server, rest, wire, c
     assert "table 'b' is left out" in caplog.text
 
 
-def test_byte_order_marks_are_no_content(server, rest, table, wire):
+def test_byte_order_marks_are_skipped(server, rest, table, wire):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.body = b"\xef\xbb\xbf" + reply.body
     server.on("GET", "/shares", reply)
@@ -316,7 +316,7 @@ RUNNING += ["NOT_STARTED", "initializing", "SUCCEEDED", "done"]
 
 
 @pytest.mark.parametrize("state", RUNNING)
-def test_a_query_that_runs_is_waited_for_whatever_it_is_called(server, rest, table, wire, state):
+def test_running_query_is_polled_under_any_status_name(server, rest, table, wire, state):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q", "status": state}}))
     whole = wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
     server.on("POST", "/shares/s/schemas/d/tables/t/queries/q", whole)
@@ -326,7 +326,7 @@ def test_a_query_that_runs_is_waited_for_whatever_it_is_called(server, rest, tab
 
 @pytest.mark.parametrize("state", ["failed", "FAILED", "Error", "canceled", "TIMED_OUT", "expired"])
 @pytest.mark.parametrize("field", ["message", "errorMessage"])
-def test_a_query_that_failed_says_why(server, rest, table, wire, state, field):
+def test_failed_query_reports_its_reason(server, rest, table, wire, state, field):
     status = {"queryId": "q", "status": state, field: "the warehouse is gone"}
     server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
 
@@ -365,7 +365,7 @@ def test_an_error_within_the_lines_is_the_error(server, rest, table, wire):
         ({"detail": [{"loc": ["body"], "msg": "because"}]}, r"\(400\): because\."),
     ],
 )
-def test_the_reason_of_an_error_is_shown_wherever_it_stands(server, rest, wire, body, expected):
+def test_reason_of_an_error_is_shown_from_any_field(server, rest, wire, body, expected):
     server.on("GET", "/shares", wire.as_json(body, status=400))
 
     with pytest.raises(RequestError, match=expected):
@@ -449,7 +449,7 @@ def test_ambiguous_booleans_are_refused(written):
         loose.Loosened("x").decode(f'{{"add":{{"path":"p","dataChange":{written}}}}}'.encode(), SingleAction)
 
 
-def test_a_text_that_says_true_stays_a_text():
+def test_text_that_looks_like_a_boolean_stays_text():
     counted = Loosened("Reading")
     action = counted.decode(
         b'{"add":{"path":"true","size":1,"partitionValues":{"p":"false","q":"1"}}}', SingleAction
@@ -458,7 +458,7 @@ def test_a_text_that_says_true_stays_a_text():
     assert not counted.counts
 
 
-def test_deviations_are_told_in_the_order_of_their_names(caplog):
+def test_deviations_are_logged_in_order_of_their_names(caplog):
     counted = Loosened("Reading")
     for what in "bca":
         counted.note(what)
@@ -466,7 +466,7 @@ def test_deviations_are_told_in_the_order_of_their_names(caplog):
     assert "accepted: a, b, c." in caplog.text
 
 
-def test_a_null_where_one_may_stand_is_no_deviation():
+def test_allowed_null_is_not_a_deviation():
     counted = Loosened("Reading")
     decode(b'{"file": {"id": "a", "size": "5", "version": null, "deltaSingleAction": null}}', Line, counted)
     assert dict(counted.counts) == {"'size' is not an integer": 1}

@@ -107,7 +107,7 @@ def test_line_over_the_limit_is_refused_as_soon_as_it_is_known(chunks):
     lines=st.lists(st.sampled_from(WHOLE), min_size=1)
     | st.lists(st.lists(st.sampled_from([*WHOLE, *PARTS, b"\n"]), max_size=4).map(b"".join), min_size=1)
 )
-def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
+def test_lines_decoded_together_equal_lines_decoded_singly(lines):
     text = b"\n".join(lines)
     try:
         expected = [decode(line) for line in text.split(b"\n")]
@@ -230,7 +230,7 @@ def test_only_blocks_with_an_error_are_decoded_line_by_line(monkeypatch, odd):
 
 @meets(at_once=20, refused=20)
 @given(st.lists(listed_lines(), max_size=4), st.booleans(), st.booleans())
-def test_files_that_are_read_at_once_are_those_read_one_by_one(lines, ends, is_cut):
+def test_files_decoded_together_equal_those_decoded_singly(lines, ends, is_cut):
     body = b"\n".join(lines) + b"\n" * ends
     read = wire_lines.Lines.added
     at_once = []
@@ -246,7 +246,7 @@ def test_files_that_are_read_at_once_are_those_read_one_by_one(lines, ends, is_c
 
 @pytest.mark.parametrize("form", HEADS)
 @pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.CHANGES])
-def test_each_oddity_is_found_when_others_are_read_at_once(monkeypatch, form, operation):
+def test_each_oddity_is_found_in_joint_decoding(monkeypatch, form, operation):
     odd = [file_line(*[()] * at, what) for at, ones in enumerate((ADDS, SINGLES, FILES, OTHERS)) for what in ones]
     plain = file_line(file={"id": "b", "url": "u", "version": 1, "timestamp": 1})
     for line in (*odd, *ODD):
@@ -258,7 +258,7 @@ def test_each_oddity_is_found_when_others_are_read_at_once(monkeypatch, form, op
             assert [listing(body, is_cut, form, operation) for is_cut in (False, True)] == expected
 
 
-def test_lines_of_files_are_decoded_at_once():
+def test_lines_of_files_are_decoded_together():
     text = b'{"file":{"id":"a","url":"%s"}}\n{"file":{"id":"b"}}\n{"file":{"id":"c"}}'
     assert [line.file.id for line in wire_lines._decoded_at_once(text, Line)] == ["a", "b", "c"]
     with pytest.MonkeyPatch.context() as patch:
@@ -269,7 +269,7 @@ def test_lines_of_files_are_decoded_at_once():
 
 
 @pytest.mark.parametrize(("names", "is_refused"), [(3, False), (4, True)])
-def test_a_schema_has_so_many_fields(monkeypatch, names, is_refused):
+def test_number_of_schema_fields_is_limited(monkeypatch, names, is_refused):
     monkeypatch.setattr(wire_lines, "MAX_COLUMNS", 3)
     line = wire_lines.MetadataLine(delta_metadata=Metadata("i", '"name"' * names))
     if is_refused:
@@ -286,7 +286,7 @@ def test_two_objects_on_a_line_do_not_offset_a_broken_line(halves, between):
     assert wire_lines._decoded_at_once(text, Line) is None
 
 
-def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
+def test_lines_are_decoded_singly_on_request(monkeypatch):
     monkeypatch.setattr(wire_lines, "SHORTCUTS", SimpleNamespace(lines_at_once=False))
     monkeypatch.setattr(wire_lines, "_decoded_at_once", None)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
@@ -297,7 +297,7 @@ def test_lines_are_decoded_one_by_one_where_that_is_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize(("blank", "is_refused"), [(2, False), (3, True)])
-def test_only_so_many_lines_are_blank(monkeypatch, blank, is_refused):
+def test_number_of_blank_lines_is_limited(monkeypatch, blank, is_refused):
     monkeypatch.setattr(wire_lines, "_MAX_BLANK_LINES", 2)
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="x")
     lines = wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None)).of(
@@ -349,7 +349,7 @@ def test_text_is_another_page_only_before_the_first_line(before, reason):
 
 
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])
-def test_a_number_is_no_line(text):
+def test_number_is_not_a_line(text):
     assert wire_lines._decoded_at_once(text, Line) is None
 
 

@@ -115,7 +115,7 @@ def test_invalid_profile_url_is_shown_without_its_query():
     assert "planted" not in str(caught.value)
 
 
-def test_url_without_a_package_for_it_says_so(monkeypatch):
+def test_url_without_its_package_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(ProfileError, match=r"Reading the profile memory://x\.share needs another package"):
         Profile.load("memory://x.share")
@@ -129,7 +129,7 @@ def test_url_without_a_package_for_it_says_so(monkeypatch):
         Profile.load("memory://x.share")
 
 
-def test_environment_without_a_profile_says_which_variable(monkeypatch):
+def test_missing_profile_names_the_environment_variable(monkeypatch):
     for value in (None, "", "  "):
         monkeypatch.delenv("DELTA_SHARING_PROFILE", raising=False)
         if value is not None:
@@ -434,7 +434,7 @@ def test_profile_created_while_reading_is_read_again(path, monkeypatch):
     assert profile.reread() is not profile
 
 
-def test_profile_stays_as_it_was_while_its_file_is_no_use(path, tmp_path, caplog):
+def test_profile_is_kept_while_its_file_is_unusable(path, tmp_path, caplog):
     caplog.set_level("DEBUG")
     profile = Profile.load(path)
     for text in ('{"shareCred', json.dumps({**V1, "endpoint": "https://elsewhere/"})):
@@ -451,7 +451,7 @@ def test_client_secret_is_not_sent_in_clear_text():
         Profile.load({**OAUTH, "tokenEndpoint": "http://login/token"})
     here = {**OAUTH, "endpoint": "https://localhost/api", "tokenEndpoint": "http://localhost/token"}
     assert Profile.load(here).credentials.client_id == "id"
-    # Who serves the tables in clear text has chosen to.
+    # A provider that serves tables in clear text has chosen to.
     open_to_all = {**OAUTH, "endpoint": "http://h/api", "tokenEndpoint": "http://login/token"}
     assert Profile.load(open_to_all).credentials.token_endpoint == "http://login/token"
 
@@ -541,7 +541,7 @@ TOKENS = [
     ],
 )
 @pytest.mark.parametrize("around", ["{}", "{}?x=1", "http://{}@host/", "https://host/a?{}", "ftp://{}/", "{}://host"])
-def test_a_token_that_was_put_in_another_field_is_not_shown(token: str, field: str, version: int, around: str) -> None:
+def test_token_in_the_wrong_field_is_not_shown(token: str, field: str, version: int, around: str) -> None:
     fields = {
         "shareCredentialsVersion": version,
         "type": "oauth_client_credentials",
@@ -556,7 +556,7 @@ def test_a_token_that_was_put_in_another_field_is_not_shown(token: str, field: s
 
 
 def shown_of(fields: dict[str, object]) -> str:
-    """What a person sees of a profile: its error, or its repr where it can be used."""
+    """Return the visible text of a profile: its error, or its repr where it can be used."""
     try:
         return repr(Profile.load(fields))
     except ProfileError as error:

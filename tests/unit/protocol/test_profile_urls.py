@@ -121,7 +121,7 @@ def test_proxy_of_the_options_is_used(start: Any) -> None:
         ("long", "longer than 1048576 bytes"),
     ],
 )
-def test_answers_that_are_no_profile(start: Any, name: str, said: str) -> None:
+def test_responses_other_than_a_profile_are_refused(start: Any, name: str, said: str) -> None:
     with pytest.raises(ProfileError, match=said) as caught:
         Profile.load(f"http://127.0.0.1:{start().server_port}/{name}?sig=planted")
     assert "planted" not in str(caught.value)
@@ -134,7 +134,7 @@ def test_server_that_is_busy_or_breaks_off_is_asked_again(start: Any, name: str)
     assert server.asked == [f"/{name}"] * 2
 
 
-def test_text_with_half_a_character_is_no_profile() -> None:
+def test_text_with_a_lone_surrogate_is_not_a_profile() -> None:
     with pytest.raises(ProfileError, match="is not valid JSON"):
         Profile.load('{"a": "\ud800"')
 
@@ -178,7 +178,7 @@ def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkey
         (b'{"shareCredentialsVersion": 1, "endpoint": "\xff"}', "is not valid JSON;"),
     ],
 )
-def test_files_that_are_no_profiles_are_told_apart(tmp_path: Any, content: bytes, said: str) -> None:
+def test_files_other_than_profiles_are_recognized(tmp_path: Any, content: bytes, said: str) -> None:
     (tmp_path / "my.share").write_bytes(content)
     with pytest.raises(ProfileError, match=said) as caught:
         Profile.load(tmp_path / "my.share")

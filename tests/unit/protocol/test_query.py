@@ -69,7 +69,7 @@ def ids(answer):
     return [action.file_id for action in answer.actions]
 
 
-def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table, wire, stopped):
+def test_delta_response_becomes_log_actions_with_sharing_facts(server, rest, table, wire, stopped):
     vector = {
         "storageType": "p",
         "pathOrInlineDv": "https://x/dv?sig=1",
@@ -120,7 +120,7 @@ def test_parquet_response_without_header_is_accepted(server, rest, table, wire, 
     assert file.renew_at == NOW + HOUR - MINUTE
 
 
-def test_delta_answer_to_a_parquet_request_is_refused(server, rest, table, wire):
+def test_delta_response_to_a_parquet_request_is_refused(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), capabilities="responseformat=delta"))
 
     with pytest.raises(ProtocolError, match="asked for the parquet response format, found delta"):
@@ -433,7 +433,7 @@ def test_unknown_null_and_missing_fields_are_harmless(server, rest, table, wire)
     assert (file.action.partition_values, file.action.size) == ({}, -1)
 
 
-def test_size_of_the_wrapper_stands_in_for_a_missing_one(server, rest, table, wire):
+def test_wrapper_size_replaces_a_missing_one(server, rest, table, wire):
     file = {"file": {"id": "f", "size": 573, "deltaSingleAction": {"add": {"path": "https://x/f"}}}}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file))
 
@@ -604,7 +604,7 @@ def test_error_in_the_stream_that_may_pass_is_asked_again(server, rest, table, w
     assert caught.value.status == status
 
 
-def test_error_report_may_be_the_whole_answer(server, rest, table, wire):
+def test_error_report_may_be_the_whole_response(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "gone", "httpStatusErrorCode": 404}}))
 
     with pytest.raises(NotFoundError, match="gone"):
@@ -645,7 +645,7 @@ def test_files_without_an_id_are_known_by_their_path():
     assert seen.take(files) == files[2:]
 
 
-def test_each_answer_may_sign_the_path_of_a_file_in_another_way():
+def test_path_may_be_signed_differently_in_each_response():
     files, *others = (
         [SharedFile(AddFile(path=f"https://x/{way}/{name}", size=1), name) for name in "abc"] for way in range(3)
     )
@@ -697,7 +697,7 @@ def test_duplicate_file_id_is_refused_after_a_broken_stream(server, rest, table,
 
 
 @pytest.mark.parametrize("framing", ["cut-length", "cut-chunked", "cut-close"])
-def test_no_beginning_of_an_answer_passes_for_the_whole(server, profile, table, wire, framing):
+def test_truncated_response_is_never_taken_as_whole(server, profile, table, wire, framing):
     rest = RestClient(profile, ReadOptions(max_attempts=1, read_timeout=2))
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(5)), END, capabilities=ENDS)
     for cut in range(0, len(whole.body) - 1, 41):
@@ -725,7 +725,7 @@ def test_broken_stream_of_a_table_that_changed_is_an_error(server, rest, table, 
         list(query_table(rest, table).actions)
 
 
-def test_answer_given_up_early_leaves_the_client_usable(server, rest, table, wire):
+def test_abandoned_response_leaves_the_client_usable(server, rest, table, wire):
     files = [wire.delta_file(f"f{i}") for i in range(2000)]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files))
 
@@ -763,7 +763,7 @@ def test_all_pages_are_read_with_every_other_parameter_repeated(server, rest, ta
 @pytest.mark.parametrize(
     ("stated", "least"), [((None, None), None), ((9, None), 8), ((None, 9), 8), ((5, 9), 4), ((9, 5), 4)]
 )
-def test_the_first_url_of_all_pages_to_expire_counts(server, rest, table, wire, stopped, stated, least):
+def test_earliest_expiration_of_all_pages_counts(server, rest, table, wire, stopped, stated, least):
     answers = [
         wire.ndjson(
             *wire.delta_head(),
@@ -810,7 +810,7 @@ def test_the_first_version_has_metadata_and_a_status_is_none(server, rest, table
         table_metadata(rest, table)
 
 
-def test_an_answer_that_is_broken_off_has_no_more(server, rest, table, wire):
+def test_interrupted_response_has_no_more_actions(server, rest, table, wire):
     server.on("POST", QUERY, page(wire, "p2", "a"), page(wire, None, "b"))
     answer = query_table(rest, table)
     answer.break_off()
@@ -921,7 +921,7 @@ def test_changes_outside_of_the_range_are_left_out_or_refused(server, rest, tabl
             ids(found)
 
 
-def test_the_pages_of_a_feed_are_asked_for_by_their_tokens(server, rest, table, wire):
+def test_pages_of_a_feed_are_requested_by_their_tokens(server, rest, table, wire):
     pages_ = [
         wire.ndjson(
             *wire.parquet_head(version=3), wire.parquet_file(name, "add", version=1, timestamp=10),
@@ -935,7 +935,7 @@ def test_the_pages_of_a_feed_are_asked_for_by_their_tokens(server, rest, table, 
 
 
 @pytest.mark.parametrize(("limit", "sent"), [(0, 0), (2**31 - 1, 2**31 - 1), (2**31, None), (None, None)])
-def test_a_limit_that_servers_cannot_read_is_no_hint(limit, sent):
+def test_limit_too_large_for_servers_is_not_sent(limit, sent):
     assert QueryRequest(limit_hint=limit).body(None, (ResponseFormat.DELTA,)).get("limitHint") == sent
 
 
@@ -1069,7 +1069,7 @@ def test_metadata_asks_for_both_formats_and_a_version(server, rest, table, wire)
 
 
 @pytest.mark.parametrize("end", [[], [END]])
-def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire, end):
+def test_metadata_needs_no_unrequested_end_of_stream(server, rest, table, wire, end):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), *end, capabilities=ENDS))
 
     assert table_metadata(rest, table).version == 7
@@ -1119,7 +1119,7 @@ def test_a_query_that_runs_on_needs_no_id_again(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("query_id", ["7", "not a uuid", "../../x?y#z", "ü😀", "x" * 300, '{"a": 1}'])
-def test_the_id_of_a_query_is_sent_back_as_it_came(server, rest, table, wire, query_id):
+def test_query_id_is_sent_back_unchanged(server, rest, table, wire, query_id):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": query_id, "status": "pending"}}))
     path = f"/shares/s/schemas/d/tables/t/queries/{quote(query_id, safe='')}"
     server.on("POST", path, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
@@ -1128,7 +1128,7 @@ def test_the_id_of_a_query_is_sent_back_as_it_came(server, rest, table, wire, qu
     assert server.seen[-1].path == path
 
 
-def test_an_answer_that_promises_no_end_needs_none(server, rest, table, wire):
+def test_response_that_promises_no_end_needs_none(server, rest, table, wire):
     for capabilities in (None, "responseformat=delta", "responseformat=delta;includeendstreamaction=false"):
         server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f"), capabilities=capabilities))
         answer = query_table(rest, table)
@@ -1136,7 +1136,7 @@ def test_an_answer_that_promises_no_end_needs_none(server, rest, table, wire):
         assert answer.refresh_token is None
 
 
-def test_an_asynchronous_query_may_be_answered_at_once(server, rest, table, wire):
+def test_asynchronous_query_may_complete_immediately(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
 
     assert ids(query_table(rest, table, QueryRequest(asynchronous=True))) == ["f"]

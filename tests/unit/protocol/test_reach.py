@@ -193,7 +193,7 @@ def test_no_server_redirects_to_the_own_machine(
     assert service.connections == 0
 
 
-def test_no_name_of_a_token_endpoint_leads_to_the_own_machine(
+def test_token_endpoint_name_must_not_resolve_to_this_machine(
     server: Any, read: Callable[..., list[int]], service: Service, names: Names
 ) -> None:
     names.addresses["inside.test"] = [[OWN]]
@@ -205,7 +205,7 @@ def test_no_name_of_a_token_endpoint_leads_to_the_own_machine(
     assert service.connections == 0
 
 
-def test_no_name_of_a_catalog_leads_to_the_own_machine(server: Any, service: Service, names: Names) -> None:
+def test_catalog_name_must_not_resolve_to_this_machine(server: Any, service: Service, names: Names) -> None:
     names.addresses["inside.test"] = [[OWN]]
     catalog = f"http://inside.test:{service.port}/iceberg"
     profile = {
@@ -221,7 +221,7 @@ def test_no_name_of_a_catalog_leads_to_the_own_machine(server: Any, service: Ser
     assert service.connections == 0
 
 
-def test_a_catalog_beside_a_server_of_the_own_machine_is_asked(own_server: Any, names: Names) -> None:
+def test_catalog_next_to_a_local_server_is_requested(own_server: Any, names: Names) -> None:
     names.addresses["catalog.test"] = [["127.0.0.1"]]
     catalog = own_server.endpoint.replace("127.0.0.1", "catalog.test")
     endpoint = own_server.endpoint.replace("127.0.0.1", "sharing.test")
@@ -245,7 +245,7 @@ def test_rebound_dns_name_is_checked_when_used(
     assert service.connections == 0
 
 
-def test_addresses_that_are_not_allowed_are_left_out(
+def test_forbidden_addresses_are_left_out(
     server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
     names.addresses["mixed.test"] = [[OWN, "127.0.0.1"]]

@@ -1,4 +1,4 @@
-"""What can be asked, and what is refused before it is sent."""
+"""Valid requests, and requests that are refused before they are sent."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, tabl
             query_table(rest, table)
 
 
-def test_no_scheme_is_asked_for_unless_it_is_wanted(server, rest, table, wire):
+def test_file_id_scheme_is_requested_only_if_configured(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), headers={"fileidhash": "parquet"}))
 
     assert list(query_table(rest, table).actions) == []

@@ -89,7 +89,7 @@ def test_share_is_looked_up_in_its_wrapper(server, rest, wire):
     assert (caught.value.status, caught.value.error_code) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
-def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
+def test_schemas_and_tables_keep_all_fields_of_the_server(server, rest, wire):
     server.on("GET", "/shares/a/schemas", wire.as_json({"items": [{"name": "d", "share": "A"}, {"name": "e"}]}))
     item = {
         "name": "t",
@@ -113,7 +113,7 @@ def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
     assert first.full_name == AssetName("a", "d", "t")
 
 
-def test_all_tables_come_from_one_endpoint_where_it_exists(server, rest, wire):
+def test_all_tables_use_one_endpoint_where_it_exists(server, rest, wire):
     server.on("GET", "/shares/a/all-tables", wire.as_json({"items": [{"name": "t", "schema": "d", "share": "a"}]}))
 
     assert rest.list_all_tables("a") == [Table("t", "a", "d")]
@@ -202,7 +202,7 @@ def test_names_that_cannot_be_are_refused_before_any_request(server, rest, name)
 # --- version ---
 
 
-def test_version_comes_from_the_header_in_any_case(server, rest, wire, table):
+def test_version_header_name_is_case_insensitive(server, rest, wire, table):
     server.on("GET", f"{T}/version", wire.Reply(200, b"", {"DELTA-TABLE-VERSION": "12"}))
 
     assert rest.table_version(table) == 12
@@ -376,7 +376,7 @@ def test_redirect_to_another_scheme_is_not_followed(server, rest, wire, target):
 
 
 @pytest.mark.parametrize("status", [300, 307])
-def test_redirect_that_leads_nowhere_is_an_error(server, rest, wire, status):
+def test_redirect_without_a_target_is_an_error(server, rest, wire, status):
     server.on("GET", "/shares", wire.Reply(status, b'{"items": []}'))
 
     with pytest.raises(RequestError) as caught:
@@ -385,13 +385,13 @@ def test_redirect_that_leads_nowhere_is_an_error(server, rest, wire, status):
 
 
 @pytest.mark.parametrize("body", [b"", b" \r\n"])
-def test_an_empty_response_is_called_so(server, rest, wire, body):
+def test_empty_response_is_named_in_the_error(server, rest, wire, body):
     server.on("GET", "/shares", wire.Reply(200, body))
     with pytest.raises(ProtocolError, match=r"\(an empty body\)"):
         rest.list_shares()
 
 
-def test_a_place_beside_a_response_is_no_redirect(server, rest, wire):
+def test_location_header_without_a_redirect_is_ignored(server, rest, wire):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.headers["Location"] = f"{server.endpoint}/elsewhere"
     server.on("GET", "/shares", reply)
@@ -518,7 +518,7 @@ def test_failure_that_stays_is_reported_with_the_number_of_tries(server, wire):
     assert caught.value.status == 503
 
 
-def test_connection_reset_and_cut_off_answers_are_tried_again(server, wire):
+def test_reset_and_truncated_responses_are_retried(server, wire):
     whole = b'{"items": [{"name": "a"}]}'
     server.on(
         "GET",
@@ -661,7 +661,7 @@ def test_an_error_that_is_wrapped_too_deep_is_not_searched(server, rest, wire):
         assert caught.value.server_message.startswith(told)
 
 
-def test_an_empty_error_code_is_none(server, rest, wire):
+def test_empty_error_code_is_treated_as_missing(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"errorCode": "", "error_code": "X", "message": "m"}, status=400))
     with pytest.raises(RequestError, match=r"\(400, X\): m"):
         rest.list_shares()
@@ -939,7 +939,7 @@ def test_total_timeout_applies_to_a_single_request(server, profile, wire):
     assert len(server.seen) < 10
 
 
-def test_answer_that_trickles_is_broken_off(server, profile):
+def test_trickling_response_is_cancelled(server, profile):
     def trickle():
         connection, _ = listener.accept()
         with connection:

@@ -43,14 +43,14 @@ def shares(client: ds.SharingClient) -> list[str]:
     return [str(share.name) for share in client.list_shares()]
 
 
-def test_a_head_that_is_cut_anywhere_is_asked_for_again(raw: Raw, client: ds.SharingClient) -> None:
+def test_header_cut_anywhere_is_requested_again(raw: Raw, client: ds.SharingClient) -> None:
     cuts = range(len(VERSION))
     raw.answers = [answer for cut in cuts for answer in (VERSION[:cut], VERSION)]
     assert [client.table("s.d.t").version() for _ in cuts] == [123] * len(cuts)
     assert len(raw.requests) == 2 * len(cuts)
 
 
-def test_interim_answers_are_read_past(raw: Raw, client: ds.SharingClient) -> None:
+def test_interim_responses_are_skipped(raw: Raw, client: ds.SharingClient) -> None:
     interim = (
         b"HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\nContent-Length: 5\r\n\r\nHTTP/1.1 100 Go\r\n\r\n"
     )
@@ -59,7 +59,7 @@ def test_interim_answers_are_read_past(raw: Raw, client: ds.SharingClient) -> No
     assert len(raw.requests) == 1
 
 
-def test_a_head_with_bare_line_feeds_is_read_at_once(raw: Raw, client: ds.SharingClient) -> None:
+def test_header_with_bare_line_feeds_is_read(raw: Raw, client: ds.SharingClient) -> None:
     raw.answers = [HEAD.replace(b"\r", b"") + BODY]
     raw.close_after = False
     clock = Stopwatch()
@@ -173,7 +173,7 @@ def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
     timer.join()
 
 
-def test_a_response_of_many_small_chunks_is_no_endless_head(
+def test_response_of_many_small_chunks_is_accepted(
     raw: Raw, client: ds.SharingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line in front of each chunk counts up to its bytes, and no further."""
@@ -212,7 +212,7 @@ def test_separate_request_is_not_redirected_or_read_at_once(monkeypatch: pytest.
 
 
 def source(data: bytes, sock: socket.socket | None = None, interrupt: Interrupt | None = None) -> sessions._Source:
-    """What a response reads, without a connection."""
+    """Return the source that a response reads, without a connection."""
     watch = RequestLimits(ReadOptions(), Deadline(None), "Reading", None, interrupt)
     return sessions._Source(io.BytesIO(data), sock or object(), watch)  # type: ignore[arg-type]
 
@@ -310,7 +310,7 @@ def test_a_head_ends_with_its_blank_line(data: bytes, head: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\nA: b", http.client.IncompleteRead),
     ],
 )
-def test_a_head_that_is_cut_is_no_head(data: bytes, error: type[Exception]) -> None:
+def test_truncated_header_is_not_accepted(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         sessions._Lines(source(data)).head()
 

@@ -468,7 +468,7 @@ def test_renewal_that_fails_lets_the_old_token_live_to_its_end(server, wire, mon
         rest.list_shares()
 
 
-def test_answer_of_a_token_endpoint_is_bounded(server, wire, monkeypatch):
+def test_token_endpoint_response_is_bounded(server, wire, monkeypatch):
     monkeypatch.setattr(auth, "_MAX_TOKEN_BYTES", 1000)
     server.on("POST", "/token", wire.Reply(200, b" " * 100_000, framing="chunked"))
 
@@ -476,7 +476,7 @@ def test_answer_of_a_token_endpoint_is_bounded(server, wire, monkeypatch):
         RestClient(plain(server), OPTIONS).list_shares()
 
 
-def test_token_answer_that_is_cut_off_is_asked_for_again(server, wire):
+def test_truncated_token_response_is_requested_again(server, wire):
     whole = grant(wire, "t1")
     cut = wire.Reply(200, whole.body, framing="cut-length", cut=10)
     server.on("POST", "/token", cut, whole)

@@ -68,7 +68,7 @@ def test_every_response_is_closed(server, rest, wire, left_open, statuses):
     assert left_open() == []
 
 
-def test_a_response_that_breaks_off_or_is_none_is_closed(server, rest, table, wire, left_open):
+def test_interrupted_or_missing_response_is_closed(server, rest, table, wire, left_open):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(100)))
     cut = wire.Reply(200, whole.body, whole.headers, "cut-length", 8000)
     server.on("POST", QUERY, cut, cut, whole)
@@ -100,13 +100,13 @@ def test_failure_after_the_deadline_is_a_timeout(rest, monkeypatch):
         transport._complete(ds.TransportError("broken"), SHARES)
 
 
-def test_encodings_that_can_be_read_are_asked_for(server, rest, wire):
+def test_supported_encodings_are_requested(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({}))
     rest.list_shares()
     assert server.seen[0].headers["accept-encoding"] == ACCEPTED_ENCODINGS
 
 
-def test_a_body_is_not_read_before_it_is_asked_for(server, rest, wire):
+def test_body_is_read_on_demand(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"items": []}))
     with rest.operation().attempt(SHARES) as response:
         assert "gzip" in server.seen[0].headers["accept-encoding"]
@@ -154,7 +154,7 @@ def test_a_changed_profile_is_logged_once(server, wire, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(("stated", "least"), [("7", 7), ("0", 0), ("soon", 0), (None, 0)])
-def test_the_server_says_how_long_to_wait(server, rest, wire, sleeps, monkeypatch, stated, least):
+def test_retry_after_of_the_server_is_used(server, rest, wire, sleeps, monkeypatch, stated, least):
     headers = {} if stated is None else {"Retry-After": stated}
     server.on("GET", "/shares", wire.Reply(429, b"", headers), wire.as_json({}))
     assert rest.list_shares() == []
@@ -311,13 +311,13 @@ def test_the_metadata_of_a_table_has_one_deadline(server, rest, table, wire, mon
         ({}, ds.ProtocolError, "sent no queryId"),
     ],
 )
-def test_a_query_that_does_not_run_says_why(server, rest, table, wire, status, error, message):
+def test_query_that_does_not_run_reports_its_reason(server, rest, table, wire, status, error, message):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
     with pytest.raises(error, match=message):
         query_table(rest, table, QueryRequest(asynchronous=True))
 
 
-def test_a_query_is_asked_for_less_and_less_often(server, rest, table, wire, sleeps):
+def test_query_is_polled_at_growing_intervals(server, rest, table, wire, sleeps):
     running = wire.ndjson({"queryStatus": {"queryId": "q", "status": "PENDING"}})
     server.on("POST", QUERY, running)
     server.on("POST", STATUS, *[running] * 30, wire.ndjson(*wire.delta_head()))
@@ -330,7 +330,7 @@ def test_a_query_is_asked_for_less_and_less_often(server, rest, table, wire, sle
 
 
 @pytest.mark.parametrize("most", [2, 3])
-def test_a_response_may_list_as_many_files_as_the_limit(server, rest, table, wire, monkeypatch, most):
+def test_response_may_list_files_up_to_the_limit(server, rest, table, wire, monkeypatch, most):
     monkeypatch.setattr(response_stream, "MAX_ACTIONS", most)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(name) for name in "abc")))
     answer = query_table(rest, table)
@@ -352,7 +352,7 @@ def test_a_url_is_old_from_the_time_of_its_renewal(monkeypatch, renew_at, is_old
     assert protocol_urls._Url("https://x/a", renew_at).is_old() is is_old
 
 
-def test_so_many_deviations_are_told_in_a_process(monkeypatch, caplog):
+def test_number_of_logged_deviations_is_limited(monkeypatch, caplog):
     monkeypatch.setattr(loose, "_said", set())
     monkeypatch.setattr(loose, "_MAX_SAID", 2)
     for doing in ("one", "one", "two", "three"):
@@ -380,7 +380,7 @@ def test_time_range_is_not_wider_than_requested(server, profile, wire, name):
 @pytest.mark.parametrize(
     ("status", "is_followed"), [(301, False), (302, False), (303, False), (307, True), (308, True)]
 )
-def test_a_query_is_sent_again_only_where_it_stays_a_query(server, rest, table, wire, left_open, status, is_followed):
+def test_query_is_repeated_only_after_safe_redirects(server, rest, table, wire, left_open, status, is_followed):
     server.on("POST", QUERY, wire.Reply(status, b"", {"Location": f"{server.endpoint}/elsewhere"}))
     server.on("POST", "/elsewhere", wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
     if status in (307, 308):
@@ -410,7 +410,7 @@ def test_a_response_of_another_table_renews_no_url_and_is_closed(server, rest, t
 
 
 @pytest.mark.parametrize("size", [1, profiles._MAX_SECRET_BYTES, profiles._MAX_SECRET_BYTES + 1])
-def test_a_secret_in_a_file_has_at_most_so_many_bytes(tmp_path, size):
+def test_secret_file_size_is_limited(tmp_path, size):
     path = tmp_path / "secret"
     path.write_bytes(b"x" * size)
     if size <= profiles._MAX_SECRET_BYTES:
@@ -447,7 +447,7 @@ def test_the_version_in_a_header_is_a_whole_number(text, version):
         (("other", "shp"), "There are: Demo."),
     ],
 )
-def test_a_name_that_is_not_there_is_answered_with_the_nearest(server, rest, wire, given, told):
+def test_missing_name_error_suggests_the_nearest(server, rest, wire, given, told):
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "Demo"}]}))
     schemas = wire.as_json({"items": [{"name": "Shop", "share": "Demo"}]})
     server.on("GET", "/shares/Demo/schemas", schemas)

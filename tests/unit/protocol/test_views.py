@@ -74,7 +74,7 @@ def test_changes_of_a_view_have_no_version(view, response_format):
         feed.select("_commit_version").to_arrow()
 
 
-def test_versions_of_a_view_cannot_be_asked_for(server, view, wire):
+def test_versions_of_a_view_cannot_be_requested(server, view, wire):
     reply = wire.ndjson(*wire.delta_head(), END, version=None, capabilities=OF_A_VIEW)
     server.on("GET", CHANGES, reply)
     with pytest.raises(ds.UsageError, match="between two timestamps"):

@@ -67,7 +67,7 @@ def test_a_request_that_begins_after_it_was_cancelled_is_shut(pair: tuple[socket
     assert is_shut(right)
 
 
-def test_a_request_that_is_over_is_left_alone(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_finished_request_is_not_interrupted(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = pair
     interrupt = Interrupt()
     interrupt.use(left)

@@ -199,7 +199,7 @@ def test_a_limit_lists_no_more_than_it_needs(listed: Any, read: Callable[[ds.Sha
     server, table = listed()
     assert read(table(1_000_000)) == 10
     nothing_is_left(server)
-    # What the sockets hold was sent, too. A dataset asks for its schema first.
+    # Bytes in socket buffers were sent, too. A dataset asks for its schema first.
     assert server.lines < 200_000
     assert len(server.feeds) <= 8
     assert server.data < 100
@@ -350,7 +350,7 @@ def test_closing_ends_a_window_that_waits_for_its_server(
     nothing_is_left(server)
 
 
-def test_windows_that_are_broken_off_send_no_more_requests(server: Any, rest: RestClient, table: Any) -> None:
+def test_cancelled_windows_send_no_more_requests(server: Any, rest: RestClient, table: Any) -> None:
     end: Any = SimpleNamespace(response_format=ResponseFormat.DELTA)
     feed = windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])
     feed.break_off()
@@ -360,7 +360,7 @@ def test_windows_that_are_broken_off_send_no_more_requests(server: Any, rest: Re
 
 
 @pytest.mark.parametrize(("most", "found"), [(2, None), (3, 3), (4, 3), (None, 3)])
-def test_a_window_has_all_its_actions_or_there_is_none(
+def test_window_has_all_its_actions_or_does_not_exist(
     server: Any, rest: RestClient, table: Any, wire: Any, most: int | None, found: int | None
 ) -> None:
     files = [wire.delta_file(str(number), "add", {"version": 1}) for number in range(3)]
@@ -383,7 +383,7 @@ def test_window_with_too_many_actions_is_not_read_further(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("form", [ResponseFormat.DELTA, ResponseFormat.PARQUET])
-def test_a_window_is_asked_for_in_the_format_of_the_feed(
+def test_window_is_requested_in_the_format_of_the_feed(
     server: Any, rest: RestClient, table: Any, wire: Any, form: ResponseFormat
 ) -> None:
     head = wire.delta_head() if form is ResponseFormat.DELTA else wire.parquet_head()
@@ -592,7 +592,7 @@ def test_past_changes_have_one_schema_for_ever(
     assert versions == [version for version in range(1, 8) for _ in range(5)]
 
 
-def test_a_feed_that_ends_otherwise_than_was_told_fails(
+def test_feed_whose_end_contradicts_the_metadata_fails(
     changing: tuple[HandMadeTable, ds.SharedTable], few: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few(2)

@@ -82,7 +82,7 @@ def test_a_column_is_all_of_its_parquet_columns(name: str) -> None:
         ("s", pa.struct([("p", pa.struct([("y", pa.string())]))]), [("s", "p", "y")]),
         ("s", pa.struct([("last", pa.int64()), ("b", pa.int64())]), [("s", "last"), ("s", "b")]),
         ("s", pa.struct([("l", pa.list_(pa.struct([("y", pa.string())])))]), [("s", "l", "list", "element", "y")]),
-        # Of a struct without any of the wanted fields one is read, to tell which structs are null.
+        # If a struct has none of the wanted fields, one field is read to show which structs are null.
         ("s", pa.struct([("none", pa.int64())]), [("s", "b")]),
         ("s", pa.struct([("p", pa.struct([("none", pa.int64())]))]), [("s", "p", "x")]),
         (
@@ -200,9 +200,7 @@ NESTED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("found", "target", "rows"), NESTED, ids=lambda item: str(item)[:60])
-def test_nested_values_are_the_tables_wherever_a_batch_begins(
-    found: pa.DataType, target: pa.DataType, rows: list[Any]
-) -> None:
+def test_nested_values_are_right_in_sliced_batches(found: pa.DataType, target: pa.DataType, rows: list[Any]) -> None:
     array = pa.array(narrow(rows), found)
     for start in range(len(rows) + 1):
         for stop in range(start, len(rows) + 1):
@@ -227,7 +225,7 @@ def test_values_of_an_extension_type_are_those_that_it_stores() -> None:
     assert aligner(schema).column(StructField("z", PrimitiveType("long"))).leaves == (1,)
 
 
-def test_a_void_column_is_null_whatever_a_file_has() -> None:
+def test_void_column_is_null_for_any_file_content() -> None:
     void = StructField("c", PrimitiveType("void"))
     assert aligner(pa.schema([("c", pa.int64())])).column(void).leaves == ()
     assert column_of(pa.null(), pa.field("c", pa.int64())).leaves == ()
@@ -243,7 +241,7 @@ def test_swapped_field_names_are_distinguished() -> None:
     assert column.apply(pa.array([{"x": 1, "y": 2}], point)).to_pylist() == [{"x": 2, "y": 1}]
 
 
-def test_a_struct_without_fields_is_no_parquet_column() -> None:
+def test_struct_without_fields_is_not_a_parquet_column() -> None:
     files = aligner(pa.schema([("s", pa.struct([])), ("z", pa.int64())]))
     assert files.column(StructField("z", PrimitiveType("long"))).leaves == (0,)
 
@@ -540,7 +538,7 @@ def test_many_texts_are_checked_as_few_are(count: int) -> None:
                 check(array.slice(0, count - 1))
 
 
-def test_many_texts_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one takes many times as long."""
     check = checker(pa.string())
     assert check is not None
@@ -575,7 +573,7 @@ def test_a_little_ascii_is_known_without_arrow(
 
 
 @pytest.mark.parametrize("place", [0, 1, 2500, 4997])
-def test_a_character_that_two_of_many_texts_share_is_no_text(place: int) -> None:
+def test_character_split_between_two_texts_is_invalid(place: int) -> None:
     """All bytes together are UTF-8; no text of their own are those of the two."""
     check = checker(pa.string())
     assert check is not None
@@ -590,7 +588,7 @@ def test_a_character_that_two_of_many_texts_share_is_no_text(place: int) -> None
 
 # === Calendars ===
 
-# Of a writer that kept days as the Julian calendar before 1582: day -719,164 is its 1 January of the year 1.
+# By a writer that used the Julian calendar before 1582: day -719,164 is its 1 January of the year 1.
 JULIAN = {
     b"org.apache.spark.version": b"3.5.0",
     b"org.apache.spark.legacyDateTime": b"",

@@ -120,7 +120,7 @@ def test_smaller_size_frees_memory_and_releasing_is_idempotent() -> None:
     asyncio.run(check())
 
 
-def test_whoever_was_cancelled_holds_nothing() -> None:
+def test_cancelled_waiter_holds_no_memory() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 10), ((1, 0), 7), ((2, 0), 7))
@@ -135,7 +135,7 @@ def test_whoever_was_cancelled_holds_nothing() -> None:
     asyncio.run(check())
 
 
-def test_whoever_was_cancelled_while_it_grew_holds_nothing() -> None:
+def test_grant_cancelled_while_growing_holds_no_memory() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         tasks = await granted(budget, ((0, 0), 2), ((1, 0), 2), ((2, 0), 2), ((3, 0), 1))

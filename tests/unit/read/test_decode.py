@@ -88,7 +88,7 @@ def test_repeated_texts_count_as_often_as_they_are_used() -> None:
 def test_one_long_text_does_not_make_all_batches_small(place: int, write: dict[str, Any]) -> None:
     texts = [f"{row % 10}" for row in range(ROWS)]
     texts[place] = "x" * 1_000_000
-    # What is stored counts, and what each row makes of it.
+    # The stored bytes count, and the expanded bytes of each row.
     assert File(pa.table({"t": texts}), **write).rows(8_400_000) == ROWS
     texts[place] = "0"
     # Four of them are too many for one batch.
@@ -136,7 +136,7 @@ def test_texts_are_measured_few_at_a_time_and_in_one_thread(monkeypatch: pytest.
     assert {rows for rows, _, _ in asked} == {max(1, most // 4 // size) if is_delta else 4096}
 
 
-def test_batches_that_are_large_anyway_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "_text_lengths", None)
     file = File(pa.table({"t": [str(row % 5) * 100 for row in range(ROWS)]}))
     assert file.rows(4 * 104 * 5000) == 5000
@@ -204,14 +204,14 @@ def test_the_longest_text_may_be_outside_of_the_dictionary() -> None:
     chunk = file.layout.chunks.get(0, 0)
     pages = decode.walk_pages(file.data.chunk(chunk), chunk.values)
     assert decode._longest_text(file.data, chunk, pages) == 1000
-    # What each row stores is no longer than the chunk; only DELTA_BYTE_ARRAY repeats parts of it.
+    # The bytes stored for a row are no longer than the chunk; only DELTA_BYTE_ARRAY repeats parts of it.
     for encoding, longest in ((0, 1000), (6, 1000), (7, chunk.uncompressed)):
         others = pages._replace(encodings=pages.encodings | {encoding})
         assert decode._longest_text(file.data, chunk, others) == longest
     assert decode._longest_text(file.data, chunk, pages._replace(dictionary=None)) == chunk.uncompressed
 
 
-def test_a_text_that_no_batch_has_room_for_is_alone() -> None:
+def test_text_larger_than_a_batch_is_alone() -> None:
     file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
     assert file.rows(2_000_000) == 1
 
@@ -254,7 +254,7 @@ def test_small_columns_are_not_measured(monkeypatch: pytest.MonkeyPatch, told: i
         file.rows(-(-least // 3) - 1)
 
 
-def test_positions_are_made_for_row_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_are_computed_only_for_row_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     def positions(*arguments: object) -> None:
         raise AssertionError("nothing asks for them")
 
@@ -301,7 +301,7 @@ def test_a_total_of_compressed_bytes_makes_no_larger_batches() -> None:
     assert file.rows(2_000_000) == found
 
 
-def test_rows_without_columns_are_as_many_as_wanted() -> None:
+def test_rows_without_columns_have_the_wanted_number() -> None:
     file = File(numbers(), partition={"p": "a"}, columns=["p"])
     assert file.rows(10**9, 10) == 10
     # They have no bytes.
@@ -473,7 +473,7 @@ def test_an_open_file_is_used_once_and_not_for_dictionaries(monkeypatch: pytest.
     parts = [ByteBlock(4, file.data.blocks[0].data.slice(4))]
     assert ParquetBytes(file.data.size, parts, file.data.metadata).open().read_all().num_rows == ROWS
     assert again.read_all()["n"].to_pylist() == list(range(ROWS))
-    # Of a chunk that was put together, that is read.
+    # For a rebuilt chunk, the rebuilt bytes are read.
     chunk, other = file.layout.chunks.get(0, 0), File(pa.table({"n": range(1, ROWS + 1)}), **PLAIN)
     same = other.layout.chunks.get(0, 0)
     assert (same.start, same.length) == (chunk.start, chunk.length)
@@ -539,11 +539,11 @@ def test_rows_of_files_are_combined_into_batches(files: list[tuple[str, int]], b
 @pytest.mark.parametrize(
     ("files", "batches"),
     [
-        # Of 100 bytes, a text of five characters may take 20.
+        # A text of five characters may take 20 of 100 bytes.
         ([("x" * 5, 12)], [5, 5, 2]),
         ([("x" * 5, 3), ("x" * 10, 5)], [4, 2, 2]),
         ([("x" * 5, 3), ("x" * 11, 2)], [3, 2]),
-        # What is larger than a batch is alone in it.
+        # A row larger than a batch is alone in its batch.
         ([("x" * 100, 3)], [1, 1, 1]),
         ([("x" * 5, 1), ("x" * 100, 2), ("x" * 5, 1)], [1, 1, 1, 1]),
         ([("", 100)], [100]),
@@ -590,7 +590,7 @@ def test_a_batch_has_a_fourth_of_the_bytes_in_flight(in_flight: int, most: int) 
 
 
 @pytest.mark.parametrize(("text", "rows"), [("x", 1000), ("x" * 500, 1000), ("x" * 1000, 524), ("x" * 600_000, 1)])
-def test_batches_beside_a_long_constant_have_fewer_rows(text: str, rows: int) -> None:
+def test_batches_with_a_long_constant_have_fewer_rows(text: str, rows: int) -> None:
     file = File(numbers(1000), partition={"p": text}, in_flight=1)
     assert file.batches()[0].num_rows == rows
 
@@ -644,7 +644,7 @@ def test_bounds_are_in_the_order_of_bytes(collation: str, bounds: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [[b"\xff"], [{"x": b"\xff"}], [(b"\xff", b"")], {"x": [b"\xff"]}], ids=str)
-def test_a_part_of_a_batch_has_nothing_of_the_rows_beside_it(rows: Any) -> None:
+def test_part_of_a_batch_keeps_no_other_rows(rows: Any) -> None:
     """A removed row's broken text, before and after two others, is nothing that a conversion sees."""
     text = {"list": pa.list_(pa.binary()), "struct": pa.struct([("x", pa.list_(pa.binary()))])}
     kind = text["struct"] if isinstance(rows, dict) else text["list"]

@@ -112,7 +112,7 @@ def test_rows_are_those_of_plain_text(data: st.DataObject, content: pa.Table, co
     assert found.to_pylist() == expected[:limit]
 
 
-def test_a_dictionary_is_read_only_where_it_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dictionary_is_read_only_if_it_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     content = pa.table({"few": WORDS * 10, "many": [f"text {number}" for number in range(100)], "n": range(100)})
     assert dictionaries(File(content)) == ["few", "many"]
     assert dictionaries(File(content, dictionary_pagesize_limit=1, write_batch_size=5)) == []
@@ -153,7 +153,7 @@ def test_an_invalid_text_in_a_dictionary_is_named_with_its_row() -> None:
         file.batches()
 
 
-def test_an_invalid_text_that_no_visible_row_has_is_no_error() -> None:
+def test_invalid_text_without_a_visible_row_is_not_an_error() -> None:
     file = File(invalid([b"good"] * 7 + [b"\xff"] + [b"good"] * 3), deleted=DeletionVector.from_positions([7]))
     assert dictionaries(file) == ["text"]
     assert [value for batch in file.batches() for value in batch["text"].to_pylist()] == ["good"] * 10

@@ -85,7 +85,7 @@ ENCODINGS: dict[str, tuple[pa.DataType, pa.DataType, Callable[..., Any]]] = {
     "dictionaries": (dictionary(pa.string()), dictionary(pa.binary()), pa.list_),
     "run-end": (pa.run_end_encoded(pa.int32(), pa.string()), pa.run_end_encoded(pa.int32(), pa.binary()), pa.list_),
 }
-# What a pyarrow does not have it cannot put into a schema.
+# A pyarrow version cannot put types that it lacks into a schema.
 if hasattr(pa, "string_view"):
     ENCODINGS |= {
         "views": (pa.string_view(), pa.binary_view(), pa.list_),

@@ -1,4 +1,4 @@
-"""Which rows are equal to deleted ones, against a comparison value by value."""
+"""The rows that equal deleted ones, compared with a test value by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the rows of a file lie, and its partition values, as its action tells them or leaves them out."""
+"""The positions of a file's rows, and its partition values, whether its action states them or omits them."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def test_missing_partition_value_is_read_from_the_file(table: Table) -> None:
 
 
 @pytest.mark.parametrize(("stored", "told"), [("P", "p"), ("p", "P"), ("P", "P")])
-def test_a_partition_column_may_be_told_in_another_case(stored: str, told: str) -> None:
+def test_partition_column_name_is_case_insensitive(stored: str, told: str) -> None:
     table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), stored: pa.int32(), "more": pa.int64()}), [stored]))
     table.add(INSIDE.select(["id"]), partition_values={told: "1"}, stats={"numRecords": 2})
     plan = table.plan()
     [task] = plan.tasks
     shape = Shape(plan.context)
     assert shape.constants(task) == {stored: 1}
-    # That the file has no column 'more' is nothing strange.
+    # It is normal that the file has no column 'more'.
     shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
 
 
-def test_only_columns_that_are_one_of_the_file_have_pages() -> None:
+def test_only_single_parquet_columns_have_pages() -> None:
     lists = pa.list_(pa.int64())
     table = Table(Storage(), metadata(pa.schema([*SCHEMA, ("more", pa.int64()), ("l", lists)]), ["p", "q"]))
     table.add(INSIDE.append_column("l", pa.array([[1], None], lists)), partition_values={"p": "1", "q": "x"})
@@ -207,7 +207,7 @@ def test_a_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | N
 
 
 @pytest.mark.parametrize(("told", "by_file"), [({"p": "1", "q": "x"}, False), ({"q": "x"}, True)])
-def test_a_file_is_read_for_a_partition_value_that_is_not_told(told: dict[str, str], by_file: bool) -> None:
+def test_file_is_read_for_a_missing_partition_value(told: dict[str, str], by_file: bool) -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
     table.add(INSIDE, partition_values=told)
     plan = table.plan(columns=["p"])
@@ -227,14 +227,14 @@ def test_a_file_is_read_for_its_columns(columns: list[str], by_file: bool) -> No
     (added, changed), shape = (next(iter(plan.tasks)) for plan in plans), Shape(plans[0].context)
     assert shape.needs_file(added) is by_file
     assert shape.needs_file(changed) is (by_file or columns == ["_change_type"])
-    # Of two files with one schema, each says itself what became of its rows.
+    # Two files with one schema each have their own change type.
     schema = pa.schema({"id": pa.int64(), "_change_type": pa.string()})
     found = [shape.alignment(schema, task).leaves for task in (added, changed, added)]
     assert found == [(0,) if by_file else (), *([(1,)] if columns == ["_change_type"] else found[:1]), found[0]]
 
 
 @pytest.mark.parametrize(("kind", "has_lists"), [(pa.int64(), False), (pa.list_(pa.int64()), True)])
-def test_lists_beside_other_columns_are_lists(kind: pa.DataType, has_lists: bool) -> None:
+def test_lists_next_to_other_columns_are_lists(kind: pa.DataType, has_lists: bool) -> None:
     assert File(pa.table({"a": [1], "b": pa.nulls(1, kind)})).layout.alignment.has_lists is has_lists
 
 
@@ -352,7 +352,7 @@ def test_the_bytes_of_row_groups_are_those_of_their_chunks() -> None:
     assert layout.ranges((0, 1, 2)) == [ByteRange(item.start, item.start + item.length) for item in chunks]
     assert layout.compressed_size((1,)) == chunks[2].length + chunks[3].length
     assert layout.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
-    # Of a file that is here whole, a row group counts by its rows.
+    # In a completely downloaded file, a row group counts by its rows.
     whole = part(whole=True)
     assert whole.compressed_size((0,)) == whole.footer.start * 1000 // 2500
     assert whole.compressed_size((1, 2)) == whole.footer.start * 1500 // 2500

@@ -107,7 +107,7 @@ def arrow_errors() -> list[type[Exception]]:
 
 @pytest.mark.parametrize("kind", arrow_errors(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("place", ["opening", "decoding", "decoding all", "converting", "footer"])
-def test_every_error_of_arrow_comes_out_as_ours(
+def test_every_arrow_error_becomes_ours(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], place: str
 ) -> None:
     table = Table(storage, metadata(pa.schema([("c", pa.string())])))

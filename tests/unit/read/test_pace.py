@@ -101,7 +101,7 @@ def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage)
 @pytest.mark.parametrize("steps", [2, 200])
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("columns", [None, ["o.x", "text"]], ids=["all", "some"])
-def test_all_rows_come_in_order_whatever_the_pieces(
+def test_all_rows_come_in_order_for_any_pieces(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], columns: Any, steps: int
 ) -> None:
     table = make_table(CONTENT.schema)
@@ -123,7 +123,7 @@ def test_all_rows_come_in_order_whatever_the_pieces(
 
 
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
-def test_a_read_ends_wherever_its_consumer_stops(
+def test_read_ends_wherever_its_consumer_stops(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any]
 ) -> None:
     make_gentle(monkeypatch, 12)

@@ -1,4 +1,4 @@
-"""Which pages of a row group are read, in numbers; that the rows are right is tested in ``test_pages``."""
+"""The pages of a row group that are read, in numbers; that the rows are right is tested in ``test_pages``."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_column_without_page_values_has_no_bounds(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("where", ["before the chunks' end", "before the index", "at the end"])
-def test_an_index_is_read_where_it_may_save_as_much_as_it_costs(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_index_is_read_if_it_may_save_its_cost(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     file = indexed(col("b") > 3)
     chunks = [file.layout.chunks.get(group, leaf) for group in file.layout.groups for leaf in (0, 1)]
     parts = [part for chunk in chunks for part in (chunk.offset_index, chunk.column_index) if part is not None]
@@ -276,9 +276,7 @@ def test_an_index_is_read_where_it_may_save_as_much_as_it_costs(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("write", [{"write_page_index": False}, {}])
-def test_no_index_is_read_where_there_is_none_or_no_filter(
-    monkeypatch: pytest.MonkeyPatch, write: dict[str, Any]
-) -> None:
+def test_index_is_not_read_without_an_index_or_filter(monkeypatch: pytest.MonkeyPatch, write: dict[str, Any]) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3 if write else None, **write)
     held = file.data.blocks[0]._replace(start=1)
@@ -409,7 +407,7 @@ def test_remaining_rows_of_other_columns_are_counted(is_indexed: bool) -> None:
     if is_indexed:
         assert (found.pages[0].rows, found.pages[0].chunks.keys()) == (((0, 15),), {0})
         saved = sum(lengths) - found.pages[0].chunks[0].size
-        # Of 50 pages the two with these rows are read, which is all that was a page before.
+        # Only the two of 50 pages with these rows are read.
         assert skipped == (48, saved)
     else:
         saved = lengths[1]

@@ -104,7 +104,7 @@ def test_pages_that_arrow_misreads_are_not_skipped(
     assert (report.pages_skipped == 0) is is_old
 
 
-def test_the_next_file_is_asked_for_with_its_page_index(
+def test_page_index_of_the_next_file_is_requested_early(
     make_table: MakeTable, storage: Storage, large_file: bytes
 ) -> None:
     table = make_table(SORTED)
@@ -308,7 +308,7 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
     columns["real"] = pa.array([i % 4 / 2 for i in range(rows)])
     columns["text"] = pa.array([f"text {i}" for i in range(rows)])
     columns["list"] = pa.array([[i] * (i % 3) if i % 5 else None for i in range(rows)], LIST)
-    # Of a row group that holds nothing but null structs with lists in them, pyarrow cannot read what it writes.
+    # pyarrow cannot read its own files with a row group of only null structs that contain lists.
     columns["struct"] = pa.array(
         [{"x": i, "y": None if i % 4 else f"y{i}", "l": [i, None]} if i % 7 != 5 else None for i in range(rows)], STRUCT
     )
@@ -465,7 +465,7 @@ def test_row_groups_without_a_match_fetch_no_other_column(make_table: MakeTable,
     storage.sent = 0
     report = ScanReport()
     assert table.read(report, filter=(col("c01") == wanted) & (col("c00") > 0)).equals(large.slice(70_000, 1))
-    # Of the second row group only the filter's columns: six of eight columns are left out.
+    # Only the filter's columns of the second row group are read: six of eight columns are left out.
     assert storage.sent < 0.65 * storage.bytes_of("part-0.parquet")
     assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
 
@@ -541,7 +541,7 @@ def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Sto
 
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=examples(50), deadline=None)
-def test_rows_are_whole_whatever_the_indexes_say(shared_storage: Storage, data: st.DataObject) -> None:
+def test_rows_are_complete_for_any_indexes(shared_storage: Storage, data: st.DataObject) -> None:
     """Other bounds may hide a row, as they may in any statistics; no row is made of two, and nothing else fails."""
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))
     spans = index_spans(bytes(blob))

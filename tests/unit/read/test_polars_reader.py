@@ -219,7 +219,7 @@ def test_damaged_bytes_have_the_outcome_of_arrows_reader(
         damaged[at] ^= 0x55
         ours, arrows = used.both(lambda damaged=damaged: rows_of(table_of(storage, bytes(damaged))))
         outcomes["error" if isinstance(arrows, str) else "rows"] += 1
-        # Of two damages, the two readers may name different ones.
+        # If two things are damaged, the two readers may name different ones.
         assert isinstance(ours, str) if isinstance(arrows, str) else ours.equals(arrows)
     assert min(outcomes.values()) > 10, outcomes
     assert bool(used.groups) is checksum

@@ -133,7 +133,7 @@ def test_vectors_are_kept_in_the_cache(make_table: MakeTable, storage: Storage, 
         assert len(storage.requested("dv.bin")) == 1
 
 
-def test_only_the_vectors_that_are_needed_are_fetched(make_table: MakeTable, storage: Storage) -> None:
+def test_only_needed_vectors_are_fetched(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SCHEMA)
     big = DeletionVector.from_positions(range(0, 1_000_000, 17))
     first, second = stored(storage, big, DeletionVector.from_positions([3]))
@@ -275,7 +275,7 @@ def test_row_ids_are_base_plus_position_if_not_materialized(make_table: MakeTabl
     assert found.schema.field("_row_id").type == pa.int64()
 
 
-def test_materialized_row_ids_win_where_they_are_not_null(make_table: MakeTable) -> None:
+def test_materialized_row_ids_win_where_not_null(make_table: MakeTable) -> None:
     table = tracked(make_table)
     data = ids(0, 3).append_column("_row-id-col-x", pa.array([5, None, 9], pa.int64()))
     data = data.append_column("_row-commit-version-col-x", pa.array([None, 2, None], pa.int64()))
@@ -312,7 +312,7 @@ def test_row_lineage_can_be_filtered_and_selected(make_table: MakeTable) -> None
     assert found.to_pydict() == {"_row_id": [104], "id": [4]}
 
 
-def test_row_lineage_follows_the_columns_asked_for(make_table: MakeTable) -> None:
+def test_row_lineage_follows_the_selected_columns(make_table: MakeTable) -> None:
     table = tracked(make_table)
     table.add(ids(0, 1), base_row_id=100, default_row_commit_version=7)
     assert table.read(columns=["id"], row_lineage=True).column_names == ["id", "_row_id", "_row_commit_version"]
@@ -341,7 +341,7 @@ def test_a_file_with_half_of_its_row_tracking_is_refused(make_table: MakeTable, 
 
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 5])
-def test_row_ids_alone_are_read_right(make_table: MakeTable, batch_rows: int) -> None:
+def test_row_ids_without_other_columns_are_right(make_table: MakeTable, batch_rows: int) -> None:
     table = tracked(make_table)
     table.add(
         ids(0, 5),

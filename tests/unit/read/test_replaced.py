@@ -23,7 +23,7 @@ MakeTable = Callable[..., Table]
 
 PLAIN = {"compression": "none", "use_dictionary": False, "write_statistics": False}
 MONDAY, TUESDAY = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
-# What the storage says of the old and of the new object, and whether it looks at If-Match.
+# Headers of the storage for the old and the new object, and whether it supports If-Match.
 SAID = {
     "a strong ETag": ({"ETag": '"old"'}, {"ETag": '"new"'}, True),
     "a strong ETag, If-Match ignored": ({"ETag": '"old"'}, {"ETag": '"new"'}, False),
@@ -77,7 +77,7 @@ def values(found: pa.Table) -> set[int]:
 MakeSwapped = Callable[..., tuple[Table, Swap]]
 
 
-def test_a_file_in_several_parts_is_read_anew(make_swapped: MakeSwapped) -> None:
+def test_replaced_file_in_several_parts_is_read_again(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]
 
@@ -108,7 +108,7 @@ def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypat
     assert first["b"].unique().to_pylist() == [1]
 
 
-def test_a_file_that_goes_on_changing_fails(make_swapped: MakeSwapped) -> None:
+def test_file_that_keeps_changing_fails(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     storage = table.storage
     old, old_headers = storage.files["f"], storage.headers["f"]
@@ -122,7 +122,7 @@ def test_a_file_that_goes_on_changing_fails(make_swapped: MakeSwapped) -> None:
         table.read(columns=["b"])
 
 
-def test_a_local_copy_is_begun_anew(make_swapped: MakeSwapped, tmp_path: Path) -> None:
+def test_local_copy_is_started_again(make_swapped: MakeSwapped, tmp_path: Path) -> None:
     table, swap = make_swapped(400_000)
     table.storage.faults["f"] = [after(swap)]
     plan = table.plan(options=fast_options(max_concurrent_requests=1))
@@ -146,7 +146,7 @@ def test_cached_bytes_of_the_old_object_are_not_used(
         assert values(table.read(columns=then, options=options)) == {2}
 
 
-def test_a_fresh_url_is_asked_for(make_swapped: MakeSwapped) -> None:
+def test_fresh_url_is_requested(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]
     urls = Fresh(table.storage)

@@ -285,7 +285,7 @@ def test_nested_values_are_widened_reordered_and_completed(make_table: MakeTable
     assert found.to_pylist() == EXPECTED * 3
 
 
-def test_a_nested_field_alone_keeps_its_parent(make_table: MakeTable) -> None:
+def test_single_nested_field_keeps_its_parent(make_table: MakeTable) -> None:
     table = make_table(NESTED)
     table.add(pa.Table.from_pylist(ROWS, NARROW))
     found = table.read(columns=["s.y"])
@@ -293,7 +293,7 @@ def test_a_nested_field_alone_keeps_its_parent(make_table: MakeTable) -> None:
     assert found.to_pylist() == [{"s": None if row["s"] is None else {"y": row["s"]["y"]}} for row in EXPECTED]
 
 
-def test_a_nested_field_alone_reads_only_its_own_bytes(make_table: MakeTable) -> None:
+def test_single_nested_field_reads_only_its_own_bytes(make_table: MakeTable) -> None:
     wide = pa.table({"s": [{"a": i, "b": f"{i:0100d}"} for i in range(50_000)]})
     table = make_table(wide.schema)
     table.add(wide, write={"compression": "NONE", "use_dictionary": False})
@@ -390,7 +390,7 @@ def test_partition_values_of_every_type(make_table: MakeTable, data_type: pa.Dat
     assert found["p"].to_pylist() == [value, value]
 
 
-def test_partition_columns_alone_need_no_data(make_table: MakeTable) -> None:
+def test_only_partition_columns_need_no_data(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("p", pa.int64()), ("a", pa.int64())]), ["p"])
     table.add(pa.table({"a": [3, 4]}), partition_values={"p": "7"}, stats={"numRecords": 2})
     assert table.read(columns=["p"]).to_pydict() == {"p": [7, 7]}

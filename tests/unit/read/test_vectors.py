@@ -90,7 +90,7 @@ def test_a_vector_without_offset_is_fetched_from_byte_0(storage: Storage, offset
 
 
 class Cache:
-    """What is stored under a name, whatever the version."""
+    """Returns the bytes stored under a name, for any version."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[ByteBlock, int]] = {}
@@ -165,13 +165,13 @@ def test_only_a_vector_that_is_in_a_download_is_not_noted_again(start: int, leng
     assert vectors._noted == ({} if is_in_it else {URL: [ByteRange(start, start + length)]})
 
 
-def test_a_vector_that_nobody_noted_is_fetched_alone() -> None:
+def test_vector_that_was_not_noted_is_fetched_separately() -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     span = vectors._span(URL, ByteRange(1, 101))
     assert (span.range, span.users) == (ByteRange(1, 101), 1)
 
 
-def test_vectors_that_are_not_in_a_file_are_not_noted() -> None:
+def test_inline_vectors_are_not_noted() -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     for kind in "iu":
         vectors.note(task(ref(kind=kind)))

@@ -1,4 +1,4 @@
-"""How far a listing goes ahead of its reader, and what it counts, without a server."""
+"""How far a listing runs ahead of its reader, and its counts, without a server."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_listing_goes_so_far_ahead(monkeypatch: pytest.MonkeyPatch, limit: int
     run(read())
 
 
-def test_the_size_of_a_listing_is_waited_for_no_longer_than_told() -> None:
+def test_size_of_a_listing_is_awaited_for_a_limited_time() -> None:
     source = Streamed([task(0), task(1)], held=1)
 
     async def read() -> None:
@@ -243,7 +243,7 @@ def test_only_the_process_of_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) ->
     Batches.__new__(Batches).__del__()
 
 
-def test_waiting_for_room_is_no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_room_is_not_planning_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "perf_counter", iter([100.0, 150.0]).__next__)
     source, report = Streamed([task(number) for number in range(5)]), ScanReport()
     listing = Listing(source.stream)
@@ -542,7 +542,7 @@ def test_the_first_end_of_a_read_counts() -> None:
     run(look())
 
 
-def test_a_file_that_was_replaced_is_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_file_is_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look(*errors: Exception | None, version: Version | None = None, dropped: bool = True, **how: Any) -> Any:
         turn, asked, begun = iter(errors), list[bool](), list[int]()
 

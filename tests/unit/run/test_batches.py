@@ -59,7 +59,7 @@ def begun(table: Table, **options: Any) -> Batches:
 
 
 def working() -> list[object]:
-    """What runs on the loop: reads, files, requests."""
+    """Return the tasks on the loop: reads, files, requests."""
     return list(asyncio.all_tasks(loop.current().loop))
 
 
@@ -207,7 +207,7 @@ def test_closing_wakes_a_wait_for_a_server(large: Table, released: threading.Eve
     nothing_is_left()
 
 
-def test_a_closed_read_gives_no_rows_and_says_so(large: Table) -> None:
+def test_closed_read_raises_an_error(large: Table) -> None:
     batches = begun(large)
     next(batches)
     batches.close()
@@ -221,7 +221,7 @@ def test_a_closed_read_gives_no_rows_and_says_so(large: Table) -> None:
 
 
 @pytest.mark.parametrize("rows", [1_000_000_000, FILES * 100_000, 99_999, 5_000, 4_999])
-def test_batches_have_the_rows_that_are_asked_for(large: Table, rows: int) -> None:
+def test_batches_have_the_requested_number_of_rows(large: Table, rows: int) -> None:
     plan = large.plan(columns=["id"], options=fast_options(batch_rows=5_000))
     found = list(Batches(plan, rows=rows))
     whole, rest = divmod(FILES * 100_000, rows)
@@ -301,7 +301,7 @@ def no_garbage_collection() -> Iterator[None]:
 def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {}
     if end == "stale":
-        # What does not decode and comes from the cache may be the cache's fault: it is fetched once more.
+        # Undecodable bytes from the cache may be the cache's fault, so they are fetched again.
         options["cache_directory"] = str(tmp_path)
         large.storage.files["part-7.parquet"] = bytes(len(large.storage.files["part-7.parquet"]))
         with pytest.raises(DataError):
@@ -336,7 +336,7 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end:
     if end == "dropped":
         del batches
     nothing_is_left()
-    # What a thread was decoding goes when that ends.
+    # Memory in a decoding thread is freed when the thread's job ends.
     wait_for(lambda: arrow_bytes() - before < 500_000)
 
 
@@ -371,7 +371,7 @@ def test_work_cancelled_before_its_start_never_starts() -> None:
     assert not made
 
 
-def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: threading.Event) -> None:
+def test_concurrent_use_by_two_threads_is_an_error(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, None)]
     batches = begun(large, read_timeout=30)
     first: Future[int] = Future()

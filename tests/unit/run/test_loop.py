@@ -294,7 +294,7 @@ def test_loop_stops_its_jobs_and_connections_in_time(monkeypatch: pytest.MonkeyP
     own.loop.close()
 
 
-def test_a_child_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_has_its_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     silent: list[Any] = []
     parent: Any = SimpleNamespace(loop=SimpleNamespace(set_exception_handler=silent.append))
     held = threading.Lock()

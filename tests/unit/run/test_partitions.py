@@ -84,7 +84,7 @@ def test_partition_pickles_and_shows_no_url() -> None:
     assert b"planted" in pickle.dumps(pickle.loads(pickle.dumps(partition)))
 
 
-def test_parts_that_are_sent_together_pickle_their_context_once() -> None:
+def test_parts_sent_together_pickle_their_context_once() -> None:
     parts = [Partition("context", [task(name, 5)], 7, 9) for name in "ab"]  # type: ignore[arg-type]
     send_together(parts, lambda one: pickle.dumps(f"pickled {one}"))
     sent = [pickle.loads(pickle.dumps(part)) for part in parts]
@@ -213,7 +213,7 @@ def test_parts_share_a_source_of_urls_and_show_no_progress(made: Table) -> None:
     assert len({repr(partition(plan, 1)[0]._context.urls) for _ in range(2)}) == 2
 
 
-def test_only_so_many_sources_of_urls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_kept_url_sources_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT_SOURCES", 2)
     monkeypatch.setattr(module, "_sources", OrderedDict())
     kept = {name: CountingUrls() for name in "abc"}

@@ -92,7 +92,7 @@ def test_a_bar_is_shown_when_it_is_wanted(table: Table, monkeypatch: pytest.Monk
     assert "signature" not in drawn.getvalue()
 
 
-def test_a_quick_read_shows_nothing_of_its_own_accord(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_read_shows_nothing_by_default(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = terminal(monkeypatch)
     read(table, None)
     assert drawn.getvalue() == ""
@@ -138,7 +138,7 @@ def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPa
     assert out.getvalue() == ""
 
 
-def test_in_a_log_lines_are_written_where_they_are_wanted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_are_written_on_request(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(module, "_LINE_SECONDS", 0.05)
@@ -217,7 +217,7 @@ def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_it_says_why_nothing_moves(table: Table, monkeypatch: pytest.MonkeyPatch, on_terminal: bool) -> None:
+def test_reason_for_a_stall_is_shown(table: Table, monkeypatch: pytest.MonkeyPatch, on_terminal: bool) -> None:
     drawn = terminal(monkeypatch)
     if not on_terminal:
         monkeypatch.setattr(module, "_choose_drawing", lambda: on_one_line)
@@ -341,7 +341,7 @@ def test_function_is_called_with_the_known_totals(monkeypatch: pytest.MonkeyPatc
     assert (seen, closed.seconds) == ([HALF, HALF], [0.2] * 3)
 
 
-def test_a_line_has_a_time_left_only_where_it_is_known() -> None:
+def test_remaining_time_is_shown_only_if_known() -> None:
     nothing = Progress(0, 2, 0, 8_000_000, 0, 0, 4_000_000)
     assert one_line("t", nothing, 4.0) == "t: 0.0 of 4.0 MB, 0.0 MB/s"
     assert one_line("t", HALF, 1.0) == "t: 2.0 of 4.0 MB, 2.0 MB/s"
@@ -355,7 +355,9 @@ def test_a_line_has_a_time_left_only_where_it_is_known() -> None:
     ("reason", "seconds"),
     [("Slow. Trying again in 8 s.", 8.0), ("Slow. Trying again in x s.", 0.0), ("Slow.", 0.0), ("", 0.0)],
 )
-def test_a_reason_is_shown_as_long_as_it_holds(monkeypatch: pytest.MonkeyPatch, reason: str, seconds: float) -> None:
+def test_reason_for_waiting_is_shown_while_it_applies(
+    monkeypatch: pytest.MonkeyPatch, reason: str, seconds: float
+) -> None:
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     report = ScanReport()

@@ -72,7 +72,7 @@ def test_no_request_carries_credentials_of_the_profile(table: Table) -> None:
     assert not any("Authorization" in request.headers for request in table.storage.requests)
 
 
-def test_columns_are_returned_in_the_order_asked_for(table: Table) -> None:
+def test_columns_are_returned_in_the_requested_order(table: Table) -> None:
     assert table.read(columns=["name", "id"]).column_names == ["name", "id"]
 
 
@@ -89,7 +89,7 @@ def test_file_decoded_in_pieces_keeps_its_bytes_for_all(make_table: MakeTable) -
     assert table.read().equals(rows)
 
 
-def test_decoded_bytes_are_first_taken_for_twice_as_many(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_bytes_are_first_estimated_as_twice_the_size(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     first: list[int] = []
 
     def shared(**values: Any) -> Shared:
@@ -107,14 +107,14 @@ def test_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
     assert found.schema == SCHEMA
 
 
-def test_files_without_rows_are_no_batches(make_table: MakeTable) -> None:
+def test_files_without_rows_give_no_batches(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 0))
     table.add(numbered(0, 3))
     assert [batch.num_rows for batch in Batches(table.plan())] == [3]
 
 
-def test_batches_are_no_longer_than_asked(make_table: MakeTable) -> None:
+def test_batches_are_at_most_as_long_as_requested(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 1000))
     sizes = [batch.num_rows for batch in Batches(table.plan(options=fast_options(batch_rows=300)))]
@@ -474,7 +474,7 @@ def test_a_filter_is_evaluated_for_each_constant_file(days: Table) -> None:
     assert found["day"].to_pylist() == [day for day in expected_days() if day >= wanted]
 
 
-def test_a_filter_is_evaluated_for_many_constant_files_at_once(days: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_is_evaluated_jointly_for_constant_files(days: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[int] = []
     mask = decode.predicate_mask
 

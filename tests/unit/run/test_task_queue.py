@@ -168,7 +168,7 @@ def test_a_limit_reads_no_more_of_the_listing_than_it_needs(
     server, table = listed(**form)
     assert read(table(1_000_000)) == 10
     wait_for(lambda: not server.answers)
-    # What the sockets hold was sent, too.
+    # Bytes in socket buffers were sent, too.
     assert server.lines < 100_000
     assert server.data < 100
 
@@ -247,7 +247,7 @@ def test_frame_is_not_returned_without_the_promised_end(listed: Any) -> None:
         table(3).scan().to_arrow()
 
 
-def test_a_listing_without_an_end_that_was_not_promised_is_whole(listed: Any) -> None:
+def test_listing_without_a_promised_end_is_complete(listed: Any) -> None:
     server, table = listed(promises_end=False)
     server.end = None
     assert table(30).scan().to_arrow().num_rows == 30 * ROWS

@@ -162,7 +162,7 @@ def test_bytes_are_read_from_where_to_where_is_asked() -> None:
     assert found.version == V1
 
 
-def test_a_transfer_goes_on_where_it_broke() -> None:
+def test_transfer_resumes_where_it_was_interrupted() -> None:
     closed: list[bool] = []
     store = Store(
         body(0, 40, broken=True, closes=lambda: closed.append(True)),
@@ -194,7 +194,7 @@ def test_a_transfer_goes_on_where_it_broke() -> None:
         read(Store(), deadline=Deadline(0))
 
 
-def test_answers_that_contradict_each_other_are_refused() -> None:
+def test_contradictory_responses_are_refused() -> None:
     with pytest.raises(Refused) as refused:
         read(Store(body()), version=V2)
     assert refused.value.status == 412
@@ -361,7 +361,7 @@ def test_files_of_a_log_are_downloaded_ahead(files: TableFiles, monkeypatch: pyt
     assert begun == ["a", "b"]
     assert log.open("a").read() == b"ahead a"
     assert begun == ["a", "b", "c"]
-    # What was not expected, or not yet begun, is read now.
+    # Files that were not expected, or not yet started, are read now.
     assert log.open("x").read() == b"now"
     assert log.open("a").read() == b"now"
     assert begun == ["a", "b", "c"]

@@ -203,7 +203,7 @@ def test_folders_are_listed_where_a_listing_is_not_recursive(stored: place.Place
     assert paths(stored, "none") == []
 
 
-def test_markers_of_directories_are_no_files(
+def test_markers_of_directories_are_not_files(
     stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import obstore
@@ -258,7 +258,7 @@ def test_a_file_outside_of_the_location_is_refused(stored: place.Place, monkeypa
         paths(stored)
 
 
-def test_a_listing_goes_on_after_the_last_page(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_resumes_after_the_last_page(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     names = [f"root/f{number}" for number in range(9)]
@@ -279,7 +279,7 @@ def test_a_listing_goes_on_after_the_last_page(stored: place.Place, monkeypatch:
     assert offsets == [None, "root/f3", "root/f7"]
 
 
-def test_a_listing_that_never_comes_is_given_up(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_listing_is_given_up(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     tried: list[object] = []

@@ -46,7 +46,7 @@ def failure(status: str, code: str = "", more: str = "") -> str:
         (exceptions.InvalidPathError("Encountered object with invalid path: planted"), 400, "a name"),
     ],
 )
-def test_a_refusal_says_which_setting_may_be_wrong(error: Exception, status: int, said: str) -> None:
+def test_refusal_names_the_setting_that_may_be_wrong(error: Exception, status: int, said: str) -> None:
     found = translated(error, "volume a.b.c", None)
 
     assert isinstance(found, Refused)

@@ -230,7 +230,7 @@ def test_no_name_of_a_bucket_or_account_is_another_host(
 @pytest.mark.parametrize(
     ("location", "cloud"), [("abfss://box@account.dfs.evil.example/t", AZURE), ("r2://bucket@evil.example/t", R2)]
 )
-def test_a_location_leads_to_no_host_but_those_of_its_cloud(location: str, cloud: str) -> None:
+def test_location_uses_only_hosts_of_its_cloud(location: str, cloud: str) -> None:
     if cloud == R2:
         with pytest.raises(UsageError, match="does not name its endpoint"):
             opened(location, cloud)
@@ -248,7 +248,7 @@ def test_certificates_and_proxies_of_the_options_are_used(monkeypatch: pytest.Mo
     assert b"BEGIN CERTIFICATE" in bytes(store.client_options["root_certificate"])
 
 
-def test_a_directory_of_certificates_is_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_of_certificates_is_not_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path))
     assert "root_certificate" not in opened(S3, AWS).client_options
 
@@ -280,7 +280,7 @@ def test_s3_is_asked_for_the_region_of_a_bucket(
     assert stores.bucket_region("bucket", options) == region
 
 
-def test_a_region_of_aws_is_not_asked_for_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_aws_region_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def region(bucket: str, options: ReadOptions) -> str:

@@ -150,7 +150,7 @@ def test_version_before_the_oldest_checkpoint_names_the_nearest(builder: LogBuil
     assert [log.snapshot(version).version for version in (5, 6)] == [5, 6]
 
 
-def test_a_checkpoint_alone_is_a_table(builder: LogBuilder) -> None:
+def test_single_checkpoint_is_a_table(builder: LogBuilder) -> None:
     _write(_classic(builder, 3), [*HEAD, add("a")])
     snapshot = DeltaLog.open(builder.root).snapshot()
     assert (snapshot.version, len(snapshot.files)) == (3, 1)
@@ -329,7 +329,7 @@ def test_text_statistics_are_kept_and_gaps_filled(builder: LogBuilder) -> None:
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}']
 
 
-def test_every_row_of_several_row_groups_comes_once(builder: LogBuilder) -> None:
+def test_every_row_of_several_row_groups_is_read_once(builder: LogBuilder) -> None:
     files = [add(f"f{i}") for i in range(7)]
     _write(_classic(builder, 1), [*HEAD, *files, remove("r")], row_group_size=3)
     (checkpoint,) = LogListing.read(LocalDirectory(builder.directory), "t").checkpoints[1]
@@ -350,7 +350,7 @@ def test_every_row_of_several_row_groups_comes_once(builder: LogBuilder) -> None
         (["partitionValues"], Want.NOTHING, False, ["partitionValues_parsed"]),
     ],
 )
-def test_only_the_forms_that_are_needed_are_read(
+def test_only_the_needed_forms_are_read(
     tmp_path: Path, left_out: list[str], want: Want, structs: bool, expected: list[str]
 ) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE), ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
@@ -389,7 +389,8 @@ def test_int96_bounds_are_instants(builder: LogBuilder) -> None:
 @pytest.mark.parametrize(
     ("moment", "parsed"),
     [
-        # What Spark parsed of 1850-01-01T01:01:01.000+00:53, the truncated text of Europe/Stockholm (+00:53:28).
+        # The value that Spark parsed from 1850-01-01T01:01:01.000+00:53, the truncated text of Europe/Stockholm
+        # (+00:53:28).
         (datetime.datetime(1850, 1, 1, 0, 7, 33), datetime.datetime(1850, 1, 1, 0, 8, 1)),
         # Africa/Monrovia (-00:44:30) on its last day.
         (datetime.datetime(1972, 1, 7, 0, 44, 29), datetime.datetime(1972, 1, 7, 0, 43, 59)),
@@ -546,7 +547,7 @@ def test_missing_fields_have_defaults(builder: LogBuilder) -> None:
     assert [(one.modification_time, one.data_change) for one in _snapshot_files(builder)] == [(0, True), (0, True)]
 
 
-def test_statistics_that_cannot_be_said_are_left_out(builder: LogBuilder) -> None:
+def test_unrepresentable_statistics_are_left_out(builder: LogBuilder) -> None:
     # Seconds beyond 64 bits of microseconds.
     stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp("s"))]))])
     parsed = pa.StructArray.from_arrays(

@@ -26,7 +26,7 @@ ADD, REMOVE, CDC = AddFile("a", size=1), RemoveFile("r"), AddCdcFile("c", size=1
 NOTHING = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": 0}
 
 
-def test_change_files_alone_count_where_there_are_any() -> None:
+def test_only_change_files_count_if_there_are_any() -> None:
     assert change_actions(Commit.from_actions(1, 5, [ADD, CDC, REMOVE])) == [CDC]
 
 
@@ -150,7 +150,7 @@ def test_time_since_enablement_finds_only_later_versions(tmp_path: Path, time: i
     assert log.commit_timestamp(2) == START
 
 
-def test_the_recorded_time_is_that_of_its_commit_alone(tmp_path: Path) -> None:
+def test_recorded_time_is_only_that_of_its_commit(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     listing = LogListing.read(LocalDirectory(tmp_path / "table" / "_delta_log"), "t")
     times = CommitTimes(listing, Enablement(2, START))
@@ -225,7 +225,7 @@ def test_a_time_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
         DeltaLog.open(tmp_path / "table").commit_timestamp(2)
 
 
-def test_a_checkpoint_says_that_commits_carry_their_times(tmp_path: Path) -> None:
+def test_checkpoint_states_that_commits_have_their_times(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     builder = LogBuilder.__new__(LogBuilder)
     builder.root, builder.directory = tmp_path / "table", tmp_path / "table" / "_delta_log"

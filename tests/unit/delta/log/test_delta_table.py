@@ -44,7 +44,7 @@ def test_a_log_that_grows_is_seen_by_the_next_call(builder: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize("make", ["nothing", "file", "empty"])
-def test_a_directory_without_a_log_is_no_table(tmp_path: Path, make: str) -> None:
+def test_directory_without_a_log_is_not_a_table(tmp_path: Path, make: str) -> None:
     if make == "file":
         (tmp_path / "_delta_log").touch()
     elif make == "empty":
@@ -86,7 +86,7 @@ def test_one_data_file_with_changing_vectors_stays_one_file(builder: LogBuilder)
     assert log.snapshot().files[0].deletion_vector.offset == 99
 
 
-def test_a_reconciled_compaction_file_stands_for_its_commits(builder: LogBuilder) -> None:
+def test_reconciled_compaction_file_replaces_its_commits(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b")).commit(2, remove("a")).commit(3, add("d"))
     builder.write(f"{1:020}.{2:020}.compacted.json", remove("a"), add("b"))
     # Gone commits show that the compacted file was read.
@@ -164,7 +164,7 @@ def test_unknown_reader_feature_is_refused_only_where_it_applies(builder: LogBui
         list(log.commits(0, 1))
 
 
-def test_commits_are_given_one_by_one_with_their_time(builder: LogBuilder) -> None:
+def test_commits_are_returned_singly_with_their_time(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b"), mtime_ms=5_000_000_000_000).commit(2)
     log = DeltaLog.open(builder.root)
     commits = list(log.commits(1, 2))
@@ -289,7 +289,7 @@ def told(log: DeltaLog, version: int | None = None) -> list[str]:
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2, "readerFeatures": [], "writerFeatures": []}},
     ],
 )
-def test_a_checksum_that_fits_says_nothing(builder: LogBuilder, fields: dict[str, Any]) -> None:
+def test_matching_checksum_gives_no_warning(builder: LogBuilder, fields: dict[str, Any]) -> None:
     assert told(table_with(builder, checksum(**fields))) == []
 
 
@@ -353,7 +353,7 @@ def test_long_value_is_shown_by_its_beginning(builder: LogBuilder, length: int, 
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"numFiles": "2"}', '{"numFiles": -1}', "\xff", '{"a":' * 100_000])
-def test_a_damaged_checksum_is_ignored_and_said_so(builder: LogBuilder, text: str) -> None:
+def test_damaged_checksum_is_ignored_with_a_warning(builder: LogBuilder, text: str) -> None:
     log = table_with(builder)
     (builder.directory / f"{0:020}.crc").write_bytes(text.encode("latin-1"))
 

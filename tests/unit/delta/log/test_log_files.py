@@ -110,7 +110,7 @@ def test_latest_and_rebuildable_versions_use_every_kind_of_file(tmp_path: Path) 
     assert listing.rebuildable == (0, 2, 3, 6)
     assert _listing(tmp_path, None, f"{7:020}.checkpoint.parquet").latest == 7
     assert _listing(tmp_path, None, f"{8:020}.json").latest == 8
-    # What comes after a gap cannot be rebuilt.
+    # Versions after a gap cannot be rebuilt.
     assert _listing(tmp_path, None, f"{10:020}.json").rebuildable == (0, 2, 3, 6, 7, 8)
 
 
@@ -167,7 +167,7 @@ def test_classic_checkpoint_comes_before_parts_of_one_version(tmp_path: Path) ->
     assert names == [CLASSIC, PARTS[0], V2]
 
 
-def test_no_hint_is_no_reason_for_a_warning(tmp_path: Path) -> None:
+def test_missing_hint_gives_no_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert hinted_checkpoint(_listing(tmp_path, None, CLASSIC)) is None

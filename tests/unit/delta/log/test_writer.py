@@ -111,7 +111,7 @@ def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> 
         append_commit(tmp_path, commit, protocol=protocol, metadata=later)
 
 
-def test_a_partition_value_that_was_left_out_is_written_as_null(tmp_path: Path) -> None:
+def test_missing_partition_value_is_written_as_null(tmp_path: Path) -> None:
     name = json.loads(METADATA.schema_string)["fields"][0]["name"]
     metadata = msgspec.structs.replace(METADATA, partition_columns=[name])
     write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), metadata, AddFile("a", size=1)]))
@@ -313,7 +313,7 @@ def test_failed_entry_is_not_left_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path) -> None:
+def test_checkpoint_replaces_the_commits_before_it(tmp_path: Path) -> None:
     actions = [Protocol(1, 2), METADATA, AddFile("a", {}, 1), AddFile("b", {}, 2), Transaction("app", 4)]
     write_log(tmp_path, Snapshot.from_actions(0, actions))
     commit = Commit(1, 5_000, None, None, adds=(AddFile("c", {}, 3),), removes=(RemoveFile("a", deletion_timestamp=7),))

@@ -182,7 +182,7 @@ TREES = st.recursive(
 
 
 def plain(value: object) -> object:
-    """What the JSON text of a tree parses to."""
+    """Return the value to which the JSON text of a tree parses."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -269,7 +269,7 @@ def test_other_binary_types_are_read():
         pa.array([{"metadata": None, "value": b"\0"}], pa.struct({"metadata": pa.binary(), "value": pa.binary()})),
     ],
 )
-def test_columns_that_are_no_variants_are_refused(array):
+def test_columns_other_than_variants_are_refused(array):
     with pytest.raises(DataError, match="variant"):
         variant_to_json(array)
 

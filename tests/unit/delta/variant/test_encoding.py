@@ -38,7 +38,7 @@ def test_objects_and_arrays_equal_those_of_another_encoder(count: int, size: int
 
 
 @pytest.mark.parametrize("size", [0, 1, 62, 63, 64, 300])
-def test_a_text_is_short_as_long_as_it_can_be(size: int) -> None:
+def test_text_uses_the_short_form_where_it_fits(size: int) -> None:
     assert encoding.write_primitive(encoding.Primitive.STRING, b"x" * size) == text("x" * size)
     data = struct.pack("<I", size) + b"x" * size
     assert encoding.write_primitive(encoding.Primitive.BINARY, b"x" * size) == primitive(15, data)
@@ -52,7 +52,7 @@ def test_short_text_ends_within_its_buffer(size: int) -> None:
         encoding.size_of(value, 9, len(value) - 1)
 
 
-def test_names_may_have_so_many_characters_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_total_length_of_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "MAX_KEY_TEXT", 6)
     names = ["abc", "de", "f", "g"]
     metadata = encoding.VariantMetadata(dictionary(names))
