@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,16 +25,23 @@ from tests.vectors import encode_inline
 MakeTable = Callable[..., Table]
 
 FILES, ROWS = 3, 60_000
-RANDOM = np.random.default_rng(3)
-CONTENT = pa.table(
-    {
-        "n": pa.array(range(ROWS)),
-        "real": pa.array(RANDOM.random(ROWS)),
-        "text": pa.array([f"text {number}" for number in range(ROWS)]),
-        "o": pa.array([{"x": number, "y": None if number % 3 else number} for number in range(ROWS)]),
-        "list": pa.array([[number] * (number % 3) for number in range(ROWS)]),
-    }
-)
+
+
+@functools.cache
+def content() -> pa.Table:
+    """Return the rows of the tables here; to make them takes a second, so not every worker does it."""
+    random = np.random.default_rng(3)
+    return pa.table(
+        {
+            "n": pa.array(range(ROWS)),
+            "real": pa.array(random.random(ROWS)),
+            "text": pa.array([f"text {number}" for number in range(ROWS)]),
+            "o": pa.array([{"x": number, "y": None if number % 3 else number} for number in range(ROWS)]),
+            "list": pa.array([[number] * (number % 3) for number in range(ROWS)]),
+        }
+    )
+
+
 INDEXED = {"write_page_index": True, "compression": "NONE", "use_dictionary": False, "data_page_size": 8 * 1024}
 WRITTEN = {
     "pages": INDEXED,
@@ -60,9 +68,9 @@ def begun(table: Table, **request: Any) -> Batches:
 
 @pytest.fixture
 def table(make_table: MakeTable) -> Table:
-    found = make_table(CONTENT.schema)
+    found = make_table(content().schema)
     for _ in range(FILES):
-        found.add(CONTENT, write=INDEXED)
+        found.add(content(), write=INDEXED)
     return found
 
 
@@ -92,7 +100,7 @@ def test_read_ahead_grows_with_consumption(table: Table, storage: Storage) -> No
 @pytest.mark.usefixtures("small_steps")
 def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage) -> None:
     gone = encode_inline(DeletionVector.from_positions(range(1000)))
-    table.adds = [table.add(CONTENT, name="first", write=INDEXED, deletion_vector=gone), *table.adds[1:-1]]
+    table.adds = [table.add(content(), name="first", write=INDEXED, deletion_vector=gone), *table.adds[1:-1]]
     found = table.read(limit=10, columns=["n", "text", "o"])
     assert found["n"].to_pylist() == list(range(1000, 1010))
     assert settled(storage) < 100_000
@@ -104,11 +112,11 @@ def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage)
 def test_all_rows_come_in_order_for_any_pieces(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], columns: Any, steps: int
 ) -> None:
-    table = make_table(CONTENT.schema)
-    content = CONTENT.slice(0, 9_000)
-    table.add(content, write=written)
+    table = make_table(content().schema)
+    part = content().slice(0, 9_000)
+    table.add(part, write=written)
     removed = [*range(100), 2_100, *range(6_000, 6_600), 8_999]
-    table.add(content, write=written, deletion_vector=encode_inline(DeletionVector.from_positions(removed)))
+    table.add(part, write=written, deletion_vector=encode_inline(DeletionVector.from_positions(removed)))
     requests = [
         {},
         {"limit": 8_950},
@@ -127,22 +135,22 @@ def test_read_ends_wherever_its_consumer_stops(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any]
 ) -> None:
     make_gentle(monkeypatch, 12)
-    table = make_table(CONTENT.schema)
+    table = make_table(content().schema)
     for _ in range(2):
-        table.add(CONTENT.slice(0, 20_000), write=written)
+        table.add(content().slice(0, 20_000), write=written)
     expected = table.read()
     for taken in (0, 1, 2, 5, 9):
         with begun(table) as batches:
             got = [batch for batch, _ in zip(batches, range(taken), strict=False)]
-        found = pa.Table.from_batches(got, CONTENT.schema)
+        found = pa.Table.from_batches(got, content().schema)
         assert found.equals(expected.slice(0, found.num_rows))
 
 
 def test_an_index_that_lies_about_a_page_costs_no_row(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = CONTENT.select(["n", "real"]).slice(0, 5_000)
+    part = content().select(["n", "real"]).slice(0, 5_000)
     written = {**INDEXED, "data_page_size": 1024, "write_batch_size": 100}
-    table = make_table(content.schema)
-    table.add(content, write=written)
+    table = make_table(part.schema)
+    table.add(part, write=written)
     make_gentle(monkeypatch, 200)
     honest = page_choice._read_pages
 
@@ -154,24 +162,24 @@ def test_an_index_that_lies_about_a_page_costs_no_row(make_table: MakeTable, mon
         }
 
     monkeypatch.setattr(page_choice, "_read_pages", lying)
-    assert table.read().equals(content)
-    assert table.read(limit=150).equals(content.slice(0, 150))
+    assert table.read().equals(part)
+    assert table.read(limit=150).equals(part.slice(0, 150))
 
 
 def test_one_row_a_row_group(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = CONTENT.slice(0, 50)
-    table = make_table(content.schema)
-    table.add(content, write={"row_group_size": 1, "write_page_index": True})
+    part = content().slice(0, 50)
+    table = make_table(part.schema)
+    table.add(part, write={"row_group_size": 1, "write_page_index": True})
     with begun(table) as batches:
-        assert pa.Table.from_batches(batches).equals(content)
+        assert pa.Table.from_batches(batches).equals(part)
     make_gentle(monkeypatch)
-    assert table.read().equals(content)
+    assert table.read().equals(part)
 
 
 @pytest.mark.usefixtures("small_steps")
 def test_damaged_later_page_is_an_error_when_reached(make_table: MakeTable, storage: Storage) -> None:
-    table = make_table(CONTENT.schema)
-    add = table.add(CONTENT.select(["text"]), write={**INDEXED, "compression": "snappy"})
+    table = make_table(content().schema)
+    add = table.add(content().select(["text"]), write={**INDEXED, "compression": "snappy"})
     name = next(iter(storage.files))
     data = bytearray(storage.files[name])
     half = len(data) // 2
