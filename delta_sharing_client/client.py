@@ -344,12 +344,12 @@ class Contents:
     def _asset(self, key: str) -> SharedTable | Volume | Model | Skill:
         noun, name = _split_key(check_name(key, "asset"))
         share, schema = self.path
-        found = AssetName(share, schema, name)
+        asset = AssetName(share, schema, name)
         client = self.client
         by_noun: dict[str, Callable[[AssetName], SharedTable | Volume | Model | Skill]] = {
             TABLE.noun: client.table, VOLUME.noun: client.volume, MODEL.noun: client.model, SKILL.noun: client.skill
         }  # fmt: skip
-        return by_noun[noun](found)
+        return by_noun[noun](asset)
 
     def __iter__(self) -> Iterator[str]:
         if len(self.path) == 1:

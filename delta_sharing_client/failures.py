@@ -159,8 +159,8 @@ def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
         return "the URL of the proxy cannot be used; check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", False
     if not _is_of_proxy(causes):
         return None
-    found = (re.search(r"Tunnel connection failed: (\d{3})", str(each)) for each in causes)
-    status = next((int(match[1]) for match in found if match is not None), None)
+    statuses = (re.search(r"Tunnel connection failed: (\d{3})", str(each)) for each in causes)
+    status = next((int(match[1]) for match in statuses if match is not None), None)
     if isinstance(causes[0], aiohttp.ClientHttpProxyError):
         status = getattr(causes[0], "status", None)
     if status is not None:

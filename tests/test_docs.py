@@ -291,7 +291,7 @@ def test_a_python_example_returns_rows(example: Example, example_folder: Path, s
     assert results or "data" not in serve_demo.stats()["requests"]
 
 
-def test_an_example_without_rows_is_noticed(example_folder: Path) -> None:
+def test_example_without_rows_is_reported(example_folder: Path) -> None:
     source = """
 import asyncio
 import duckdb
@@ -337,7 +337,7 @@ def test_an_example_of_the_other_package_runs_there(
 
 
 @pytest.mark.parametrize("example", examples("here"), ids=str)
-def test_an_example_needs_nothing_of_a_clone(example: Example) -> None:
+def test_examples_do_not_need_a_clone(example: Example) -> None:
     assert re.findall(r"\b(?:import|from) (?:mock_server|tests|benchmarks)\b", example.source) == []
 
 

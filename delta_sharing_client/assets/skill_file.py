@@ -30,8 +30,8 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
     folder = unquote(location.rstrip("/").rpartition("/")[2])
     if folder != item.name:
         differences.append(f"its directory is named {_shown(folder)}")
-    found = front_matter(text)
-    if found is None:
+    matter = front_matter(text)
+    if matter is None:
         return [*differences, f"{SKILL_FILE} has no front matter that can be read"]
     listed = {
         "name": item.name,
@@ -41,7 +41,7 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
         "allowed-tools": item.allowed_tools,
     }
     for name, value in listed.items():
-        stated = _text(found.get(name))
+        stated = _text(matter.get(name))
         is_required = name in ("name", "description")
         if (stated is None or value is None) and not is_required:
             continue

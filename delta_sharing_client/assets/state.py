@@ -69,10 +69,10 @@ class State:
     def local(self, path: str) -> os.stat_result | None:
         """Return the facts of the local file; ``None`` if there is no regular file."""
         try:
-            found = os.lstat(f"{self.directory}/{path}")
+            facts = os.lstat(f"{self.directory}/{path}")
         except (OSError, ValueError):
             return None
-        return found if stat.S_ISREG(found.st_mode) else None
+        return facts if stat.S_ISREG(facts.st_mode) else None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

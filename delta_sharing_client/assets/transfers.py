@@ -46,8 +46,8 @@ _READ_BYTES = 1024 * 1024
 def content_md5(etag: str | None) -> str | None:
     """Return the MD5 that an ETag states. In S3 and similar stores it is the MD5 of the content, unless the file was
     uploaded in parts or the store encrypts it with its own keys."""
-    found = _MD5.fullmatch(etag or "")
-    return None if found is None else found[1].lower()
+    digest = _MD5.fullmatch(etag or "")
+    return None if digest is None else digest[1].lower()
 
 
 def digest_of(path: Path) -> str | None:

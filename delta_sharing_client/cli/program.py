@@ -185,11 +185,11 @@ class _Switches:
     """Help that shows no type for a switch: some releases of typer print ``--json <bool>`` for ``--json``."""
 
     def get_params(self, ctx: Any) -> Any:
-        found = super().get_params(ctx)  # type: ignore[misc]
-        for one in found:
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for one in parameters:
             if getattr(one, "is_flag", False):
                 one.metavar = ""
-        return found
+        return parameters
 
 
 class _Command(_Switches, typer.core.TyperCommand):

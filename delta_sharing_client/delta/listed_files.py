@@ -81,13 +81,13 @@ class ListedFiles:
         a file of a snapshot, and for a file with the id of another one."""
         files = cast("list[SharedFile]", actions)
         if set(map(type, actions)) == {SharedFile} and set(map(type, map(_action_of, files))) == {AddFile}:
-            found = self._new_at_once(files)
+            new = self._new_at_once(files)
         else:
-            found = list(filter(self._is_new, actions))
-        self.files += len(found)
-        sizes = list(map(_size_of, map(_action_of, found)))
+            new = list(filter(self._is_new, actions))
+        self.files += len(new)
+        sizes = list(map(_size_of, map(_action_of, new)))
         self.bytes = None if self.bytes is None or min(sizes, default=0) < 0 else self.bytes + sum(sizes)
-        return found
+        return new
 
     def _new_at_once(self, files: list[SharedFile]) -> list[SharedFile]:
         adds, names = list(map(_action_of, files)), list(map(_id_of, files))

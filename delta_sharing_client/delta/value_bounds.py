@@ -190,12 +190,12 @@ def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
 
 
 def _nanos(raw: msgspec.Raw, zoned: bool, side: int) -> int | None:
-    found = parse_timestamp(_TEXT.decode(raw))
-    if found.zoned is not zoned:
+    moment = parse_timestamp(_TEXT.decode(raw))
+    if moment.zoned is not zoned:
         return None
     if not zoned or _SECONDS_OF_OFFSET.search(text := bytes(raw)):
-        return found.nanoseconds
-    return found.nanoseconds + side * _offset_error(text, found.nanoseconds)
+        return moment.nanoseconds
+    return moment.nanoseconds + side * _offset_error(text, moment.nanoseconds)
 
 
 def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
@@ -222,8 +222,8 @@ def _always(
     lower: Convert | None = None, upper: Convert | None = None, *, floating: bool = False
 ) -> Callable[[StructField], Converters]:
     """Return a function that returns these converters for every column; ``upper`` defaults to ``lower``."""
-    found = Converters(lower, upper or lower, floating)
-    return lambda leaf: found
+    converters = Converters(lower, upper or lower, floating)
+    return lambda leaf: converters
 
 
 no_statistics = _always()

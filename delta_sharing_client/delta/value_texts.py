@@ -151,10 +151,10 @@ def time_of_day(text: str, data_type: Simple) -> int:
 
 def uuid_text(text: str, data_type: Simple) -> str:
     """Return the UUID in lower case."""
-    found = uuids.canonical(text)
-    if found is None:
+    uuid = uuids.canonical(text)
+    if uuid is None:
         raise DataError("A partition value of type uuid must be one such as f79c3e09-677c-4bbd-a479-3f349cb785e7.")
-    return found
+    return uuid
 
 
 def _days(text: str, name: str) -> int:

@@ -218,10 +218,10 @@ class Http:
         """Return the proxy arguments for ``url``, and the headers for the proxy."""
         scheme, _, rest = url.partition("://")
         origin = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
-        found = self._proxies.get(origin)
-        if found is None:
-            found = self._proxies[origin] = _proxy_arguments(self.network.proxy_for(url), scheme.lower())
-        return found
+        arguments = self._proxies.get(origin)
+        if arguments is None:
+            arguments = self._proxies[origin] = _proxy_arguments(self.network.proxy_for(url), scheme.lower())
+        return arguments
 
 
 def check_data_url(url: str, allowed: Allowed) -> None:
@@ -263,8 +263,8 @@ async def _reason(response: aiohttp.ClientResponse) -> str:
         async with asyncio.timeout(_REASON_SECONDS):
             body = await response.content.read(_REASON_BYTES)
     text = body.decode("utf-8", "replace")
-    found = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
-    said = ": ".join(found) or response.headers.get("x-ms-error-code", "")
+    parts = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
+    said = ": ".join(parts) or response.headers.get("x-ms-error-code", "")
     shown = _LONG_WORD.sub(MASK, scrub(" ".join(html.unescape(said).split())))
     return printable(shown[:_REASON_SHOWN]).rstrip(".")
 
@@ -361,10 +361,10 @@ class _Response(aiohttp.ClientResponse):
 def _session(reach: Reach) -> aiohttp.ClientSession:
     """Return the session of the running loop for ``reach``. It separates connections by proxy and TLS settings."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
-    found = sessions.get(reach)
-    if found is None:
+    session = sessions.get(reach)
+    if session is None:
         factory = functools.partial(_socket, reach)
-        found = sessions[reach] = aiohttp.ClientSession(
+        session = sessions[reach] = aiohttp.ClientSession(
             # ``source.RequestLimiter`` limits the number of requests.
             connector=_Connector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=factory),
             response_class=_Response,
@@ -375,7 +375,7 @@ def _session(reach: Reach) -> aiohttp.ClientSession:
             max_field_size=_LONGEST_HEAD,
             trust_env=False,
         )
-    return found
+    return session
 
 
 async def close_all() -> None:
@@ -388,9 +388,9 @@ def _socket(reach: Reach, address: Any) -> socket.socket:
     family, kind, protocol, _, place = address
     if not reach.allows(place[0]):
         raise OutOfReach(reach)
-    found = socket.socket(family, kind, protocol)
-    _sockets.add(found)
-    return found
+    sock = socket.socket(family, kind, protocol)
+    _sockets.add(sock)
+    return sock
 
 
 def _after_fork() -> None:

@@ -495,18 +495,18 @@ class CursorFile:
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(text)
+            value = json.loads(text)
         except ValueError:
             raise self._broken("it is empty" if not text.strip() else "it is not JSON") from None
-        if not isinstance(found, dict) or "cursor" not in found:
+        if not isinstance(value, dict) or "cursor" not in value:
             raise self._broken("it has no field 'cursor'")
-        if found["cursor"] != _FORM:
-            raise self._broken(f"its field 'cursor' is {found['cursor']!r}, not {_FORM}: upgrade this package")
+        if value["cursor"] != _FORM:
+            raise self._broken(f"its field 'cursor' is {value['cursor']!r}, not {_FORM}: upgrade this package")
         kinds = (("id", str), ("number", int), ("files", int), ("committed", dict), ("begun", (dict, type(None))))
         for name, kind in kinds:
-            if not isinstance(found.get(name), kind) or (name == "begun" and name not in found):
+            if not isinstance(value.get(name), kind) or (name == "begun" and name not in value):
                 raise self._broken(f"its field '{name}' is missing or of another type")
-        return found
+        return value
 
     def _broken(self, reason: str) -> DeltaSharingError:
         return UsageError(

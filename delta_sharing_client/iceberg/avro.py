@@ -164,10 +164,10 @@ def _read_long(data: bytes, at: int) -> tuple[int, int]:
     if byte < 0x80:  # most numbers are small
         return (byte >> 1) ^ -(byte & 1), at + 1
     value, at = _read_unsigned(data, at)
-    found = (value >> 1) ^ -(value & 1)
-    if not -(1 << 63) <= found < 1 << 63:
+    number = (value >> 1) ^ -(value & 1)
+    if not -(1 << 63) <= number < 1 << 63:
         raise IndexError
-    return found, at
+    return number, at
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:

@@ -64,16 +64,16 @@ class Catalog:
         """Return the schemas of a share that may have Iceberg tables."""
         doing = f"Listing the Iceberg namespaces of share {share}"
         path = (*self._path(share), "namespaces")
-        found = self._pages(path, _Namespaces, doing, lambda page: page.namespaces or [])
+        names = self._pages(path, _Namespaces, doing, lambda page: page.namespaces or [])
         # A share has no deeper namespaces.
-        return [namespace[0] for namespace in found if len(namespace) == 1]
+        return [namespace[0] for namespace in names if len(namespace) == 1]
 
     def tables(self, share: str, schema: str) -> list[str]:
         """Return the names of the Iceberg tables of a schema."""
         doing = f"Listing the Iceberg tables of schema {share}.{schema}"
         path = (*self._path(share), "namespaces", check_name(schema, "schema"), "tables")
-        found = self._pages(path, _Tables, doing, lambda page: page.identifiers or [])
-        return [item.name for item in found]
+        identifiers = self._pages(path, _Tables, doing, lambda page: page.identifiers or [])
+        return [item.name for item in identifiers]
 
     def load(self, table: AssetName) -> LoadedTable:
         """Return a table's metadata, and credentials for its files."""

@@ -83,8 +83,8 @@ class DeleteIndex:
     @property
     def compared_ids(self) -> frozenset[int]:
         """The field ids of the columns whose statistics determine which equality deletes apply."""
-        found = (file.equality_ids for files in (self._everywhere, *self._equality.values()) for file in files)
-        return self._ranges.ids & frozenset(itertools.chain.from_iterable(found))
+        ids = (file.equality_ids for files in (self._everywhere, *self._equality.values()) for file in files)
+        return self._ranges.ids & frozenset(itertools.chain.from_iterable(ids))
 
     def of(self, file: File) -> Deletes:
         """Return the deletes that apply to a data file."""
@@ -144,8 +144,8 @@ def _may_name(file: File, path: str) -> bool:
     """Return whether a position delete file may have positions in the data file ``path``, by the bounds of its
     paths."""
     lower, upper = (file.lower or {}).get(FILE_PATH_FIELD_ID), (file.upper or {}).get(FILE_PATH_FIELD_ID)
-    found = path.encode("utf-8")
-    return (lower is None or lower <= found) and (upper is None or upper >= found)
+    encoded = path.encode("utf-8")
+    return (lower is None or lower <= encoded) and (upper is None or upper >= encoded)
 
 
 def _check_same(delete: File, file: File, key: PartitionKey) -> None:

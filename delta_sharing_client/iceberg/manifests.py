@@ -68,8 +68,8 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return the summary of the partition field at ``place`` of the spec, ``None`` if there is none."""
         if self.summaries is None or place >= len(self.summaries):
             return None
-        found = self.summaries[place]
-        nulls, lower, upper = found.get("509"), found.get("510"), found.get("511")
+        summary = self.summaries[place]
+        nulls, lower, upper = summary.get("509"), summary.get("510"), summary.get("511")
         return FieldSummary(
             nulls if isinstance(nulls, bool) else None,
             lower if isinstance(lower, bytes) else None,

@@ -41,8 +41,8 @@ class IcebergSnapshot(msgspec.Struct, rename="kebab", frozen=True):
 
     @property
     def operation(self) -> str | None:
-        found = (self.summary or {}).get("operation")
-        return found if isinstance(found, str) else None
+        operation = (self.summary or {}).get("operation")
+        return operation if isinstance(operation, str) else None
 
 
 class Reference(msgspec.Struct, rename="kebab", frozen=True):
@@ -242,10 +242,10 @@ def _at(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot:
         known = "it has no snapshot" if first is None else f"its first known snapshot is of {format_millis(first)}"
         raise UsageError(f"The table had no snapshot at {format_millis(moment)}: {known}.")
     wanted = earlier[-1].snapshot_id
-    found = metadata.snapshot_by_id(wanted)
-    if found is None:
+    snapshot = metadata.snapshot_by_id(wanted)
+    if snapshot is None:
         raise UsageError(f"The snapshot {wanted}, which was current at {format_millis(moment)}, has expired.")
-    return found
+    return snapshot
 
 
 def first_since(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot | None:

@@ -238,15 +238,15 @@ def _after_prefix(prefix: Union[str, bytes]) -> Union[str, bytes, None]:
 
 
 def _first_day_of_year(years: int) -> int:
-    found = days_of(1970 + years, 1, 1)
-    assert found is not None, "every year has a first day"
-    return found
+    days = days_of(1970 + years, 1, 1)
+    assert days is not None, "every year has a first day"
+    return days
 
 
 def _first_day_of_month(months: int) -> int:
-    found = days_of(1970 + months // 12, months % 12 + 1, 1)
-    assert found is not None, "every month has a first day"
-    return found
+    days = days_of(1970 + months // 12, months % 12 + 1, 1)
+    assert days is not None, "every month has a first day"
+    return days
 
 
 # The start of a unit, in nanoseconds since 1970.

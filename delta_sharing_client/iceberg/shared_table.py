@@ -133,10 +133,10 @@ def version_of(rest: RestClient, name: AssetName, options: ReadOptions, starting
     if starting_timestamp is None:
         current = metadata.current_snapshot
         return NO_SNAPSHOT if current is None else current.snapshot_id
-    found = first_since(metadata, starting_timestamp)
-    if found is None:
+    snapshot = first_since(metadata, starting_timestamp)
+    if snapshot is None:
         raise NotFoundError(f"The table has no snapshot at or after {starting_timestamp}.", table=str(name))
-    return found.snapshot_id
+    return snapshot.snapshot_id
 
 
 def snapshots(rest: RestClient, name: AssetName, options: ReadOptions) -> list[IcebergSnapshot]:

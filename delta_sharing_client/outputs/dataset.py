@@ -359,11 +359,11 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
     if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
         connection.execute(f"SET {_BUFFER} = '1MB'")
     with Threads(_AT_ONCE, "attach") as pool:
-        found = list(pool.map(_dataset_or_reason, reads.values()))
+        datasets = list(pool.map(_dataset_or_reason, reads.values()))
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()
     assert row is not None
     try:
-        for table, dataset in zip(reads, found, strict=True):
+        for table, dataset in zip(reads, datasets, strict=True):
             share, schema = _quoted(table.share), _quoted(table.schema)
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {share}")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {share}.{schema}")

@@ -116,11 +116,11 @@ class Chunks:
         Raises ``DataError`` if the footer or the chunk in it does not decode, there is no such chunk, or it is outside
         of the file or encrypted.
         """
-        found = self._found.get((group, leaf))
-        if found is None:
+        chunk = self._found.get((group, leaf))
+        if chunk is None:
             # Many reads need only a few chunks: those of texts, or of the filter's columns.
-            found = self._found[group, leaf] = self._decoded(group, leaf)
-        return found
+            chunk = self._found[group, leaf] = self._decoded(group, leaf)
+        return chunk
 
     @property
     def created_by(self) -> str:

@@ -52,8 +52,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _mapped(field: pa.Field, name: str, names: NameMapping) -> pa.Field:
     """Return ``field``, whose name in a mapping is ``name``, with its id and those of its children."""
-    found = names.get(name, _UNKNOWN)
-    kind, below = field.type, found.below
+    mapped = names.get(name, _UNKNOWN)
+    kind, below = field.type, mapped.below
     if pa.types.is_struct(kind):
         kind = pa.struct([_mapped(inner, inner.name, below) for inner in _below(kind)])
     elif pa.types.is_map(kind):
@@ -64,7 +64,7 @@ def _mapped(field: pa.Field, name: str, names: NameMapping) -> pa.Field:
         kind = pa.large_list(_mapped(kind.value_field, "element", below))
     elif pa.types.is_list(kind):
         kind = pa.list_(_mapped(kind.value_field, "element", below))
-    metadata = None if found.field_id is None else {FIELD_ID: str(found.field_id).encode()}
+    metadata = None if mapped.field_id is None else {FIELD_ID: str(mapped.field_id).encode()}
     return pa.field(field.name, kind, field.nullable, metadata)
 
 

@@ -221,10 +221,10 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
     damaged body ``pyarrow.ArrowException``, ``OSError`` or ``ValueError``."""
     # Not an Arrow buffer: allocating one is another Arrow call, during which other threads take the interpreter lock.
     if not codec:
-        found: bytes = body.to_pybytes()
+        unpacked: bytes = body.to_pybytes()
     else:
-        found = pa.decompress(body, size, CODECS[codec], asbytes=True) if size else b""
-    return found
+        unpacked = pa.decompress(body, size, CODECS[codec], asbytes=True) if size else b""
+    return unpacked
 
 
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:

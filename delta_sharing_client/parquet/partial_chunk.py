@@ -61,8 +61,8 @@ class PartialChunk:
     def ranges(self) -> list[ByteRange]:
         """The bytes to download: the dictionary if it is needed, and the kept pages."""
         starts = self.pages.starts
-        found = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
-        return merge(found if self.dictionary is None else [self.dictionary, *found])
+        ranges = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
+        return merge(ranges if self.dictionary is None else [self.dictionary, *ranges])
 
     @property
     def size(self) -> int:
@@ -122,8 +122,8 @@ def partial_chunk(
             if stub is None:
                 return None
             stubs[first] = stub
-    found = PartialChunk(chunk, pages, shape, kept, stubs, dictionary)
-    return found if found.size + sum(map(len, stubs.values())) <= chunk.length else None
+    partial = PartialChunk(chunk, pages, shape, kept, stubs, dictionary)
+    return partial if partial.size + sum(map(len, stubs.values())) <= chunk.length else None
 
 
 def _overlapping(pages: DataPages, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:

@@ -233,9 +233,9 @@ def _inside(data: bytes, at: int) -> int:
 
 def encode_varint(value: int) -> bytes:
     """Return an unsigned integer in the form that ``varint`` reads."""
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

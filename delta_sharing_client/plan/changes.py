@@ -185,9 +185,9 @@ class _Descriptions:
         """
         following: int | None = None
         for dated in reversed(self._dated):
-            found = first_difference(dated.metadata, end, _BREAKS_A_FEED, table=table)
-            if found is not None:
-                return following, found
+            difference = first_difference(dated.metadata, end, _BREAKS_A_FEED, table=table)
+            if difference is not None:
+                return following, difference
             following = dated.version
         return None
 

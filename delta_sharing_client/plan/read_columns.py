@@ -116,8 +116,8 @@ def unbounded_paths(predicate: Expression | None, options: ReadOptions) -> froze
     UTF-8 is replaced."""
     if predicate is None or options.invalid_text is not InvalidText.REPLACE:
         return frozenset()
-    found = (column for test in tests(predicate) for operand in operands(test) for column in columns_in(operand))
-    return frozenset(column.path for column in found if column.type is not None and is_text(column.type))
+    columns = (column for test in tests(predicate) for operand in operands(test) for column in columns_in(operand))
+    return frozenset(column.path for column in columns if column.type is not None and is_text(column.type))
 
 
 def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
@@ -150,8 +150,8 @@ def left_out_metadata(schema: StructType) -> dict[str, str] | None:
 
     The key is ``delta_sharing.left_out``, the value a JSON object of names and types.
     """
-    found = left_out_columns(schema)
-    return {LEFT_OUT_KEY: json.dumps(found)} if found else None
+    left_out = left_out_columns(schema)
+    return {LEFT_OUT_KEY: json.dumps(left_out)} if left_out else None
 
 
 def left_out_note(found: Mapping[str, str], what: str) -> str:

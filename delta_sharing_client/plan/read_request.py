@@ -197,8 +197,8 @@ class TableState:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The names of the partition columns as spelled in the schema."""
-        found = (self.schema.find(name) for name in self.metadata.partition_columns)
-        return tuple(field.name for field in found if field is not None)
+        fields = (self.schema.find(name) for name in self.metadata.partition_columns)
+        return tuple(field.name for field in fields if field is not None)
 
 
 def is_reference(version: object) -> bool:

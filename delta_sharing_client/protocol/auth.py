@@ -209,12 +209,12 @@ _tokens_lock = threading.Lock()
 
 def _shared_token(credentials: Credentials) -> _SharedToken:
     with _tokens_lock:
-        found = _tokens.get(credentials)
-        if found is None:
+        shared = _tokens.get(credentials)
+        if shared is None:
             if len(_tokens) >= _MAX_TOKENS:
                 del _tokens[next(iter(_tokens))]
-            found = _tokens[credentials] = _SharedToken()
-        return found
+            shared = _tokens[credentials] = _SharedToken()
+        return shared
 
 
 def _after_fork() -> None:

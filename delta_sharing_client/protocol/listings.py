@@ -155,8 +155,8 @@ class Listings(Transport):
             return ""
         last = part.lower().rpartition(".")[2].strip("` ")
         near = difflib.get_close_matches(last, {name.name.lower() for name in names}, n=3)
-        found = sorted({f"'{name}'" for name in names if name.name.lower() in near})[:3]
-        return f"Did you mean {' or '.join(found)}?" if found else ""
+        nearest = sorted({f"'{name}'" for name in names if name.name.lower() in near})[:3]
+        return f"Did you mean {' or '.join(nearest)}?" if nearest else ""
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""

@@ -63,9 +63,9 @@ def file_id_hash(wanted: FileIdHash | None) -> dict[str, str]:
 def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doing: str, table: str) -> None:
     """Raise ``ProtocolError`` unless the response's headers confirm the kind of file ids requested in ``sent``."""
     wanted = sent.get(FILE_ID_HASH_HEADER)
-    found = headers.get(FILE_ID_HASH_HEADER)
-    if wanted is not None and (found or "").lower() != wanted:
-        shown = "none" if found is None else f"'{found[:40]}'"
+    confirmed = headers.get(FILE_ID_HASH_HEADER)
+    if wanted is not None and (confirmed or "").lower() != wanted:
+        shown = "none" if confirmed is None else f"'{confirmed[:40]}'"
         raise ProtocolError(
             f"{doing}: asked for file ids by the scheme '{wanted}', but the header '{FILE_ID_HASH_HEADER}' of the "
             f"response is {shown}, so the ids may differ; omit 'file_id_hash' for this server.",
@@ -255,10 +255,10 @@ def error_of(body: bytes) -> tuple[str | None, str | None]:
     ``type`` in an ``error``. The message of empty JSON is empty.
     """
     try:
-        found = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None, None
-    return error_in(found) if found else (None, "")
+    return error_in(value) if value else (None, "")
 
 
 def error_in(found: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | None]:

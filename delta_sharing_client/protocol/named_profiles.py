@@ -19,10 +19,10 @@ def directory() -> str:
 def names() -> list[str]:
     """Return the names of the profiles in ``directory()``, sorted; none if it cannot be read."""
     try:
-        found = os.listdir(directory())
+        files = os.listdir(directory())
     except OSError:
         return []
-    return sorted(name.removesuffix(ENDING) for name in found if name.endswith(ENDING) and _NAME.fullmatch(name))
+    return sorted(name.removesuffix(ENDING) for name in files if name.endswith(ENDING) and _NAME.fullmatch(name))
 
 
 def located(path: str) -> str:

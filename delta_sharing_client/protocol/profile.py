@@ -54,13 +54,13 @@ def check_sendable(text: str, what: str) -> None:
 
     The error has the position, never the text.
     """
-    found = _UNSENDABLE.search(text)
-    if found is not None:
-        is_control = unicodedata.category(found.group()) == "Cc"
+    match = _UNSENDABLE.search(text)
+    if match is not None:
+        is_control = unicodedata.category(match.group()) == "Cc"
         what_kind = "a control character" if is_control else "a character outside Latin-1"
         raise ProfileError(
-            f"{what} contains {'a line break' if found.group() in _LINE_ENDS else what_kind} at position "
-            f"{found.start() + 1} of {len(text)}, which cannot be sent in a header; copy it again, completely and "
+            f"{what} contains {'a line break' if match.group() in _LINE_ENDS else what_kind} at position "
+            f"{match.start() + 1} of {len(text)}, which cannot be sent in a header; copy it again, completely and "
             "without anything around it."
         )
 

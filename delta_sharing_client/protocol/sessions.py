@@ -261,10 +261,10 @@ class _Connection(urllib3.connection.HTTPConnection):
         The proxy looks up the server's name.
         """
         try:
-            found = socket.getaddrinfo(self._name, self.port, type=socket.SOCK_STREAM)
-            if len(found) == 1:
+            addresses = socket.getaddrinfo(self._name, self.port, type=socket.SOCK_STREAM)
+            if len(addresses) == 1:
                 return self.host
-            with _first_connected(found, self.timeout) as sock:
+            with _first_connected(addresses, self.timeout) as sock:
                 return str(sock.getpeername()[0])
         except TimeoutError as error:
             raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
@@ -338,8 +338,8 @@ def connected(
     Addresses are tried in parallel, because each address that does not respond would take ``seconds``. ``options``
     are for ``setsockopt``. Raises ``OutOfReach`` if no address is allowed, and other ``OSError``.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    allowed = [each for each in found if reach.allows(str(each[4][0]))]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    allowed = [each for each in addresses if reach.allows(str(each[4][0]))]
     if not allowed:
         raise OutOfReach(reach)
     sock = _one_connected(allowed[0], seconds) if len(allowed) == 1 else _first_connected(allowed, seconds)

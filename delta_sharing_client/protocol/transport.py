@@ -387,12 +387,12 @@ class _Server:
         # Here, as requests takes a while to import.
         from delta_sharing_client.protocol.sessions import Session
 
-        found = self._sessions.get(os.getpid())
-        if found is None:
+        session = self._sessions.get(os.getpid())
+        if session is None:
             # A forked child must not share sockets with its parent.
             self._sessions.clear()
-            found = self._sessions.setdefault(os.getpid(), Session())
-        return found
+            session = self._sessions.setdefault(os.getpid(), Session())
+        return session
 
     def close(self) -> None:
         session = self._sessions.pop(os.getpid(), None)

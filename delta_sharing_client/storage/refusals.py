@@ -84,17 +84,17 @@ def translated(error: Exception, subject: str, table: str | None) -> Refused | T
     """
     from obstore import exceptions
 
-    found = StoreError.of(error)
+    facts = StoreError.of(error)
     if isinstance(error, FileNotFoundError):
         # A missing bucket is a wrong setting; a missing file is not.
-        return Refused(404, None, found.reason if found.code in _ADVICE else "")
+        return Refused(404, None, facts.reason if facts.code in _ADVICE else "")
     if isinstance(error, exceptions.PreconditionError):
         return Refused(412, None)
     if is_refusal(error):
-        return Refused(403, None, found.reason)
-    if found.status is not None and (found.status in _REDIRECTS or found.status in (400, 405, 416, 501)):
-        return Refused(found.status, None, found.reason)
+        return Refused(403, None, facts.reason)
+    if facts.status is not None and (facts.status in _REDIRECTS or facts.status in (400, 405, 416, 501)):
+        return Refused(facts.status, None, facts.reason)
     if isinstance(error, (exceptions.InvalidPathError, exceptions.NotSupportedError)):
         return Refused(400, None, "it has a name that cannot be requested")
-    said = "it did not respond" if found.status is None else f"it responded with HTTP status {found.status}"
+    said = "it did not respond" if facts.status is None else f"it responded with HTTP status {facts.status}"
     return Transient(TransportError(f"Reading from the storage of {subject} failed: {said}.", table=table))

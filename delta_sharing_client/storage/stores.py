@@ -253,15 +253,15 @@ def _from_environment() -> dict[str, str]:
     if not text:
         return {}
     try:
-        found = json.loads(text)
+        settings = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        settings = None
+    if not isinstance(settings, dict):
         raise UsageError(
             f"The environment variable {_OPTIONS_VARIABLE} must be a JSON object, such as "
             "{'endpoint': 'https://s3.example.com'} with double quotation marks."
         )
-    return {str(name): str(value) for name, value in found.items()}
+    return {str(name): str(value) for name, value in settings.items()}
 
 
 def _client(options: ReadOptions, address: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_a_table_is_the_same_by_any_spelling_of_its_name(
 
 
 @by_name
-def test_copies_caches_and_catalogs_know_a_table_by_any_spelling(
+def test_copies_and_caches_match_table_names_in_any_case(
     server: mock_server.RunningServer, name: str, tmp_path: pathlib.Path
 ) -> None:
     with ds.SharingClient(server.profile, options=ds.ReadOptions(cache_directory=tmp_path / "cache")) as client:

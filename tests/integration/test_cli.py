@@ -71,7 +71,7 @@ def test_listings_for_people_and_for_programs(run: Callable[..., str]) -> None:
     assert run("shares").split()[:3] == ["name", "id", "s.1"]
 
 
-def test_describe_tells_schema_version_format_features_and_size(run: Callable[..., str]) -> None:
+def test_describe_shows_schema_version_format_features_and_size(run: Callable[..., str]) -> None:
     described = json.loads(run("describe", "s.1.d.t", "--json"))
 
     assert described["version"] == 1

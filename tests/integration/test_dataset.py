@@ -188,7 +188,7 @@ def test_the_head_of_a_dataset_is_within_the_limit_of_its_scan(
     assert [dataset.head(number).num_rows for number in (1, 2, 5)] == rows
 
 
-def test_ctrl_c_is_heard_from_the_making_of_a_dataset_on(table: ds.SharedTable) -> None:
+def test_ctrl_c_works_from_the_creation_of_a_dataset_on(table: ds.SharedTable) -> None:
     before = signal.set_wakeup_fd(-1)
     try:
         table.scan().to_dataset()

@@ -217,7 +217,7 @@ def test_a_removed_file_has_the_partition_values_of_its_addition(tmp_path: pathl
             table.changes(starting_version=0).to_arrow()
 
 
-def test_an_option_chooses_the_way_and_explain_tells_it(local: Any, writer: TableWriter) -> None:
+def test_access_mode_is_an_option_and_shown_by_explain(local: Any, writer: TableWriter) -> None:
     _, table = local
     writer.insert(writer.file(rows_of([1])))
     ways = {mode: table.scan(options=dataclasses.replace(QUICK, access_mode=mode)).explain() for mode in ds.AccessMode}
@@ -473,7 +473,7 @@ def test_refused_credentials_are_renewed(in_s3: Any, store: Any) -> None:
     assert (len(calls), calls[1] is first) == (2, False)
 
 
-def test_credentials_are_used_to_their_end_when_no_others_come(in_s3: Any) -> None:
+def test_credentials_are_used_until_they_expire_if_not_renewed(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (found,) = plan.context.files._places.values()

@@ -563,7 +563,7 @@ def test_after_a_kill_the_next_download_completes_it(
     assert state_of(here) == ["files.jsonl", "lock"]
 
 
-def test_notes_that_somebody_damaged_are_ignored(volume: Any, here: pathlib.Path) -> None:
+def test_damaged_notes_are_ignored(volume: Any, here: pathlib.Path) -> None:
     volume.download(here)
     notes = here / STATE / "files.jsonl"
     lines = notes.read_bytes().splitlines(keepends=True)

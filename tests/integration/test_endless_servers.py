@@ -203,7 +203,7 @@ def test_no_try_is_waited_for_beyond_the_deadline(hostile: Hostile, door: Door) 
     assert clock.within(4)
 
 
-def test_pages_without_end_end(hostile: Hostile) -> None:
+def test_endless_pages_end_with_an_error(hostile: Hostile) -> None:
     tokens = itertools.count()
 
     def page(connection: socket.socket) -> None:

@@ -115,7 +115,7 @@ def test_a_listed_table_is_read_by_its_own_client(serve_demo: Any, serve: Any) -
     assert serve_demo.stats()["requests"] == {}
 
 
-def test_a_listed_table_shows_and_stores_nothing_of_its_client(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_listed_table_shows_and_pickles_no_client(client: ds.SharingClient, serve_demo: Any) -> None:
     table = client.list_tables("demo.shop")[0]
     made = ds.Table(**dataclasses.asdict(table))
     assert table == made
@@ -155,7 +155,7 @@ def test_sql_returns_a_relation_that_reads_when_it_is_used(serve_demo: Any) -> N
     assert serve_demo.stats()["requests"]["query"] >= 2
 
 
-def test_sql_joins_tables_and_knows_no_zone_but_utc(serve_demo: Any) -> None:
+def test_sql_joins_tables_in_utc(serve_demo: Any) -> None:
     query = f"SELECT a.n, b.n FROM (SELECT count(*) n FROM {NAME}) a, (SELECT count(*) n FROM demo.shop.products) b"
     assert ds.sql(query, serve_demo.profile).fetchall() == [(ROWS, 200)]
     assert ds.sql("SELECT current_setting('TimeZone')", serve_demo.profile).fetchall() == [("UTC",)]

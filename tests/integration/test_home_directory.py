@@ -182,7 +182,7 @@ def test_every_path_of_the_public_api_is_tried_here() -> None:
     assert with_paths == tried | {"write_spark_jar", "add_spark_jar"}
 
 
-def test_one_module_knows_the_rule() -> None:
+def test_only_one_module_has_the_rule() -> None:
     sources = [path for folder in ("delta_sharing_client", "mock_server") for path in (ROOT / folder).rglob("*.py")]
 
     assert [path for path in sources if "expanduser" in path.read_text()] == [Path(local_paths.__file__)]

@@ -63,7 +63,7 @@ def test_listing_does_not_import_the_libraries_for_data_files(profile: str) -> N
     assert found & set(f"{NEVER} {OF_DATA} pandas delta_sharing_client.failures".split()) == set()
 
 
-def test_a_plain_read_imports_nothing_of_logs_copies_and_spark(profile: str) -> None:
+def test_plain_read_does_not_import_logs_copies_and_spark(profile: str) -> None:
     found = imported(
         "import delta_sharing_client as ds\nassert len(ds.load_as_pandas(sys.argv[1])) == 2", f"{profile}#s.d.t"
     )

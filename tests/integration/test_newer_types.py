@@ -146,7 +146,7 @@ def moments(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
         ("year(at) = 2009 AND day(wall) = 1", [1, 2, 3]),
     ],
 )
-def test_filters_tell_nanoseconds_apart(moments: ds.SharedTable, condition: str, expected: list[int]) -> None:
+def test_filters_distinguish_nanoseconds(moments: ds.SharedTable, condition: str, expected: list[int]) -> None:
     assert sorted(moments.scan(filter=condition).to_arrow()["id"].to_pylist()) == expected
     in_memory = moments.scan(filter=ds.col("id") > 0).to_pandas().sort_values("id")
     assert in_memory["at"].tolist() == [pd.Timestamp(FIRST + number, tz="UTC") for number in (1, 2, 3)]

@@ -233,9 +233,7 @@ def test_engines_count_rows_without_their_data(
     assert table.scan(limit=7).to_polars(lazy=True).select(pl.len()).collect().item() == 7
 
 
-def test_a_column_by_the_name_of_the_one_to_count_by_is_itself(
-    connection: duckdb.DuckDBPyConnection, tmp_path: Path
-) -> None:
+def test_column_with_the_counting_name_is_read_normally(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", pa.table({"_Rows": [5, 6], "_rows1": [True, None]}))
     with mock_server.running(tables={"s.s.t": tmp_path / "t"}) as server:
         scan = ds.SharingClient(server.profile_path).table("s.s.t").scan()

@@ -552,7 +552,7 @@ def test_folders_above_a_copy_are_made(shared: Shared, copy: pathlib.Path) -> No
     assert ids(copy / "a" / "b") == [1]
 
 
-def test_a_file_is_there_if_it_has_its_size_or_none_is_known(shared: Shared, tmp_path: pathlib.Path) -> None:
+def test_file_exists_if_its_size_matches_or_is_unknown(shared: Shared, tmp_path: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     fetch = replica._Fetch(tmp_path, None, shared.table.scan().plan().context, ScanReport(), repair=False)
     (tmp_path / "f").write_bytes(b"abc")

@@ -510,7 +510,7 @@ def test_ctrl_c_with_a_session_ends_the_reads_of_engines(spark: Any) -> None:
     assert streams._ends_the_call(handler)
 
 
-def test_the_loader_looks_before_it_hands_over(spark: Any, lake: Any, table: TableWriter, tmp_path: Any) -> None:
+def test_loader_checks_before_it_calls_spark(spark: Any, lake: Any, table: TableWriter, tmp_path: Any) -> None:
     wrong = tmp_path / "wrong.share"
     wrong.write_text(json.dumps({**lake.server.profile, "bearerToken": "wrong"}))
     with pytest.raises(ds.AuthError):

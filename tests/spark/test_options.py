@@ -51,7 +51,7 @@ def test_defaults() -> None:
     assert TOKEN not in repr(options)
 
 
-def test_names_in_any_case_are_known() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = parse(MAXFILESPERTRIGGER="7", maxbytespertrigger="10k", StartingVersion="3", skipchangecommits="TRUE")
     assert (options.max_files, options.max_bytes, options.starting_version) == (7, 10240, 3)
     assert options.on_change is OnChange.SKIP_CHANGE_COMMITS
@@ -341,7 +341,7 @@ def test_change_feed_options_need_the_change_feed(name: str) -> None:
     assert "readChangeFeed" in refused(**{name: "1" if name == "endingVersion" else "parquet"})
 
 
-def test_legacy_name_of_the_change_feed_is_known() -> None:
+def test_legacy_name_of_the_change_feed_is_accepted() -> None:
     assert parse(readChangeData="true", changeFeedColumns="parquet").change_columns is ChangeColumns.PARQUET
     assert parse(readChangeData="true").read_change_feed
 

@@ -287,7 +287,7 @@ def test_counting_reads_no_file_and_a_limit_few(spark: Any, lake: Any, url: str)
     assert (first.where("id >= 0").count(), first.where("id > 2").count(), first.count()) == (2, 0, 2)
 
 
-def test_queries_of_one_frame_know_nothing_of_each_other(spark: Any, lake: Any, url: str) -> None:
+def test_queries_of_one_frame_are_independent(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     frame.createOrReplaceTempView("pushing")
     assert frame.where("id = 1").count() == 1

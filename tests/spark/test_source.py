@@ -280,7 +280,7 @@ def test_catalog_gets_the_error(lake: Any, options: dict[str, str], status: int,
     ("options", "number"),
     [({}, 8), ({"maxFilesPerTrigger": "1"}, 2), ({"maxBytesPerTrigger": "1b"}, 2), ({"maxFilesPerTrigger": "3"}, 6)],
 )
-def test_limits_of_a_user_hold_where_spark_tells_none(
+def test_user_limits_apply_where_spark_passes_none(
     lake: Any, writer: TableWriter, options: dict[str, str], number: int
 ) -> None:
     """PySpark 4.0 and 4.1 tell neither the start of a batch nor the trigger."""

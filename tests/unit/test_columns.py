@@ -51,7 +51,7 @@ def test_names_have_the_schemas_spelling_and_the_callers_order() -> None:
         ("b.x.y", ("b", "x.y")),
     ],
 )
-def test_dots_and_backticks_mean_the_same_by_every_door(text: str, path: tuple[str, ...]) -> None:
+def test_dots_and_backticks_have_the_same_meaning_everywhere(text: str, path: tuple[str, ...]) -> None:
     from delta_sharing_client.spark.source_options import SparkOptions
 
     assert resolve_columns([text], SCHEMA) == (path,)

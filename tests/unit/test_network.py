@@ -163,7 +163,7 @@ def test_the_login_at_a_proxy_is_decoded_once() -> None:
     assert proxy_headers("http://p:1") == {}
 
 
-def test_this_machine_is_known_by_name_and_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_recognized_by_name_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(map(is_loopback, (host.strip("[]") for host in HERE)))
     assert not any(map(is_loopback, ("", "h", "localhost.h", "xlocalhost", "10.0.0.1", "0.0.0.1", "::2", "a%1")))
     found = {"both": ["127.0.0.1", "10.0.0.1"], "here": ["::1", "127.0.1.1"]}

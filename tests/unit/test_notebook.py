@@ -80,7 +80,7 @@ def test_versions_show_when_they_were_and_how_much_they_changed() -> None:
     assert [bar.partition("width: ")[2] for bar in found.bars] == ["120px", "0px", "60px"]
 
 
-def test_everything_that_people_look_at_has_a_picture(serve_demo: Any) -> None:
+def test_displayed_values_have_html_representations(serve_demo: Any) -> None:
     client = ds.SharingClient(serve_demo.profile)
     table = client["demo"]["shop"]["orders"]
     scan = table.scan(columns=["order_id"], filter="amount > 100")

@@ -466,7 +466,7 @@ def test_temporary_refusal_reveals_no_access_modes(error: ds.DeltaSharingError, 
     [ds.AuthError("no", status=401), ds.RequestError("busy", status=503), ds.ProtocolError("no"), ds.DataError("no")],
     ids=repr,
 )
-def test_a_failure_of_no_mode_does_not_ask_for_the_modes(
+def test_failure_without_a_mode_does_not_request_the_modes(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, error: ds.DeltaSharingError
 ) -> None:
     def fail(*_: Any, **__: Any) -> TableResponse:

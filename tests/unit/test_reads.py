@@ -179,7 +179,7 @@ def test_partitions_are_the_read_in_order(table: ds.SharedTable, count: int) -> 
         assert [batch.num_rows for batch in parts[0].read()] == [batch.num_rows for batch in parts[0].read()]
 
 
-def test_partitions_of_nothing_and_of_a_limit(table: ds.SharedTable) -> None:
+def test_partitions_without_files_and_with_a_limit(table: ds.SharedTable) -> None:
     assert table.scan(limit=0).partitions(3) == []
     [part] = table.scan(limit=3).partitions(3)
     assert sum(batch.num_rows for batch in part.read()) == 3

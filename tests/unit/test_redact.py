@@ -12,7 +12,7 @@ from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.redact import Secret, printable, safe_url, scrub
 
 
-def test_secret_shows_itself_nowhere_and_compares_by_value():
+def test_secret_is_never_shown_and_compares_by_value():
     secret = Secret("planted")
 
     assert "planted" not in f"{secret} {secret!r} {secret!s:>20}"

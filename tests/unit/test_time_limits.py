@@ -44,7 +44,7 @@ def test_call_within_its_limit_measures_nothing(works: Callable[..., tuple[Now, 
     assert (round(clock.took, 6), clock.allowed) == (4.9, 5)
 
 
-def test_a_limit_grows_with_the_slowest_known_work(works: Callable[..., tuple[Now, list[float]]]) -> None:
+def test_limit_grows_with_the_slowest_measured_work(works: Callable[..., tuple[Now, list[float]]]) -> None:
     usual = time_limits._REFERENCE
     now, left = works(usual, 3 * usual, usual)
     clock = Stopwatch(now)
@@ -54,7 +54,7 @@ def test_a_limit_grows_with_the_slowest_known_work(works: Callable[..., tuple[No
     assert left == [usual]
 
 
-def test_a_limit_holds_on_a_machine_with_nothing_else_to_do(works: Callable[..., tuple[Now, list[float]]]) -> None:
+def test_limit_is_not_extended_on_an_idle_machine(works: Callable[..., tuple[Now, list[float]]]) -> None:
     now, left = works(*[time_limits._REFERENCE / 2] * 3)
     clock = Stopwatch(now)
     now.now += 5.1
@@ -63,5 +63,5 @@ def test_a_limit_holds_on_a_machine_with_nothing_else_to_do(works: Callable[...,
     assert "allowed=5.00" in repr(clock)
 
 
-def test_the_known_work_takes_time() -> None:
+def test_measured_work_takes_time() -> None:
     assert time_limits.slowness() >= 1

@@ -140,14 +140,14 @@ class DeltaLog:
         listing = self._list()
         times = self._latest_times(listing)
         versions = sorted(listing.commits)
-        found = times.earliest_at_or_after(timestamp_ms, versions)
-        if found is None:
+        version = times.earliest_at_or_after(timestamp_ms, versions)
+        if version is None:
             raise UsageError(
                 f"The timestamp {format_millis(timestamp_ms)} is after the newest version; "
                 f"{_dated('newest', versions[-1:], times)}.",
                 table=self._table,
             )
-        return found
+        return version
 
     def _list(self) -> LogListing:
         return LogListing.read(self.directory, self._table)

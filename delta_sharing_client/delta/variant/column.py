@@ -178,8 +178,8 @@ class _Shredded:
 
     def rebuild(self, index: int, metadata: VariantMetadata) -> bytes:
         """Return the encoded value of a row, variant null if it is missing."""
-        found = self.rebuild_field(index, metadata)
-        return VARIANT_NULL if found is None else found
+        value = self.rebuild_field(index, metadata)
+        return VARIANT_NULL if value is None else value
 
     def rebuild_field(self, index: int, metadata: VariantMetadata) -> bytes | None:
         """Return the encoded value of a row, ``None`` if it is missing."""

@@ -174,19 +174,19 @@ class VariantReader:
         if basic <= _SHORT_STRING:
             out.append(to_json(*self._scalar(at, limit)))
             return
-        found = self._enter(at, limit, depth)
-        if found.field_ids is None:
+        children = self._enter(at, limit, depth)
+        if children.field_ids is None:
             separator = "["
-            for offset in found.offsets[:-1]:
+            for offset in children.offsets[:-1]:
                 out.append(separator)
-                self.json(found.start + offset, found.stop, out, depth + 1)
+                self.json(children.start + offset, children.stop, out, depth + 1)
                 separator = ","
             out.append("]" if separator == "," else "[]")
             return
         separator = "{"
-        for name, offset in zip(self._names(found.field_ids), found.offsets, strict=False):
+        for name, offset in zip(self._names(children.field_ids), children.offsets, strict=False):
             out.append(f"{separator}{quote(name)}:")
-            self.json(found.start + offset, found.stop, out, depth + 1)
+            self.json(children.start + offset, children.stop, out, depth + 1)
             separator = ","
         out.append("}" if separator == "," else "{}")
 
@@ -205,9 +205,9 @@ class VariantReader:
     def _enter(self, at: int, limit: int, depth: int) -> Children:
         if depth >= MAX_DEPTH:
             raise DataError(f"A variant must not be nested deeper than {MAX_DEPTH}.")
-        found = layout(self._value, at, limit)
-        self._spend(found.start - at)
-        return found
+        children = layout(self._value, at, limit)
+        self._spend(children.start - at)
+        return children
 
     def _names(self, field_ids: Sequence[int]) -> list[str]:
         names = [self._metadata.name(field_id) for field_id in field_ids]

@@ -687,7 +687,7 @@ def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.
     run("describe p#s.d", client, code=ExitCode.USAGE)
 
 
-def test_a_table_is_described_with_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_described_with_all_known_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.descriptions.stated_formats", lambda rest, name: stated)
     fields = [{"name": "a", "type": "long", "nullable": False, "metadata": {"comment": "x"}}]
     fields.append({"name": "z", "type": "unheard-of", "nullable": True, "metadata": {}})

@@ -72,7 +72,7 @@ def test_server_without_a_kind_has_none_in_the_tree(run: Run, serve_demo: Any, f
         serve_demo.clear_faults()
 
 
-def test_describe_finds_the_kind_by_itself(run: Run) -> None:
+def test_describe_detects_the_kind(run: Run) -> None:
     for name, kind, fact in (
         ("documents", "volume", "storageLocation"),
         ("churn", "model", "How likely"),

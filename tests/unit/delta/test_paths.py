@@ -136,7 +136,7 @@ def vector(kind: str, path: str, offset: int | None = 1) -> DeletionVectorDescri
         (vector("p", "https://h/d?sig=secret", 7), "v", ("a", "pv@7")),
     ],
 )
-def test_a_logical_file_is_known_by_its_vector_too(
+def test_logical_file_is_identified_with_its_vector(
     found: DeletionVectorDescriptor | None, vector_id: str | None, key: object
 ) -> None:
     file = SharedFile(AddFile(SIGNED, deletion_vector=found), "a", vector_id)

@@ -297,7 +297,7 @@ def test_column_metadata_is_kept_and_gives_physical_name_and_id() -> None:
         ("string", {}, None),
     ],
 )
-def test_the_collation_of_a_column_is_known(type_: str, metadata: dict[str, object], expected: str | None) -> None:
+def test_collation_of_a_column_is_parsed(type_: str, metadata: dict[str, object], expected: str | None) -> None:
     assert parse_schema(_schema(_field("c", type_, metadata=metadata))).fields[0].collation == expected
 
 

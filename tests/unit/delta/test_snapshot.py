@@ -108,7 +108,7 @@ def test_two_spellings_of_one_path_are_one_file(added: str, removed: str) -> Non
     assert Snapshot.from_actions(1, [*HEAD, AddFile(added, size=1), RemoveFile(removed)]).files == []
 
 
-def test_a_shared_file_is_known_by_its_id_not_by_its_signature() -> None:
+def test_shared_file_is_identified_by_id_not_signature() -> None:
     vector = _vector("https://host/dv.bin?sig=1", storage="p")
     again = _vector("https://host/dv.bin?sig=2", storage="p")
     first = SharedFile(AddFile("https://host/f?sig=1", size=1, deletion_vector=vector), "id")
@@ -125,7 +125,7 @@ def test_a_shared_file_is_known_by_its_id_not_by_its_signature() -> None:
     assert shared_file_key(SharedFile(AddCdcFile("c", size=1), "id")) == "id"
 
 
-def test_fields_that_only_a_server_sends_mean_nothing_in_a_log() -> None:
+def test_server_only_fields_are_ignored_in_a_log() -> None:
     """Two files are two, whatever a writer puts beside their paths."""
     lines = [
         b'{"add": {"path": "%b", "size": 1, "fileId": "same", "sharedDeletionVectorId": "v"}}' % path
@@ -182,7 +182,7 @@ def test_reconciled_actions_may_come_in_any_order(order: list[int]) -> None:
         [DomainMetadata("a", ""), DomainMetadata("a", "")],
     ],
 )
-def test_actions_that_reconcile_with_each_other_are_noticed(twice: list[Action]) -> None:
+def test_actions_that_reconcile_with_each_other_are_detected(twice: list[Action]) -> None:
     assert not is_reconciled(twice)
 
 
@@ -271,7 +271,7 @@ def test_a_commit_that_contradicts_itself_is_refused() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_actions_reconcile_if_they_are_about_one_thing() -> None:
+def test_actions_reconcile_if_they_have_the_same_subject() -> None:
     apart: list[Action] = [
         *HEAD, AddFile("a"), RemoveFile("b"), AddFile("a", deletion_vector=_vector("x")), Transaction("t", 1),
         Transaction("u", 1), DomainMetadata("t", ""), RowIdHighWaterMark(3), AddCdcFile("a"), AddCdcFile("a"),

@@ -130,7 +130,7 @@ def test_a_file_can_be_forgotten(cache: FileCache, tmp_path: Path) -> None:
     assert cache.get("g", ByteRange(0, 50), 200, V1.agrees) is not None
 
 
-def test_the_limit_holds_over_processes(tmp_path: Path) -> None:
+def test_limit_applies_across_processes(tmp_path: Path) -> None:
     program = (
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
@@ -251,7 +251,7 @@ def test_a_block_larger_than_the_cache_is_not_kept(tmp_path: Path) -> None:
     assert files_of(tmp_path) == []
 
 
-def test_a_directory_that_cannot_be_written_means_misses(tmp_path: Path) -> None:
+def test_unwritable_directory_causes_misses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     cache = FileCache(tmp_path / "file", 1000, "table")
     cache.put("f", block(0, 10), 200, V1)

@@ -191,7 +191,7 @@ def test_a_cookie_of_a_storage_is_not_sent_back(raw: Raw, fetch: Fetch) -> None:
     assert not any(b"planted" in request for request in raw.requests)
 
 
-def test_a_download_may_take_as_long_as_its_bytes_come(raw: Raw, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_may_take_as_long_as_bytes_arrive(raw: Raw, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit of ours, aiohttp ends each request after five minutes."""
     limits: list[Any] = []
     request = aiohttp.ClientSession.get
@@ -240,7 +240,7 @@ def test_a_connection_is_used_again(raw: Raw, fetch: Fetch) -> None:
 
 
 @pytest.mark.parametrize("line", [b"X: y\r\n", b"x"])
-def test_trailers_without_end_end(raw: Raw, fetch: Fetch, line: bytes) -> None:
+def test_endless_trailers_end_with_an_error(raw: Raw, fetch: Fetch, line: bytes) -> None:
     half = SIZE // 2
     chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (half, BODY[:half])
     raw.answers = [[chunk, *500 * [line]]]
@@ -274,7 +274,7 @@ def test_non_ascii_headers_are_sent_as_utf_8(raw: Raw, fetch: Fetch) -> None:
     assert raw.requests[0].split(b" ")[1] == b"/%C3%A9/%E4%B8%AD?a=%41%F0%9F%98%80"
 
 
-def test_requests_send_nothing_of_a_session(raw: Raw, fetch: Fetch) -> None:
+def test_requests_send_no_session_state(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [HEAD[:-2] + b"Set-Cookie: a=b\r\n\r\n" + BODY]
     raw.close_after = False
     fetch()
@@ -404,7 +404,7 @@ def test_idle_connections_are_few_and_the_last_that_were_used(
     loop.call(close())
 
 
-def test_a_connection_keeps_nothing_of_who_made_it(raw: Raw, bundle: str) -> None:
+def test_connection_keeps_no_reference_to_its_creator(raw: Raw, bundle: str) -> None:
     """It stays for other reads, and with it would stay the rows of this one, or the request of a web service."""
     raw.close_after, raw.answers = False, [HEAD + BODY]
     reader = reader_of(ca_bundle=bundle)

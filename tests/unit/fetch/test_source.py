@@ -332,7 +332,7 @@ def test_a_body_without_a_length_that_is_cut_is_completed(remote: MakeRemote, st
     assert storage.requested("f") == [None, f"bytes=5000-{len(DATA) - 1}"]
 
 
-def test_the_tail_of_a_file_of_unknown_length_tells_its_length(remote: MakeRemote, storage: Storage) -> None:
+def test_tail_of_a_file_of_unknown_length_shows_its_length(remote: MakeRemote, storage: Storage) -> None:
     total, tail = loop.call(remote(size=-1).read_tail(100))
     assert (total, tail.to_pybytes()) == (len(DATA), DATA[-100:])
     assert storage.requested("f") == ["bytes=-100"]

@@ -295,7 +295,7 @@ def test_a_renewal_is_shared_and_its_failure_is_not_kept() -> None:
     assert len(store.asked) == 2
 
 
-def test_the_end_of_a_file_tells_its_length() -> None:
+def test_last_bytes_of_a_file_show_its_length() -> None:
     for sent, length, found in (
         (Sent(90), 10, DATA[90:]),
         (Sent(), 10, DATA[90:]),

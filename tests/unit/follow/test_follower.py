@@ -55,7 +55,7 @@ def paths(follower: Follower, start: Any, end: Offset) -> list[str | None]:
 @pytest.mark.parametrize("edge", ["start", "end"])
 @pytest.mark.parametrize("change", [{"last_file": "another"}, {"place": 3}, {"place": 2**40}], ids=repr)
 @pytest.mark.usefixtures("table")
-def test_a_place_that_has_another_file_or_none_is_refused(
+def test_place_with_another_or_no_file_is_refused(
     lake: Any, start: dict[str, Any], edge: str, change: dict[str, Any]
 ) -> None:
     follows = follower(lake, **start)

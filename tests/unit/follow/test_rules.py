@@ -132,7 +132,7 @@ def test_seen_columns_must_be_in_the_new_schema(seen: Metadata, fragment: str | 
     assert found is None if fragment is None else fragment in str(found)
 
 
-def test_nullability_makes_no_difference() -> None:
+def test_nullability_is_ignored() -> None:
     assert difference(PLAIN, table(("a", "integer!"), ("b", "string!"))) is None
 
 

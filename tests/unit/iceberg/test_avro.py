@@ -228,7 +228,7 @@ def test_fields_need_unique_ids() -> None:
         read_avro(avro_file(schema, []), "x")
 
 
-def test_a_count_that_lies_is_refused() -> None:
+def test_wrong_count_is_refused() -> None:
     schema = _record((1, "long"))
     start = avro_file(schema, [], codec="null")
     row = encode(schema, {"f1": 5})

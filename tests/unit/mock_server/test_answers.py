@@ -57,9 +57,7 @@ def test_without_a_header_the_response_is_parquet(api: Api) -> None:
 
 
 @pytest.mark.parametrize("features", ["", ";readerfeatures=deletionvectors"])
-def test_parquet_only_is_refused_for_other_tables(
-    start: Callable[..., Api], tmp_path: Path, features: str
-) -> None:
+def test_parquet_only_is_refused_for_other_tables(start: Callable[..., Api], tmp_path: Path, features: str) -> None:
     write_vectors(tmp_path / "vectors")
     status, code, message = failure(start(tmp_path), "vectors", f"responseformat=parquet{features}")
     assert (status, code) == (400, "UNSUPPORTED_OPERATION")
@@ -108,7 +106,7 @@ def test_metadata_is_two_lines_in_both_formats(api: Api) -> None:
         assert inner in lines.metadata
 
 
-def test_parquet_metadata_tells_no_internal_configuration(api: Api) -> None:
+def test_parquet_metadata_has_no_internal_configuration(api: Api) -> None:
     assert Lines(api.get(f"{TABLES}/feed/metadata")).metadata["configuration"] == {"enableChangeDataFeed": "true"}
     assert Lines(api.get(f"{TABLES}/plain/metadata")).metadata["configuration"] == {}
 
@@ -218,7 +216,7 @@ def test_files_with_odd_names_can_be_fetched_in_both_formats(api: Api) -> None:
             assert api.fetch(url).content[:4] == b"PAR1"
 
 
-def test_urls_tell_when_they_expire_and_look_like_those_of_s3(api: Api) -> None:
+def test_urls_contain_their_expiration_like_those_of_s3(api: Api) -> None:
     lines = api.query("plain", "includeendstreamaction=true")
     assert lines.end is not None
     assert {line["file"]["expirationTimestamp"] for line in lines.files} == {lines.end["minUrlExpirationTimestamp"]}

@@ -149,7 +149,7 @@ def test_the_token_is_in_no_repr(api: Api) -> None:
     assert token not in repr(app.config)
 
 
-def test_an_open_configuration_asks_for_no_token(start: Callable[..., Api]) -> None:
+def test_open_configuration_needs_no_token(start: Callable[..., Api]) -> None:
     own = start(check_token=False)
     assert requests.get(own.server.endpoint + "shares").status_code == 200
 

@@ -291,7 +291,7 @@ def test_quoted_request_text_is_short(api: Api) -> None:
         assert len(api.get(path).json()["message"]) < 300
 
 
-def test_a_method_that_no_api_has_names_itself(api: Api) -> None:
+def test_error_for_an_unknown_method_names_it(api: Api) -> None:
     response = api.session.put(api.server.endpoint + "shares")
     assert (response.status_code, response.json()["errorCode"]) == (405, "UNSUPPORTED_OPERATION")
 

@@ -128,7 +128,7 @@ def test_errors_have_the_types_of_the_catalog() -> None:
 
 
 @pytest.mark.parametrize("path", ["v1/shares/s/namespaces/shop", "v1/shares/s/namespaces/shop/tables/orders"])
-def test_head_tells_whether_it_exists(api: Api, path: str) -> None:
+def test_head_request_shows_whether_a_table_exists(api: Api, path: str) -> None:
     assert get(api, path, "HEAD").status_code == 204
     assert get(api, f"{path}x", "HEAD").status_code == 404
     assert get(api, f"{path}x", "HEAD").content == b""

@@ -75,7 +75,7 @@ def test_both_spellings_of_the_idempotency_key_are_read() -> None:
     assert parse_query(b'{"idempotency_key": "a"}').idempotency_key == "a"
 
 
-def test_null_and_unknown_fields_mean_nothing() -> None:
+def test_null_and_unknown_fields_are_ignored() -> None:
     assert parse_query(b'{"version": null, "limitHint": null, "queryDeltaLog": false}') == parse_query(b"")
 
 

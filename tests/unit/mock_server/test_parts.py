@@ -373,7 +373,7 @@ def test_a_comparison_has_the_results_that_values_can_have() -> None:
     assert comparison("greaterThan", "c", 4, 6)(lambda column: wide) == FALSE
 
 
-def test_a_predicate_of_json_asks_for_its_columns() -> None:
+def test_json_predicate_reads_its_columns() -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("b", "boolean"), ("i", "long"))

@@ -391,7 +391,7 @@ class Slots:
 
 
 @pytest.mark.parametrize("throttled", [False, True])
-def test_a_body_is_sent_in_pieces_where_a_rate_asks_for_it(tmp_path: Path, throttled: bool) -> None:
+def test_body_is_sent_in_pieces_if_a_rate_is_set(tmp_path: Path, throttled: bool) -> None:
     (tmp_path / "f").write_bytes(b"0123456789abc")
     sent: list[Any] = []
     throttle, wire = (Slots() if throttled else None), Wire()

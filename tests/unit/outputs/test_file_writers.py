@@ -149,7 +149,7 @@ def test_a_failed_read_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
 
 
-def test_an_unknown_ending_is_refused_with_the_known_ones() -> None:
+def test_unknown_suffix_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"'t\.ods'.*\.parquet.*--format"):
         format_of(Path("t.ods"))
 

@@ -57,7 +57,7 @@ def frame(field: pa.Field, made: list[pa.RecordBatch], backend: str | None, rows
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("name", VALUES)
-def test_a_frame_of_known_length_is_the_frame_of_unknown_length(name: str, nulls: str, backend: str) -> None:
+def test_frame_is_the_same_for_known_and_unknown_length(name: str, nulls: str, backend: str) -> None:
     data_type, values = VALUES[name]
     kinds: list[list[object]] = [values, [*values, None, values[0]], [None, None]]
     pieces = [kinds[kind] for kind in NULLS[nulls]] * 3

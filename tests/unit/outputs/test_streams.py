@@ -194,7 +194,7 @@ def test_existing_signal_handlers_are_kept() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_process_gets_nothing_of_its_parents() -> None:
+def test_forked_process_inherits_no_streams() -> None:
     streams.end_on_interrupt()
     stream = RowStream(lambda: Rows(9))
     child = os.fork()
@@ -296,7 +296,7 @@ def test_the_end_of_the_program_closes_all_streams_first(clock: Clock, monkeypat
     assert steps == ["close", "close", pytest.approx(0.9), pytest.approx(0.4)]
 
 
-def test_streams_are_known_until_they_are_dropped() -> None:
+def test_streams_are_registered_until_they_are_dropped() -> None:
     before = len(streams._all_streams())
     first, second = RowStream(lambda: Rows(9)), RowStream(lambda: Rows(9))
     assert {id(stream) for stream in streams._all_streams()} >= {id(first), id(second)}

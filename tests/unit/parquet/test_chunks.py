@@ -235,7 +235,7 @@ def test_fields_after_the_column_orders_are_read(orders: list[Any]) -> None:
         (500, b"10", None),
     ],
 )
-def test_an_index_lies_in_the_file(start: Any, size: Any, found: ByteRange | None) -> None:
+def test_index_outside_the_file_is_not_used(start: Any, size: Any, found: ByteRange | None) -> None:
     assert found_chunk(_4=start, _5=size).offset_index == found
     assert found_chunk(_6=start, _7=size).column_index == found
     assert found_chunk(_4=start, _5=size).column_index is None

@@ -52,7 +52,7 @@ def test_the_longest_text_is_right(texts: list[bytes]) -> None:
 
 @meets(several=15, wide=23)
 @given(st.lists(st.text(st.characters(min_codepoint=1), max_size=60), min_size=1, max_size=20, unique=True))
-def test_the_longest_of_ordinary_texts_is_known(texts: list[str]) -> None:
+def test_longest_of_ordinary_texts_is_found(texts: list[str]) -> None:
     met("several", len(texts) > 2)
     met("wide", not "".join(texts).isascii())
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
@@ -132,7 +132,7 @@ def test_a_large_dictionary_of_few_texts_is_walked_through() -> None:
     assert longest(texts) == 700_007
 
 
-def test_a_large_dictionary_of_many_texts_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longest_text_of_a_large_dictionary_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [b"x" * 300, *[b"y"] * 9]
     monkeypatch.setattr(dictionaries, "_MOST_WALKED", 10)
     assert longest(texts) == 300

@@ -269,7 +269,7 @@ def test_bounds_of_pages_lie_between_those_of_the_chunk(bounds: tuple[int, int],
 
 
 @pytest.mark.parametrize(("place", "short"), [(2, 0), (3, 2)])
-def test_a_bound_of_another_length_makes_none(place: int, short: int) -> None:
+def test_bound_of_another_length_is_not_used(place: int, short: int) -> None:
     bounds = [as_list(8, [b"\x08" + bytes(8)] * 3) for _ in range(2)]
     bounds[place - 2] = as_list(8, [b"\x07" + bytes(7) if page == short else b"\x08" + bytes(8) for page in range(3)])
     index = b"\x19" + as_list(1, [b"\2"] * 3) + b"".join(b"\x19" + item for item in bounds) + b"\0"

@@ -116,7 +116,7 @@ def test_rows_of_kept_pages_equal_the_written_ones(
 @pytest.mark.parametrize("gap", [1, 2, 63, 64, 127, 128, 129, 130, 255, 256, 257, 384, 8191, 8192, 16_384, 70_000])
 @pytest.mark.parametrize("kind", ["int32", "int64", "string", "boolean", "double"])
 @pytest.mark.parametrize("optional", [False, True])
-def test_a_gap_of_any_length_keeps_the_rows_behind_it(gap: int, kind: str, optional: bool) -> None:
+def test_gap_of_any_length_keeps_the_rows_after_it(gap: int, kind: str, optional: bool) -> None:
     """Pages of so many rows, together, are left out before the last one."""
     values = (COLUMNS[kind].to_pylist() * (1 + (gap + 3) // ROWS))[: gap + 3]
     file = File(pa.array(values, COLUMNS[kind].type), optional=optional, write_batch_size=min(gap, 10_000))

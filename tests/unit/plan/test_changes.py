@@ -659,7 +659,7 @@ def test_rearranging_changes_are_left_out(feed: Feed, kind: type) -> None:
     assert [row[0] for row in feed.rows()] == [3]
 
 
-def test_first_change_reveals_nothing_about_earlier_versions(storage: Storage) -> None:
+def test_change_in_the_first_version_suggests_no_range(storage: Storage) -> None:
     feed = Feed(storage, described(("x", "string")))
     feed.actions.append(VersionedMetadata(0, described(("x", "long"))))
     with pytest.raises(SchemaChangeError, match=r"changed in version 0 .* from string to long\. \(") as caught:

@@ -244,7 +244,7 @@ def _predicate(operator: str, operand: Any) -> Expression:
     return result
 
 
-def test_nan_is_found_although_parquet_statistics_do_not_know_it(make_table: MakeTable) -> None:
+def test_nan_is_found_although_parquet_statistics_omit_it(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("c", pa.float64())]))
     table.add(pa.table({"c": [1.0, float("nan")]}))
     assert table.read(filter=col("c") > 1e300).num_rows == 1

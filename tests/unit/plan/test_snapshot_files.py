@@ -178,7 +178,7 @@ def test_files_without_rows_of_the_filter_end_no_listing() -> None:
     assert names(plan(*files, file("last"), limit=1, filter=col("p") == "x")) == ["last"]
 
 
-def test_a_plan_knows_how_to_reach_its_table() -> None:
+def test_plan_has_allowed_urls_query_id_and_version() -> None:
     table = dataclasses.replace(TABLE, allowed=Allowed(http=True), query_id="query-7", version=3)
     context = plan_snapshot(table, [], ScanRequest(), fast_options()).context
     assert (context.allowed, context.query_id, context.version) == (Allowed(http=True), "query-7", 3)

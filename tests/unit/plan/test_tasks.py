@@ -133,7 +133,7 @@ def test_the_rows_of_a_plan_are_known_if_those_of_every_file_are(
     assert plan(*tasks, limit=limit).known_rows == rows
 
 
-def test_the_rows_behind_a_filter_are_not_known() -> None:
+def test_row_count_after_a_filter_is_unknown() -> None:
     assert plan(task(), request=ScanRequest(filter=col("a") > 1)).known_rows is None
 
 

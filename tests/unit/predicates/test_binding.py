@@ -209,7 +209,7 @@ def test_bound_columns_carry_their_type():
     assert bind(parse_filter("nest.n > 1"), SCHEMA) == Comparison(Op.GT, Column(("Nest", "n"), pa.int32()), Literal(1))
 
 
-def test_the_first_of_nothing_is_null():
+def test_coalesce_of_nulls_is_null():
     schema = pa.schema([("v", pa.null()), ("a", pa.int32())])
     assert bind(parse_filter("coalesce(v, v) IS NULL"), schema) == Literal(True)
     assert bind(parse_filter("coalesce(v, a) = 1"), schema) == bind(parse_filter("a = 1"), schema)
@@ -267,7 +267,7 @@ def test_empty_schema_is_reported():
         ("year(day) = year(day)", False),
     ],
 )
-def test_a_test_is_exact_if_nobody_has_to_convert_a_constant(text: str, expected: bool) -> None:
+def test_test_without_converted_constants_is_exact(text: str, expected: bool) -> None:
     assert is_exact(parse_filter(text), SCHEMA) is expected
 
 

@@ -442,7 +442,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if ROWS[name].folds])
-def test_every_function_is_known_to_every_interpreter(name: str) -> None:
+def test_every_interpreter_supports_every_function(name: str) -> None:
     built, data_type = CALLS[name]
     assert (built.operand.name, bind(IsNull(built.operand), SCHEMA).child.type) == (name, data_type)
     assert parse_filter(f"{built} IS NOT NULL") == Not(IsNull(built.operand))

@@ -60,7 +60,7 @@ def test_there_is_a_sample_of_every_kind_of_test():
 
 @pytest.mark.parametrize("negated", [False, True])
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
-def test_every_kind_of_test_is_known_to_every_interpreter(sample, negated):
+def test_every_interpreter_supports_every_kind_of_test(sample, negated):
     expression = Not(sample) if negated else sample
     bound = bind(expression, SCHEMA)
     nothing = dict.fromkeys(SCHEMA.names)

@@ -284,7 +284,7 @@ def test_compiled_test_is_reusable_and_allows_constants():
     assert _may_match(Literal(True), Known({}))
 
 
-def test_conditions_that_bounds_say_nothing_of_keep_every_file():
+def test_conditions_without_bounds_keep_every_file():
     for text in ("f64 = f32 AND text <=> text", "f64 = f32 OR i64 > 10", "f64 = f32 AND f32 < f64 AND i64 > 5"):
         assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
 

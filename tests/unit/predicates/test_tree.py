@@ -314,7 +314,7 @@ def test_a_pattern_is_text_that_files_can_have(make: Any) -> None:
 
 
 @pytest.mark.parametrize("char", [*ASCII, "\x80", "\xa0", "é", "名", "\U0001f600"])
-def test_every_character_of_a_pattern_means_itself(char: str) -> None:
+def test_every_character_of_a_pattern_is_literal(char: str) -> None:
     """By Python's and by Arrow's regular expressions."""
     pattern = tree._regex_quote(char)
     for other in (char, "x", "", chr(ord(char) + 1), "\\", "."):

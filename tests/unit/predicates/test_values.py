@@ -245,7 +245,7 @@ def test_different_families_do_not_compare(left, right):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_text_is_parsed_as_a_date_next_to_a_date(swapped):
+def test_text_compared_with_a_date_must_be_a_date(swapped):
     sides = (Day(5), "1970-01-06 10:00:00")
     with pytest.raises(UsageError, match="is not a date"):
         order(*(reversed(sides) if swapped else sides))

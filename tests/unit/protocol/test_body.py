@@ -111,7 +111,7 @@ def test_compressed_bytes_may_look_like_text():
     assert b"".join(body._inflated(iter([packed[:at], packed[at:]]), False, "Asking", None)) == data
 
 
-def test_second_member_that_is_cut_off_is_noticed(server, rest, table, wire):
+def test_truncated_second_gzip_member_is_detected(server, rest, table, wire):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(20))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines[:12], framing="close")
     for kept in (1, 5, 15):

@@ -438,7 +438,7 @@ def test_changes_are_those_of_the_range(version: int | None, kept: bool | None) 
         assert len(taken(found, parquet(version=version))) == kept
 
 
-def test_a_snapshot_asks_no_file_for_its_version() -> None:
+def test_snapshot_files_need_no_version() -> None:
     found = begun(PARQUET, starting_version=3, ending_version=5)
     assert len(taken(found, parquet(version=1), parquet(version=9), parquet())) == 3
 

@@ -383,7 +383,7 @@ def test_reason_of_an_error_is_shown_from_any_field(server, rest, wire, body, ex
         ("<HTML></HTML>", "without a title"),
     ],
 )
-def test_a_page_of_a_proxy_is_named_as_such(server, rest, wire, page, expected):
+def test_proxy_page_is_named_in_the_error(server, rest, wire, page, expected):
     server.on("GET", "/shares", wire.Reply(403, page.encode(), {"Content-Type": "text/html"}))
 
     with pytest.raises(AuthError, match="a page of HTML") as caught:
@@ -392,7 +392,7 @@ def test_a_page_of_a_proxy_is_named_as_such(server, rest, wire, page, expected):
     assert "<" not in str(caught.value)
 
 
-def test_a_page_with_a_status_of_success_is_named_as_such(server, rest, wire):
+def test_page_with_a_status_of_success_is_named_in_the_error(server, rest, wire):
     page = f"<!DOCTYPE html><html><title>Sign in {wire.token}</title></html>"
     server.on("GET", "/shares", wire.Reply(200, page.encode(), {"Content-Type": "text/html"}))
 

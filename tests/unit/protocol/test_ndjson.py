@@ -96,7 +96,7 @@ def test_huge_line_in_small_chunks_takes_linear_time():
     "chunks",
     [[b"x" * 11], [b"x" * 6, b"x" * 6], [b"x" * 6, b"x" * 6 + b"\n"], [b"\n" + b"x" * 11 + b"\n"], [b"\n" + b"x" * 11]],
 )
-def test_line_over_the_limit_is_refused_as_soon_as_it_is_known(chunks):
+def test_line_over_the_limit_is_refused_as_early_as_possible(chunks):
     with pytest.raises(ProtocolError, match="longer than 10 bytes"):
         list(split_blocks(chunks, max_line_bytes=10))
     assert list(split_blocks([b"x" * 10 + b"\n" + b"y" * 10], max_line_bytes=10))

@@ -212,7 +212,7 @@ def test_blank_or_mistyped_field_is_named(field, value):
         Profile.load({**OAUTH, field: value})
 
 
-def test_newer_version_asks_to_upgrade():
+def test_error_for_a_newer_version_suggests_an_upgrade():
     with pytest.raises(ProfileError, match=r"'shareCredentialsVersion' 3.*upgrade delta-sharing-client"):
         Profile.load({**V1, "shareCredentialsVersion": 3})
 

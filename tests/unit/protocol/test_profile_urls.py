@@ -144,7 +144,7 @@ def test_profile_with_a_token_is_not_fetched_over_http() -> None:
         Profile.load("http://example.com/my.share")
 
 
-def test_nobody_at_that_port(start: Any) -> None:
+def test_refused_connection_is_reported(start: Any) -> None:
     server = start()
     url = f"http://127.0.0.1:{server.server_port}/my.share"
     server.shutdown()

@@ -453,7 +453,7 @@ def test_unusual_line_ends_and_unicode_separators_are_understood(server, rest, t
     assert ids(query_table(rest, table)) == [name]
 
 
-def test_newer_version_of_the_parquet_format_asks_to_upgrade(server, rest, table, wire):
+def test_error_for_a_newer_parquet_version_suggests_an_upgrade(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"protocol": {"minReaderVersion": 2}}, wire.parquet_head()[1]))
 
     with pytest.raises(UnsupportedFeatureError, match="upgrade delta-sharing-client"):
@@ -636,7 +636,7 @@ def test_broken_stream_resumes_without_loss_or_duplicates(server, rest, table, w
         assert sorted(ids(answer)) == sorted(f"f{i}" for i in range(50))
 
 
-def test_files_without_an_id_are_known_by_their_path():
+def test_files_without_an_id_are_identified_by_path():
     files = [SharedFile(AddFile(path=f"https://x/{name}?{name}", size=1), "") for name in "abc"]
     seen = response_stream._Files("s.d.t", 7)
     assert seen.take(files[:2]) == files[:2]
@@ -1006,7 +1006,7 @@ def test_a_file_of_a_parquet_response_may_have_no_size(server, rest, table, wire
     assert [file.action.size for file in (add, remove, cdc)] == [unknown, size, unknown]
 
 
-def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wire):
+def test_parquet_request_has_no_historical_protocol(server, rest, table, wire):
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head()))
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))
 
@@ -1055,7 +1055,7 @@ def test_broken_change_feed_is_resumed_by_action_not_by_file(server, rest, table
 # --- metadata ---
 
 
-def test_metadata_asks_for_both_formats_and_a_version(server, rest, table, wire):
+def test_metadata_request_accepts_both_formats_and_a_version(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.parquet_head(), version=3))
 
     head = table_metadata(rest, table, version=3)
@@ -1194,7 +1194,7 @@ def test_refused_credentials_say_so_with_the_table(server, rest, table, wire):
 # === Bounds ===
 
 
-def test_blank_lines_without_end_are_an_error(server, rest, table, wire):
+def test_endless_blank_lines_are_an_error(server, rest, table, wire):
     reply = wire.ndjson(*wire.delta_head())
     reply.body += b"\n" * 50_000
     server.on("POST", QUERY, reply)
@@ -1240,7 +1240,7 @@ def test_files_of_another_format_are_refused_by_name(server, rest, table, wire):
         assert caught.value.feature == "format.provider orc"
 
 
-def test_total_timeout_holds_for_a_query_with_all_its_pages(server, profile, table, wire):
+def test_total_timeout_applies_to_a_query_with_all_its_pages(server, profile, table, wire):
     def page(seen):
         name = str(len(server.seen))
         return wire.ndjson(*wire.delta_head(), wire.delta_file(name), {"endStreamAction": {"nextPageToken": name}})
@@ -1285,7 +1285,7 @@ def responses():
 
 
 @pytest.mark.parametrize("text", ["Unknown field includeHistoricalProtocol", "INCLUDEHISTORICALPROTOCOL?"])
-def test_a_field_that_a_server_does_not_know_is_left_out_once(server, rest, table, wire, text):
+def test_field_that_a_server_refuses_is_omitted_once(server, rest, table, wire, text):
     request = QueryRequest(starting_version=7)
     server.on("POST", QUERY, wire.error(400, "X", text), wire.ndjson(*wire.delta_head()))
     query_table(rest, table, request, response_format=ResponseFormat.DELTA).close()

@@ -607,7 +607,7 @@ def test_forbidden_and_unauthenticated_are_auth_errors(server, rest, wire):
     assert len(server.seen) == 2
 
 
-def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
+def test_other_databricks_spelling_of_the_error_code_is_read(server, rest, wire):
     body = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Table t is not there.", "details": [{"@type": "x"}]}
     server.on("GET", "/shares", wire.as_json(body, status=400))
 
@@ -894,7 +894,7 @@ def test_missing_name_is_refused_before_any_request(server, rest, ask, kind):
 # === Bounds ===
 
 
-def test_pages_without_end_are_an_error(server, rest, wire, monkeypatch):
+def test_endless_pages_are_an_error(server, rest, wire, monkeypatch):
     monkeypatch.setattr("delta_sharing_client.protocol.listings._MAX_EMPTY_PAGES", 20)
     server.on("GET", "/shares", lambda seen: wire.as_json({"nextPageToken": f"{len(server.seen)}"}))
 
@@ -924,7 +924,7 @@ def test_total_timeout_ends_a_listing_of_any_length(server, profile, wire):
     assert clock.within(3)
 
 
-def test_total_timeout_holds_for_tries_and_their_waits(server, profile, wire):
+def test_total_timeout_includes_retries_and_waits(server, profile, wire):
     server.on("GET", "/shares", wire.error(503, "X"))
     with pytest.raises(RequestError):
         RestClient(profile, ReadOptions(total_timeout=0.3, max_attempts=50)).list_shares()

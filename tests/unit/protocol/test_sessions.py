@@ -101,7 +101,7 @@ def test_a_connection_without_them_is_used_again(raw: Raw, client: ds.SharingCli
 
 
 @pytest.mark.parametrize("line", [b"X: y\r\n", b"x" * 1000])
-def test_trailers_without_end_end(raw: Raw, client: ds.SharingClient, line: bytes) -> None:
+def test_endless_trailers_end_with_an_error(raw: Raw, client: ds.SharingClient, line: bytes) -> None:
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
     raw.answers = [endless + (1_000_000 // len(line)) * line]
     raw.close_after = False

@@ -380,7 +380,7 @@ def test_time_range_is_not_wider_than_requested(server, profile, wire, name):
 @pytest.mark.parametrize(
     ("status", "is_followed"), [(301, False), (302, False), (303, False), (307, True), (308, True)]
 )
-def test_query_is_repeated_only_after_safe_redirects(server, rest, table, wire, left_open, status, is_followed):
+def test_post_is_redirected_only_by_307_and_308(server, rest, table, wire, left_open, status, is_followed):
     server.on("POST", QUERY, wire.Reply(status, b"", {"Location": f"{server.endpoint}/elsewhere"}))
     server.on("POST", "/elsewhere", wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
     if status in (307, 308):
@@ -457,7 +457,7 @@ def test_missing_name_error_suggests_the_nearest(server, rest, wire, given, told
     assert told in str(caught.value)
 
 
-def test_a_request_carries_nothing_of_the_person_who_runs_it(server, rest, wire, monkeypatch, tmp_path):
+def test_request_contains_no_user_information(server, rest, wire, monkeypatch, tmp_path):
     """No login of ~/.netrc, no cookie of an earlier response, no redirect that requests would follow."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login planted password planted")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

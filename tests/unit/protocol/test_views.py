@@ -92,7 +92,7 @@ def test_view_file_with_a_version_or_without_a_time_is_refused(server, view, wir
         view.changes(starting_timestamp="2024-01-01").to_arrow()
 
 
-def test_mixture_that_nobody_defined_is_refused_by_name(server, view, wire):
+def test_undefined_mixture_is_refused_by_name(server, view, wire):
     files = [wire.delta_file("f", kind, {"timestamp": 1}) for kind in ("cdc", "add")]
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=OF_A_VIEW))
     with pytest.raises(ds.UnsupportedFeatureError, match="does not define"):

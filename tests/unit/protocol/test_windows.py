@@ -507,7 +507,7 @@ def by_chance(items: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("order", "seed"), [(by_version, 1), (by_kind, 2), (backwards, 3), (by_chance, 4)])
-def test_the_order_of_lines_makes_no_difference(
+def test_order_of_lines_does_not_matter(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, order: Callable[[list[Any]], list[Any]], seed: int
 ) -> None:
     root = eventful(tmp_path / "t", seed).root
@@ -582,7 +582,7 @@ def test_schema_error_across_windows_equals_that_of_one_list(
     assert len({each[0][:120] for each in told}) == 1
 
 
-def test_past_changes_have_one_schema_for_ever(
+def test_past_changes_keep_their_schema(
     changing: tuple[HandMadeTable, ds.SharedTable], few: Callable[[int], None]
 ) -> None:
     few(2)

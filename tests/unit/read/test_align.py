@@ -559,7 +559,7 @@ def test_many_texts_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("text", "count", "is_asked"), [("text", MANY, False), ("text", 40_000, True)])
-def test_a_little_ascii_is_known_without_arrow(
+def test_short_ascii_is_recognized_without_arrow(
     monkeypatch: pytest.MonkeyPatch, text: str, count: int, is_asked: bool
 ) -> None:
     asked: list[int] = []

@@ -290,7 +290,7 @@ def test_number_page_larger_than_the_memory_limit_is_refused() -> None:
         file.rows(ROWS * 8 - 1, 10)
 
 
-def test_a_total_of_compressed_bytes_makes_no_larger_batches() -> None:
+def test_compressed_total_does_not_enlarge_batches() -> None:
     file = File(pa.table({"t": ["x" * 100] * ROWS}), use_dictionary=False, compression="zstd")
     found = file.rows(2_000_000)
     assert found < 2_000_000 // 4 // 100
@@ -450,7 +450,7 @@ def test_removed_rows_are_counted_and_not_returned() -> None:
     assert file.report.rows_deleted == 503
 
 
-def test_rows_that_match_are_neither_removed_nor_others() -> None:
+def test_matching_excludes_deleted_and_other_rows() -> None:
     file = File(numbers(2500), wanted=col("n") >= 990, deleted=DeletionVector.from_positions([0, 991, 1500]))
     found = file.decoder.matching(file.data, (0,), threads=False)
     rows = [start + row for start, mask in found[0] for row, matches in enumerate(mask) if matches]

@@ -146,7 +146,7 @@ def test_read_ends_wherever_its_consumer_stops(
         assert found.equals(expected.slice(0, found.num_rows))
 
 
-def test_an_index_that_lies_about_a_page_costs_no_row(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_page_index_loses_no_row(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     part = content().select(["n", "real"]).slice(0, 5_000)
     written = {**INDEXED, "data_page_size": 1024, "write_batch_size": 100}
     table = make_table(part.schema)

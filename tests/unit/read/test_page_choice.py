@@ -116,7 +116,7 @@ def test_a_row_group_of_one_page_is_one_piece() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 15, 99])
-def test_page_that_contradicts_the_index_is_noticed_when_read(place: int) -> None:
+def test_page_that_contradicts_the_index_is_detected_when_read(place: int) -> None:
     content = pa.table({"a": pa.array(range(1000), pa.int64())})
     file = File(content, whole=False, **{**PAGED, "use_dictionary": False, "compression": "NONE"})
     data = file.data.blocks[0].data

@@ -286,7 +286,7 @@ def rows_as_text(table: pa.Table) -> list[str]:
 
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=60, deadline=None)
-def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, data: st.DataObject) -> None:
+def test_rows_equal_those_of_a_read_without_pages(shared_storage: Storage, data: st.DataObject) -> None:
     # With pages of a byte, pyarrow cannot read a row group of one row that it wrote, in which a struct has a list.
     rows = data.draw(st.integers(1, 160).filter(lambda rows: all(rows % size != 1 for size in GROUP_SIZES)), "rows")
     columns: dict[str, pa.Array] = {}
@@ -579,7 +579,7 @@ def test_an_index_that_does_not_decode_is_not_used(make_table: MakeTable, target
 
 
 @pytest.mark.usefixtures("eager")
-def test_index_of_other_pages_is_noticed_at_the_pages(make_table: MakeTable) -> None:
+def test_index_with_other_pages_is_detected_when_reading(make_table: MakeTable) -> None:
     blob = parquet_bytes(CONTENT, **PAGED)
     (start, stop), _, _, _ = index_spans(blob)
     parsed = footer.parse_footer(pa.py_buffer(blob), len(blob))
@@ -612,5 +612,5 @@ def test_damaged_pages_fail_with_the_file(make_table: MakeTable) -> None:
     assert table.read(filter=col("a") == 323).num_rows == 1
 
 
-def test_pyarrow_itself_reads_the_file_that_the_tests_write() -> None:
+def test_pyarrow_reads_the_file_that_the_tests_write() -> None:
     assert pq.read_table(pa.BufferReader(parquet_bytes(CONTENT, **PAGED))).equals(CONTENT)

@@ -154,7 +154,7 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
 
 @pytest.mark.parametrize("condition", FILTERS)
 @pytest.mark.parametrize("row_group_size", [4, 1000])
-def test_no_filter_asks_a_removed_row(make_table: MakeTable, condition: str, row_group_size: int) -> None:
+def test_filter_is_not_evaluated_on_removed_rows(make_table: MakeTable, condition: str, row_group_size: int) -> None:
     table = make_table(SCHEMA)
     removed = [0, 1, 5, 11]
     gone = encode_inline(DeletionVector.from_positions(removed))

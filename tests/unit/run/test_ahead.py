@@ -212,7 +212,7 @@ def test_a_closed_listing_ends(count: int) -> None:
     assert source.ends == ["broken off", "released"]
 
 
-def test_a_read_of_nothing_begins_nothing() -> None:
+def test_empty_read_starts_nothing() -> None:
     source = Streamed([task(0)], limit=0)
     batches = Batches(source.stream, ScanReport())
     assert source.ends == ["released"]
@@ -284,7 +284,7 @@ def test_threads_of_a_read_are_named_and_end_with_the_program(monkeypatch: pytes
     assert started == [(name, name != "delta-sharing-prepare") for name in names]
 
 
-def test_a_plan_that_nobody_wants_any_more_is_closed() -> None:
+def test_abandoned_plan_is_closed() -> None:
     source, others = Streamed([task(0)]), [Future[Any]() for _ in range(3)]
     others[0].cancel()
     others[1].set_exception(ValueError())
@@ -368,7 +368,7 @@ def test_a_read_of_another_process_is_not_taken_on(monkeypatch: pytest.MonkeyPat
     batches.close()
 
 
-def test_a_plan_that_nobody_waits_for_is_given_up() -> None:
+def test_plan_without_a_waiting_consumer_is_cancelled() -> None:
     source, asked = Streamed([task(0)]), threading.Event()
     going = threading.Event()
 

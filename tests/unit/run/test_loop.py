@@ -230,7 +230,7 @@ def test_failed_job_is_freed_without_garbage_collection() -> None:
         gc.enable()
 
 
-def test_the_interpreter_ends_while_jobs_wait_run_and_come() -> None:
+def test_interpreter_ends_with_waiting_running_and_new_jobs() -> None:
     """What runs and waits is done; there is no end of what comes."""
     program = """
         import asyncio, sys, time

@@ -109,7 +109,7 @@ def test_unpickled_copies_of_a_plan_share_one_source_per_process() -> None:
     assert "planted" not in repr(first)
 
 
-def test_shares_are_by_the_middle_of_each_thing() -> None:
+def test_shares_are_assigned_by_the_middle_of_each_item() -> None:
     assert equal_shares([], 3) == []
     assert equal_shares([1, 1, 1], 3) == [(0,), (1,), (2,)]
     assert equal_shares([1, 1, 1, 1], 2) == [(0, 1), (2, 3)]

@@ -130,7 +130,7 @@ def drawing() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("wanted", [False, None])
-def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
+def test_without_a_display_there_is_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(module, "_DELAY", 0.0)
@@ -231,7 +231,7 @@ def wide(out: Terminal) -> Console:
     return Console(file=out, force_terminal=True, width=200)
 
 
-def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
+def test_existing_listener_is_called_too_and_kept() -> None:
     heard: list[str] = []
     report = ScanReport(on_wait=heard.append)
     bar = ProgressBar("t", report, draw=lambda state, closed: None, delay=0.0)
@@ -268,7 +268,7 @@ def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch)
     assert lines[2].strip() == lines[3] == ""
 
 
-def test_a_line_tells_rate_and_time_left() -> None:
+def test_progress_line_shows_rate_and_time_left() -> None:
     half = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
     assert one_line("t", half, 4.0) == "t: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
     assert one_line("t", None, 4.0) == "t: asking the server"

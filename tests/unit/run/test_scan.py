@@ -215,7 +215,7 @@ def test_connections_are_kept_alive(make_table: MakeTable) -> None:
     assert table.storage.connections <= 2
 
 
-def test_a_consumer_that_takes_its_time_holds_downloads_back(make_table: MakeTable) -> None:
+def test_slow_consumer_limits_downloads(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     for part in range(20):
         table.add(numbered(part * 1000, part * 1000 + 1000))

@@ -441,7 +441,7 @@ def test_dropping_the_iterator_returns_the_listings_connection(listed: Any, file
     nothing_is_left(server)
 
 
-def test_a_read_that_waits_for_room_is_closed_and_asks_no_more(listed: Any) -> None:
+def test_read_that_waits_for_room_can_be_closed(listed: Any) -> None:
     server, table = listed()
     batches = table(1_000_000).scan(columns=["number"]).to_batches()
     next(batches)

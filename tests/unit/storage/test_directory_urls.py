@@ -194,7 +194,7 @@ def test_names_that_climb_are_not_downloaded(volume: ds.Volume, server: Server, 
     assert not (tmp_path / "here").exists()
 
 
-def test_a_place_behind_urls_pickles_without_them(volume: ds.Volume) -> None:
+def test_place_behind_urls_pickles_without_urls(volume: ds.Volume) -> None:
     volume.read_bytes("b.txt")
     data = pickle.dumps(volume)
 

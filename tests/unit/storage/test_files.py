@@ -552,7 +552,7 @@ def test_a_tombstone_is_completed_from_the_version_before(files: TableFiles) -> 
     assert asked == [3, 3]
 
 
-def test_a_range_of_a_feed_lies_within_the_log() -> None:
+def test_range_of_a_feed_must_be_within_the_log() -> None:
     class Log:
         def latest_version(self) -> int:
             return 9

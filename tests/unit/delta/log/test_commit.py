@@ -192,7 +192,7 @@ def test_non_numeric_enablement_version_is_refused(tmp_path: Path, value: str) -
         DeltaLog.open(builder.root).commit_timestamp(0)
 
 
-def test_the_property_without_the_feature_means_nothing(tmp_path: Path) -> None:
+def test_property_without_the_feature_is_ignored(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), PROTOCOL, metadata(configuration=properties), mtime_ms=START + 5)
@@ -214,7 +214,7 @@ def test_newest_protocol_and_metadata_say_where_times_are(tmp_path: Path, severa
     assert [log.commit_timestamp(version) - START for version in range(4)] == [5, 6, 7, 8]
 
 
-def test_a_time_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+def test_unreadable_time_is_unknown(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     log = tmp_path / "table" / "_delta_log"
     # The newest commit repeats what the table is, so the one before it is opened for its time alone.

@@ -124,7 +124,7 @@ def test_unreconciled_compaction_may_end_with_the_last_commit(builder: LogBuilde
     assert _paths(DeltaLog.open(builder.root)) == []
 
 
-def test_other_files_in_the_log_directory_mean_nothing(builder: LogBuilder) -> None:
+def test_other_files_in_the_log_directory_are_ignored(builder: LogBuilder) -> None:
     builder.start(add("a"))
     names = [".00000000000000000001.json.crc", "00000000000000000009.crc", "0.crc", "1.json", "_staged_commits/x.json"]
     names += ["00000000000000000009.json.tmp", f"{5:020}.{3:020}.compacted.json", f"{7:020}.checkpoint.parquet.bak"]

@@ -241,7 +241,7 @@ def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
         }
 
 
-def test_the_last_checkpoint_carries_a_checksum_that_holds(tmp_path: Path) -> None:
+def test_last_checkpoint_has_a_valid_checksum(tmp_path: Path) -> None:
     log = write_log(str(tmp_path), Snapshot.from_actions(3, [Protocol(1), METADATA, AddFile("a", size=1)]))
     text = (log / "_last_checkpoint").read_text()
     hint = json.loads(text)
