@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
     from delta_sharing_client.run.batches import Batches
 
-_TABLE_ROWS = 131_072
+_TABLE_ROWS = 1_048_576
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:

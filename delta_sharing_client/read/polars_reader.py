@@ -22,7 +22,7 @@ from delta_sharing_client.read.layout import Layout
 # Before Polars 2, a query that waits for this reader may occupy the threads that the reader needs.
 _LEAST_VERSION = 2
 # The minimum rows of a row group that are worth a call of another library.
-_LEAST_ROWS = 4096
+_LEAST_ROWS = 16_384
 # Bytes per value in a column of views.
 _VIEW = 16
 _VIEWS = {pa.string(): pa.string_view()} if hasattr(pa, "string_view") else {}
