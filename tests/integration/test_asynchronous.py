@@ -190,7 +190,7 @@ def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
         scan.to_batches_async().schema(),
         anext(scan.to_batches_async()),
     ):
-        with pytest.raises(ds.UsageError, match=r"need an event loop of asyncio.*trio\.to_thread\.run_sync"):
+        with pytest.raises(ds.UsageError, match=r"need an asyncio event loop.*trio\.to_thread\.run_sync"):
             coroutine.send(None)  # type: ignore[attr-defined]
 
     async def on_a_loop_that_runs_it_otherwise() -> None:

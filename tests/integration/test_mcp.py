@@ -145,7 +145,7 @@ def test_files_and_skills_are_text(tools: Tools) -> None:
     text = tools.read_file("demo.shop.documents", "prices.csv")["text"]
     assert tools.read_file("demo.shop.documents", "prices.csv", offset=3) == {"text": text[3:]}  # type: ignore[index]
     assert "Sales report" in str(tools.read_skill("demo.shop.sales-report")["text"])
-    with pytest.raises(UsageError, match=r"sign\.png' is no text"):
+    with pytest.raises(UsageError, match=r"sign\.png' is not UTF-8 text"):
         tools.read_file("demo.shop.documents", "pictures/sign.png")
 
 

@@ -146,7 +146,7 @@ def test_forked_child_that_would_wait_for_an_import_fails(serve_demo: Any) -> No
     )
     assert (in_parent, status) == (ROWS, 0)
     assert in_child[:2] == [True, "UsageError"]
-    assert "was forked while another thread of its parent began to read" in in_child[2]
+    assert "was forked while another thread of its parent was starting a read" in in_child[2]
 
 
 def test_a_fork_waits_for_no_imports_of_others(serve_demo: Any) -> None:

@@ -605,14 +605,17 @@ def test_a_wrong_container_offset_changes_no_row():
     ],
 )
 def test_huge_counts_are_refused_without_memory(data):
-    tracemalloc.start()
-    try:
-        with pytest.raises(DataError):
-            decode_inline(inline(data, 1 << 40))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1 << 20
+    peaks = []
+    # Threads of other tests are traced as well.
+    for _ in range(5):
+        tracemalloc.start()
+        try:
+            with pytest.raises(DataError):
+                decode_inline(inline(data, 1 << 40))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert min(peaks) < 1 << 20
 
 
 def test_billions_of_deleted_rows_in_few_bytes_stay_few_bytes():

@@ -183,7 +183,7 @@ def test_only_ready_versions_are_listed_and_have_credentials(start: Callable[...
     assert api.get(f"{churn}/versions/3").json()["status"] == "PENDING_REGISTRATION"
     refused = api.post(f"{churn}/versions/3/temporary-model-version-credentials")
     assert error_of(refused) == (400, "INVALID_PARAMETER_VALUE")
-    assert "READY only" in refused.json()["message"]
+    assert "only versions with the status READY" in refused.json()["message"]
 
 
 @pytest.mark.parametrize("plural", PLURALS)

@@ -326,7 +326,7 @@ def test_durable_output_needs_the_table_id(server, rest, table, wire, tmp_path):
         server.on(method, path, reply)
     shared = SharingClient(rest.profile).table(table)
 
-    with pytest.raises(ProtocolError, match=r"Expected an id of 's\.d\.t' .* by which a local copy is known"):
+    with pytest.raises(ProtocolError, match=r"Expected an id of 's\.d\.t' .* which identifies the table of a local copy"):
         shared.replicate(tmp_path / "copy")
     with pytest.raises(ProtocolError, match=r"Expected an id of 's\.d\.t' .*, by which the cursor '.*' knows"):
         next(iter(shared.follow(tmp_path / "t.cursor")))
@@ -843,7 +843,7 @@ def test_pages_that_differ_are_an_error(server, rest, table, wire):
         (wire.ndjson(*wire.parquet_head(), wire.parquet_file("b")), "response format"),
     ):
         server.on("POST", QUERY, page(wire, "p2", "a"), other)
-        with pytest.raises(ProtocolError, match=f"Page 2 has another {what}"):
+        with pytest.raises(ProtocolError, match=f"Page 2 has a different {what}"):
             list(query_table(rest, table).actions)
 
 

@@ -255,7 +255,7 @@ def conditions(draw: st.DrawFn) -> Any:
     return Not(built) if draw(st.booleans()) else built
 
 
-@meets(matching=15, invalid=20, outside=4)
+@meets(matching=15, invalid=20, outside=2)
 @given(
     values=st.lists(st.none() | VALUES, min_size=1, max_size=12) | BETWEEN,
     condition=conditions(),
