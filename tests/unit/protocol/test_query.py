@@ -326,7 +326,9 @@ def test_durable_output_needs_the_table_id(server, rest, table, wire, tmp_path):
         server.on(method, path, reply)
     shared = SharingClient(rest.profile).table(table)
 
-    with pytest.raises(ProtocolError, match=r"Expected an id of 's\.d\.t' .* which identifies the table of a local copy"):
+    with pytest.raises(
+        ProtocolError, match=r"Expected an id of 's\.d\.t' .* which identifies the table of a local copy"
+    ):
         shared.replicate(tmp_path / "copy")
     with pytest.raises(ProtocolError, match=r"Expected an id of 's\.d\.t' .*, by which the cursor '.*' knows"):
         next(iter(shared.follow(tmp_path / "t.cursor")))
