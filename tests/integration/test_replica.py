@@ -346,13 +346,16 @@ def test_size_of_a_file_declared_as_ten_terabytes_is_checked(shared: Shared, cop
         if "add" in line:
             line["add"]["size"] = 10**13
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    tracemalloc.start()
+    peaks = []
+    # Threads of other tests are traced as well.
+    for _ in range(3):
+        tracemalloc.start()
+        with pytest.raises(ds.DataError, match="10000000000000"):
+            shared.table.replicate(copy)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
 
-    with pytest.raises(ds.DataError, match="10000000000000"):
-        shared.table.replicate(copy)
-
-    assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    tracemalloc.stop()
+    assert min(peaks) < 20_000_000
     assert not list((copy / "data").glob("*") if (copy / "data").exists() else ())
 
 
