@@ -1,4 +1,4 @@
-"""What the page asks: the values of a JSON object, each of the type that is expected, and the read they describe."""
+"""The questions of the page: the values of a JSON object, each of its expected type, and the read they describe."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Asked:
     def read(self, client: SharingClient, *, limit: int | None = None, most: int = 0) -> Read:
         """Return the read that is asked for, of rows or of one version's changes; it sends no request.
 
-        If no columns are chosen and the table has more than ``most`` (0: no limit), it reads the first of them; that
-        asks the server. Raises ``Mistake`` for the filter, the version or the time.
+        If no columns are chosen and the table has more than ``most`` (0: no limit), it reads the first of them, which
+        takes a request. Raises ``Mistake`` for the filter, the version or the time.
         """
         table = self.table(client)
         # A name, not a path: names may have dots.

@@ -1,4 +1,4 @@
-"""What is shared: shares, schemas and assets of all kinds, and the facts about assets that are no tables."""
+"""Shares, schemas and assets of all kinds, and the facts about assets other than tables."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def listed(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def described(session: Session, asked: Asked) -> dict[str, object]:
-    """Return what the server says of a volume, model or skill, and the versions of a model."""
+    """Return the facts about a volume, model or skill, and the versions of a model."""
     kind = asked.text("kind")
     if kind not in BY_NOUN or kind == TABLE.noun:
         raise UsageError(f"Expected a volume, model or skill, found {kind!r}.")
     asset = getattr(session.client, kind)(asked.full_name)
-    # Where its files lie is of no use to a person.
+    # A person does not need the location of the files.
     facts = {name: _plain(value) for name, value in asset.facts().items() if "location" not in name.lower()}
-    answer: dict[str, object] = {"facts": facts}
+    description: dict[str, object] = {"facts": facts}
     if kind == "model":
-        answer["versions"] = [
+        description["versions"] = [
             {"version": one.version, "status": one.status, "comment": one.comment} for one in asset.versions()
         ]
-    return answer
+    return description
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Rows as a page shows them: texts, with every digit."""
+"""Rows as texts with every digit, for the page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from delta_sharing_client.outputs.file_formats import compact_json
-from delta_sharing_client.outputs.json_values import json_values
+from delta_sharing_client.outputs.json_values import first_rows
 
 MOST_ROWS = 100
 MOST_COLUMNS = 200
@@ -20,15 +20,8 @@ def cells_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, most: int 
 
     Long texts are cut; ``cut`` counts them.
     """
-    rows: list[list[str | None]] = []
-    is_more = False
-    for batch in batches:
-        columns = [list(map(_text, json_values(column))) for column in batch.slice(0, most + 1 - len(rows)).columns]
-        rows.extend(list(row) for row in zip(*columns, strict=True))
-        if len(rows) > most:
-            is_more = True
-            break
-    rows = rows[:most]
+    found, is_more = first_rows(batches, most)
+    rows = [list(map(_text, row)) for row in found]
     longest = max(50, min(_MOST_CHARACTERS, _MOST_IN_ALL // max(1, len(rows) * len(schema))))
     cut = 0
     for row in rows:
@@ -52,7 +45,7 @@ def _text(value: object) -> str | None:
     try:
         return compact_json(value)
     except (TypeError, ValueError):
-        # A type of Arrow's extensions.
+        # An extension type of Arrow.
         return str(value)
 
 

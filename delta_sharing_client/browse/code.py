@@ -1,4 +1,4 @@
-"""Programs that read what a person has chosen on the page, ready to copy."""
+"""Programs for the read that a person has chosen on the page, ready to copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def programs(
     version: int | str | None = None,
     timestamp: str | None = None,
 ) -> dict[str, str]:
-    """Return programs by the name of what they use.
+    """Return programs by the name of the library or tool that they use.
 
     ``profile`` is its path as the user gave it, "" for that of the environment variable.
     """
@@ -65,7 +65,7 @@ def _command(
     ):
         if value:
             words += [option, value]
-    # A name may begin as an option does.
+    # A name may begin with a hyphen, as an option does.
     return (
         shlex.join([*words, "--to", "rows.parquet", *(["--"] if str(table).startswith("-") else []), str(table)]) + "\n"
     )

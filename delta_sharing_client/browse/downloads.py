@@ -1,4 +1,4 @@
-"""Files that are made for the browser: written as a whole into the folder of a run, watched, and ended by a click."""
+"""Downloads of the browser: files that are written into the folder of a run, with progress, and ended by a click."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from delta_sharing_client.browse.asked import Asked
-from delta_sharing_client.browse.costs import bytes_of
 from delta_sharing_client.browse.folders import file_asset
 from delta_sharing_client.browse.session import ReadyFile, Session
 from delta_sharing_client.errors import DeltaSharingError, UsageError
@@ -19,23 +18,24 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import check_fits
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.file_writers import write_file
+from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.loop import in_thread
 
 _FORMATS = {form.value: form for form in (FileFormat.CSV, FileFormat.PARQUET, FileFormat.ARROW, FileFormat.XLSX)}
-# Between two of these, an end is noticed. What makes texts in Python is slow.
+# An end is noticed after so many cells, because formats of text are written slowly, in Python.
 _CELLS_AT_ONCE = 50_000
 _BLOCK = 1024 * 1024
 _MOST_AT_ONCE = 8
 
 
 class Ended(Exception):
-    """A person has ended the download."""
+    """The download was ended by a person."""
 
 
 class Download:
-    """One file on its way. ``state`` is ``running``, ``ready``, ``failed`` or ``ended``.
+    """One download. ``state`` is ``running``, ``ready``, ``failed`` or ``ended``.
 
     ``write`` writes the file to a path; it calls ``check`` often, and sets ``done`` and ``total`` (bytes, for people).
     """
@@ -56,7 +56,7 @@ class Download:
         self._batches: Batches | None = None
 
     def start(self, write: Callable[[Path], None]) -> None:
-        """Write the file on a thread of its own."""
+        """Write the file on another thread."""
         in_thread(lambda: self._run(write))
 
     def _run(self, write: Callable[[Path], None]) -> None:
@@ -90,7 +90,7 @@ class Download:
             raise Ended
 
     def end(self) -> None:
-        """End it soon, from any thread; a file that is ready is removed."""
+        """End the download soon, from any thread, and remove its file."""
         self._is_ended.set()
         batches = self._batches
         if batches is not None:
@@ -100,12 +100,12 @@ class Download:
             self.state = "ended"
 
     def watch(self, batches: Batches, report: ScanReport) -> None:
-        """End ``batches`` with this download, and tell of its progress."""
+        """End ``batches`` when this download is ended, and take its progress from ``report``."""
         self._batches, self.report = batches, report
         self.check()
 
     def told(self) -> dict[str, object]:
-        """Return how far it is."""
+        """Return the state and the progress as JSON values."""
         progress = None if self.report is None else self.report.progress
         rows = self.rows if self.report is None else self.report.rows
         return {
@@ -139,7 +139,7 @@ def _write_rows(session: Session, download: Download, read: Read, path: Path, fi
         check_fits(read)
     plan = read.plan()
     download.check()
-    session.check_room(bytes_of(plan))
+    session.check_room(expected_bytes(plan))
     download.rows_in_all = plan.known_rows
     report = ScanReport(notes=plan.notes)
     with Batches(plan, report) as batches:
@@ -150,7 +150,7 @@ def _write_rows(session: Session, download: Download, read: Read, path: Path, fi
 
 def _parts(download: Download, batches: Iterator[pa.RecordBatch], *, is_slow: bool) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        # A row group of Parquet is one batch: those are not cut.
+        # Batches for Parquet are not split, because each becomes a row group.
         size = max(1, _CELLS_AT_ONCE // max(1, batch.num_columns)) if is_slow else max(1, batch.num_rows)
         for start in range(0, max(1, batch.num_rows), size):
             download.check()
@@ -176,12 +176,12 @@ def begin_file(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def progress(session: Session, asked: Asked) -> dict[str, object]:
-    """Return how far a download is; its ``file`` is there when it is ready."""
+    """Return the state of a download, with the name of its ``file`` when it is ready."""
     return _known(session, asked).told()
 
 
 def cancel(session: Session, asked: Asked) -> dict[str, object]:
-    """End a download, and leave no file of it."""
+    """End a download and remove its file."""
     download = _known(session, asked)
     download.end()
     session.downloads.pop(download.id, None)

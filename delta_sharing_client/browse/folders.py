@@ -1,4 +1,4 @@
-"""Files of volumes, skills and versions of models: folders, and a look at what is text, rows or a picture."""
+"""Files of volumes, skills and versions of models: folders, and previews of text, rows and pictures."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from delta_sharing_client.parquet.reader import ARROW_ERRORS
 _MOST_ENTRIES = 10_000
 _MOST_TEXT = 256 * 1024
 _MOST_PICTURE = 20_000_000
-# What the first rows of a Parquet file may unpack to.
+# The most bytes to which the first rows of a Parquet file may unpack.
 _MOST_UNPACKED = 64_000_000
-# By their first bytes: a name, and what a store says, may lie. SVG is a program, and so it is text here.
+# Recognized by their first bytes, because names and media types of a store may be wrong. SVG can contain programs, so
+# it is shown as text.
 _PICTURES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -76,7 +77,7 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def look(session: Session, asked: Asked) -> dict[str, object]:
-    """Return what a file shows: ``as`` is text, json, rows, picture or nothing, with what belongs to it.
+    """Return a preview of a file: ``as`` is text, json, rows, picture or nothing, with the values for it.
 
     A large picture is only shown when somebody has ``agreed``.
     """
@@ -127,7 +128,7 @@ def _decoded(data: bytes, *, is_cut: bool) -> str | None:
                 if not is_cut:
                     break
                 continue
-            # Text has no zero characters; other files often do.
+            # Text has no zero characters; other files often have some.
             return None if "\0" in text else text
     return None
 
@@ -158,7 +159,7 @@ def _rows(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
 
 
 def _indented(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
-    """Return JSON with a line for each value; the values stay as they are written."""
+    """Return JSON with a line for each value, without changing the values."""
     if is_cut or not path.lower().endswith((".json", ".geojson", ".ipynb")):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Who may ask the page's server, and what a browser may do with its answers.
+"""Decides who may send requests to the page's server, and what a browser may do with its responses.
 
 Other users and programs of this machine reach its ports, and every page that the browser shows can send requests there.
-So an answer with data needs two secrets, which both come from the token of the address: a cookie, and a key that the
+So a response with data needs two secrets, which both come from the token of the address: a cookie, and a key that the
 page sends in a header. A browser sends cookies to all ports of a host, and so to servers of other users; the key stays
 with the page's own origin.
 """
@@ -42,9 +42,9 @@ _NO_TOKEN = "This page has no access any more. Open the whole address that 'delt
 
 
 class Guard:
-    """Passes to ``app`` what this page asks, and refuses everything else; adds the headers to every answer.
+    """Passes the requests of this page to ``app`` and refuses all others; adds headers to every response.
 
-    ``token`` is that of the address; ``on_open`` is called when it was used.
+    ``token`` is that of the address; ``on_open`` is called when it is used.
     """
 
     def __init__(self, app: App, port: int, token: str, on_open: Callable[[], None] = lambda: None) -> None:
@@ -58,42 +58,42 @@ class Guard:
         self._key = _derived(token, "key")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, as ASGI says."""
+        """Respond to one request (ASGI)."""
         if scope["type"] != "http":
             return
         path: str = scope["path"]
         send = _with_headers(send, _POLICY_OF_FILES if path.startswith(FILES) else _POLICY)
         headers = _Headers(scope["headers"])
-        # A file is sent as a whole: it is removed after that.
+        # A file is sent as a whole, because it is removed afterwards.
         scope = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]}
         if (reason := self._is_foreign(scope, headers)) is not None:
-            await _answer(send, 403, reason)
+            await _respond(send, 403, reason)
         elif path == "/" and b"token=" in scope["query_string"]:
             await self._exchange(scope, send)
         elif not self._is_allowed(path, headers):
-            await _answer(send, 401, _NO_TOKEN)
+            await _respond(send, 401, _NO_TOKEN)
         else:
             await self._app(scope, receive, send)
 
     def _is_foreign(self, scope: Scope, headers: _Headers) -> str | None:
-        """Return why a request is not one of this page, whatever it knows."""
+        """Return why a request is not one of this page, whatever secrets it has; ``None`` if it may be."""
         path, method = scope["path"], scope["method"]
         host = headers.only("host")
         if host is None or host.lower() not in self._hosts:
-            # A name that leads here is that of a page which wants to be of the same origin (DNS rebinding).
-            return "Only the address of this machine is answered."
+            # Another name that leads here belongs to a page that tries to have the same origin (DNS rebinding).
+            return "Only requests to the address of this machine are accepted."
         origins = headers.all("origin")
         if origins not in ([], [f"http://{host}"]) or (not origins and method != "GET"):
-            return "Only the page of this address is answered."
+            return "Only requests of the page at this address are accepted."
         site = headers.only("sec-fetch-site") if headers.all("sec-fetch-site") else "none"
-        # A link elsewhere, such as in a terminal of the browser or a file, may lead to the page as a whole.
+        # A link in a file or a terminal may open the page itself.
         is_visit = path == "/" and method == "GET" and headers.all("sec-fetch-dest") in ([], ["document"])
         if site not in ("same-origin", "none") and not is_visit:
-            return "Only the page of this address is answered."
+            return "Only requests of the page at this address are accepted."
         if method != ("POST" if path.startswith(API) else "GET"):
-            return "There is nothing to answer here."
+            return "This method is not supported here."
         if method == "POST" and headers.only("content-type") != "application/json":
-            return "Only JSON is answered."
+            return "Only requests in JSON are accepted."
         return None
 
     def _is_allowed(self, path: str, headers: _Headers) -> bool:
@@ -104,23 +104,23 @@ class Guard:
         values = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == self._cookie_name]
         if not any(_is_equal(value, self._cookie) for value in values):
             return False
-        # What a link or a picture asks for has no header: the name of a file is a secret itself.
+        # A link or a picture sends no header of the page, so the name of a file is a secret itself.
         return path.startswith(FILES) or _is_equal(headers.only(KEY_HEADER) or "", self._key)
 
     async def _exchange(self, scope: Scope, send: Send) -> None:
         """Give the cookie and the key for the token, and lead to the address without it."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if len(given) != 1 or not _is_equal(given[0], self._token):
-            await _answer(send, 403, _WRONG_TOKEN)
+            await _respond(send, 403, _WRONG_TOKEN)
             return
         self._on_open()
         cookie = f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
-        # The part after '#' is not sent to any server; the page keeps it and removes it from the address.
-        await _answer(send, 303, "", {"location": f"/#key={self._key}", "set-cookie": cookie})
+        # The part after '#' is not sent to any server. The page keeps it and removes it from the address.
+        await _respond(send, 303, "", {"location": f"/#key={self._key}", "set-cookie": cookie})
 
 
 class _Headers:
-    """The headers of a request; a header that is there twice is none."""
+    """The headers of a request; a repeated header counts as missing."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in pairs]
@@ -130,7 +130,7 @@ class _Headers:
         return [value for found, value in self._pairs if found == name]
 
     def only(self, name: str) -> str | None:
-        """Return the value of a header that is there once."""
+        """Return the value of a header that occurs once."""
         values = self.all(name)
         return values[0] if len(values) == 1 else None
 
@@ -156,7 +156,7 @@ def _with_headers(send: Send, policy: str) -> Send:
     return send_with_headers
 
 
-async def _answer(send: Send, status: int, text: str, headers: MutableMapping[str, str] | None = None) -> None:
+async def _respond(send: Send, status: int, text: str, headers: MutableMapping[str, str] | None = None) -> None:
     body = f"{text}\n".encode() if text else b""
     told = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body)), **(headers or {})}
     pairs = [(name.encode(), value.encode()) for name, value in told.items()]

@@ -1,4 +1,4 @@
-"""The server of the page: it listens on this machine alone, opens the page, and leaves nothing."""
+"""The server of the page: it listens only on this machine, opens the page, and removes its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from delta_sharing_client.threads import start
 _START_SECONDS = 30.0
 _END_SECONDS = 0.35
 _LISTEN_SECONDS = 0.2
-# The end of the program by other means than Ctrl-C: a closed terminal, a service that stops.
+# Ctrl-C, and other ways to end the program: a closed terminal, a service that is stopped.
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
@@ -51,11 +51,11 @@ class Running:
 
 @contextlib.contextmanager
 def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
-    """Answer the page of ``profile`` on a port of this machine (0: any free one) during the block.
+    """Serve the page of ``profile`` on a port of this machine (0: any free one) during the block.
 
     Raises ``ProfileError`` for the profile, and ``UsageError`` if the port is taken.
     """
-    # Only this user can look into it.
+    # Only this user can read it.
     folder = Path(tempfile.mkdtemp(prefix="delta-sharing-browse-"))
     try:
         session = Session(profile, folder)
@@ -66,7 +66,7 @@ def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
             guard = Guard(make_app(session), port, token, lambda: opener.unlink(missing_ok=True))
             with _serving(guard, listening):
                 yield Running(port, f"http://{HOST}:{port}/?token={token}", session, opener)
-                # Whoever waits for a read gets its end before the connection is closed.
+                # Requests that wait for a read get its end before their connection is closed.
                 session.close()
     finally:
         _remove(folder)
@@ -78,7 +78,7 @@ def serve(profile: ProfileSource, *, port: int, opens: bool, tell: Callable[[str
     Errors as ``running``.
     """
     with ended_by_signals() as ended, running(profile, port) as page:
-        # What other parts write meanwhile, such as rows of a workbook, is removed with it.
+        # Temporary files of other parts, such as rows of a workbook, are removed with the folder.
         before, tempfile.tempdir = tempfile.tempdir, str(page.session.folder)
         try:
             tell(page.address, opens and _open(page))
@@ -94,7 +94,7 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
     def end(number: int, frame: FrameType | None) -> None:
         ended.set()
-        # A second one does what it always does.
+        # A second signal has its usual effect.
         signal.signal(number, before[number])
 
     numbers = [number for name in _ENDS if (number := getattr(signal, name, None)) is not None]
@@ -119,7 +119,7 @@ def wait(ended: threading.Event) -> None:
 def _open(page: Running) -> bool:
     """Open the page in a browser with windows; return whether there is one."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        # There would be one for terminals at most, which takes this one.
+        # The only browser would be one for terminals, which would take over this one.
         return False
     with open(page.opener, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         address = html.escape(page.address)
@@ -182,7 +182,7 @@ def _serving(app: Guard, listening: socket.socket) -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    # A thread that is ended may still write its file.
+    # A thread that was ended may still write its file.
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

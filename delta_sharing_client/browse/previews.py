@@ -1,20 +1,20 @@
-"""The first rows of a read, and what a read would download before it does."""
+"""The first rows of a read, and the estimated bytes of a read before it downloads."""
 
 from __future__ import annotations
 
 from delta_sharing_client.browse.asked import Asked, Mistake, mistakes_of
 from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
-from delta_sharing_client.browse.costs import bytes_of
 from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import MOST_ROWS as MOST_IN_EXCEL
+from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.tasks import ScanPlan, explain
 from delta_sharing_client.run.batches import Batches
 
 
 def cost(session: Session, asked: Asked) -> dict[str, object]:
-    """Return what the whole read would download: bytes, files and, if known, rows; with the plan as text."""
+    """Return the cost of the whole read: bytes, files and, if known, rows; with the plan as text."""
     read = asked.read(session.client)
     with mistakes_of(asked):
         plan = read.plan()
@@ -22,7 +22,7 @@ def cost(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
-    """Return what the first 100 rows would download, and the name of this ``plan``, for ``preview``."""
+    """Return the cost of the first 100 rows, and the name of this ``plan``, for ``preview``."""
     if len(asked.texts("columns")) > MOST_COLUMNS:
         raise UsageError(
             f"A preview has at most {MOST_COLUMNS} columns; choose fewer. A download may have all of them."
@@ -31,7 +31,7 @@ def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
     with mistakes_of(asked):
         plan = read.plan()
     if len(plan.output_schema) > MOST_COLUMNS:
-        # Of changes, whose columns are not known before.
+        # The columns of changes are not known before.
         names = plan.output_schema.names
         kept = [(name,) for name in (*names[-3:], *names[: MOST_COLUMNS - 3])]
         plan = read.select(*kept).plan()
@@ -48,13 +48,13 @@ def preview(session: Session, asked: Asked) -> dict[str, object]:
     except UsageError as error:
         if plan.context.predicate is None:
             raise
-        # Such as a division by zero.
+        # For example a division by zero.
         raise Mistake(error, "filter", None) from None
     return {**found, "read": report.bytes}
 
 
 def _cost(plan: ScanPlan) -> dict[str, object]:
-    needed = bytes_of(plan)
+    needed = expected_bytes(plan)
     return {
         "bytes": needed,
         "asks": needed > ASKED_FROM,

@@ -1,4 +1,4 @@
-"""What is answered under which path: the files of the page, questions in JSON, and files to take."""
+"""The paths of the page's server: files of the page, questions in JSON, and files to download."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ QUESTIONS: Mapping[str, Question] = {
     "folder": folders.folder,
     "look": folders.look,
 }
-"""Each answers a JSON object with one; its errors are ``DeltaSharingError`` and ``Mistake``."""
+"""Each returns a JSON object for one; its errors are ``DeltaSharingError`` and ``Mistake``."""
 
 
 def make_app(session: Session) -> Starlette:
-    """Return the application that shows ``session``. It trusts whoever asks: ``guard.Guard`` has decided that."""
+    """Return the application that shows ``session``. It trusts every request: ``guard.Guard`` has checked it."""
 
     async def ask(request: Request) -> Response:
         return await _asked(session, request)
@@ -91,24 +91,24 @@ async def _asked(session: Session, request: Request) -> Response:
         asked = Asked(_object(await _body(request)))
     except UsageError as error:
         return _json({"error": str(error)}, 400)
-    answering = asyncio.ensure_future(asynchronously(lambda: question(session, asked)))
+    running = asyncio.ensure_future(asynchronously(lambda: question(session, asked)))
     leaving = asyncio.ensure_future(_left(request))
     try:
-        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            # Nobody waits for the answer: its reads end.
-            answering.cancel()
+        await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            # Nobody waits for the response, so its reads end.
+            running.cancel()
             return _json({"error": "The page has left."}, 499)
-        return _json(answering.result())
+        return _json(running.result())
     except Mistake as mistake:
         return _json({"error": session.masked(str(mistake)), "field": mistake.field, "place": mistake.place}, 400)
     except DeltaSharingError as error:
         return _json({"error": session.masked(str(error)), "kind": type(error).__name__}, 400)
     except asyncio.CancelledError:
-        answering.cancel()
+        running.cancel()
         raise
     except Exception as error:
-        # Its text may hold what nobody has masked.
+        # Its text may contain secrets that nobody has masked.
         told = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client: report it."
         return _json({"error": told}, 500)
     finally:
@@ -139,9 +139,9 @@ def _object(body: bytes) -> Mapping[str, object]:
     return found
 
 
-def _json(answer: Mapping[str, object], status: int = 200) -> Response:
-    # Text of a share may have lone surrogates, which UTF-8 has not.
-    body = compact_json(answer).encode("utf-8", "replace")
+def _json(content: Mapping[str, object], status: int = 200) -> Response:
+    # Text of a share may have lone surrogates, which UTF-8 cannot encode.
+    body = compact_json(content).encode("utf-8", "replace")
     return Response(body, status, media_type="application/json")
 
 
@@ -152,7 +152,7 @@ def _taken(session: Session, name: str) -> Response:
     file = session.ready_file(name)
     if file is None or not file.path.exists():
         return PlainTextResponse("This file was taken already, or its download was ended. Start it again.", 404)
-    # A picture is shown more than once; other files are kept until they were sent.
+    # A picture may be shown again; other files are removed after they were sent.
     is_kept = file.media_type.startswith("image/")
     sent = None if is_kept else BackgroundTask(session.withdraw, name)
     return FileResponse(

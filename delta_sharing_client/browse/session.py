@@ -1,4 +1,4 @@
-"""One run of the page: whose shares it shows, where its files wait, and what is under way."""
+"""The state of one run of the page: its client, its plans, its files and its downloads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,19 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.profile import ProfileSource
-from delta_sharing_client.redact import Secret, safe_url, scrub
+from delta_sharing_client.redact import safe_url, scrub
 
 ASKED_FROM = 10_000_000
-"""Bytes from which a person is asked before they are downloaded."""
-# A person waits for a page, but not for minutes. Downloads have the patience of every other read.
+"""A person is asked before more bytes than this are downloaded."""
+# A person does not wait minutes for a page. Downloads have the limits of every other read.
 QUICK = ReadOptions(progress=False, read_timeout=30.0, max_attempts=4, max_retry_seconds=20.0)
 PATIENT = ReadOptions(progress=False)
 _MOST_FILES, _MOST_PLANS = 20, 8
-_SHORTEST_SECRET = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadyFile:
-    """A file that the browser may take: where it is, what it is called there, and its media type."""
+    """A file that the browser may download: its path, its name there, and its media type."""
 
     path: Path
     name: str
@@ -37,7 +35,7 @@ class ReadyFile:
 
 
 class Session:
-    """What the answers of one run share. Thread-safe.
+    """The state of one run. Thread-safe.
 
     ``folder`` is a directory of this run; the caller makes and removes it. Raises ``ProfileError`` for the profile.
     """
@@ -64,15 +62,13 @@ class Session:
         return safe_url(text) if "://" in text else text
 
     def masked(self, text: str) -> str:
-        """Return ``text`` without what the profile keeps secret."""
-        secrets_of = [one.reveal() for one in vars_of(self.client.rest.profile.credentials) if isinstance(one, Secret)]
-        # A shorter one would only make the text unreadable.
-        return scrub(text, [one for one in secrets_of if len(one) >= _SHORTEST_SECRET])
+        """Return ``text`` without the credentials that are sent to the server."""
+        return scrub(text, self.client.rest.secrets())
 
     # === Plans ===
 
     def keep_plan(self, plan: ScanPlan) -> str:
-        """Keep a plan whose cost a person looks at, and return its name; of many, the oldest are forgotten."""
+        """Keep a plan whose cost a person is shown, and return its name; the oldest of many are dropped."""
         name = secrets.token_urlsafe(16)
         with self._lock:
             self._plans[name] = plan
@@ -81,7 +77,7 @@ class Session:
         return name
 
     def plan(self, name: str) -> ScanPlan:
-        """Return a plan that was kept. Raises ``UsageError`` if it was forgotten."""
+        """Return a plan that was kept. Raises ``UsageError`` if it was dropped."""
         with self._lock:
             plan = self._plans.get(name)
         if plan is None:
@@ -91,11 +87,11 @@ class Session:
     # === Files ===
 
     def new_path(self) -> Path:
-        """Return a path for a file of this run; there is nothing yet."""
+        """Return the path for a new file of this run."""
         return self.folder / secrets.token_hex(16)
 
     def offer(self, file: ReadyFile) -> str:
-        """Let the browser take ``file``, and return its secret name. Of many pictures the oldest are removed."""
+        """Let the browser download ``file``, and return its secret name. The oldest of many pictures are removed."""
         name = secrets.token_urlsafe(24)
         with self._lock:
             self._files[name] = file
@@ -110,7 +106,7 @@ class Session:
             return self._files.get(name)
 
     def withdraw(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         with self._lock:
             file = self._files.pop(name, None)
         if file is not None:
@@ -132,12 +128,3 @@ class Session:
             download.end()
         self.client.close()
         self.patient.close()
-
-
-def vars_of(value: Any) -> Iterator[Any]:
-    """Yield the values of the fields of a dataclass, and of those inside."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from vars_of(getattr(value, field.name))
-    else:
-        yield value

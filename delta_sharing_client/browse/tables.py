@@ -6,18 +6,18 @@ import contextlib
 
 from delta_sharing_client.browse.asked import Asked, mistakes_of
 from delta_sharing_client.browse.code import programs
-from delta_sharing_client.browse.costs import bytes_of
 from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.descriptions import describe_table, describe_version
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, RequestError
 from delta_sharing_client.options import TableFormat
+from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.read_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_sharing_client.table import SharedTable
 
 _MOST_COLUMNS = 10_000
 _MOST_VERSIONS = 200
 _SERVER_FAULT = 500
-# Above, the number of rows is asked for by a click: it needs the list of all files.
+# With more files, the number of rows is requested by a click, because it needs the list of all files.
 _MOST_FILES = 2_000
 
 
@@ -43,12 +43,12 @@ def rows(session: Session, asked: Asked) -> dict[str, object]:
 def history(session: Session, asked: Asked) -> dict[str, object]:
     """Return the last versions, oldest first, and the first version that they begin with.
 
-    ``from`` is the first version; by default the last twenty are told. If counting their changes downloads much, and
-    nobody has ``agreed`` yet, only the cost is returned.
+    ``from`` is the first version, by default that of the last twenty. If counting their changes downloads much and
+    ``agreed`` is not set, only the cost is returned.
     """
     table = asked.table(session.client)
     if table.metadata().table_format is not TableFormat.DELTA:
-        # The versions are ids of snapshots, without an order.
+        # The versions are ids of snapshots, which have no order.
         found = table.history()
         return {"versions": [_told(describe_version(one)) for one in found[-_MOST_VERSIONS:]], "from": None}
     last = table.version()
@@ -69,20 +69,20 @@ def history(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def _cost_of_counting(table: SharedTable, first: int) -> int:
-    # What cannot be planned is told by the history itself.
+    # If the feed cannot be planned, the history itself reports why.
     with contextlib.suppress(DeltaSharingError):
-        return bytes_of(table.changes(first).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).plan())
+        return expected_bytes(table.changes(first).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).plan())
     return 0
 
 
 def _told(version: dict[str, object]) -> dict[str, object]:
-    # An id of a snapshot has more digits than a number of JavaScript.
+    # The id of a snapshot has more digits than a number of JavaScript can hold.
     return {**version, "version": str(version["version"])}
 
 
 def code(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the programs that read what is chosen."""
-    # Whether the filter and the rest can be used is said where they are typed.
+    """Return the programs for the chosen read."""
+    # This refuses a filter or version that cannot be used, so that the page can show the mistake at its input.
     asked.read(session.client)
     programs_of = programs(
         session.profile_text,

@@ -5,7 +5,6 @@ Addresses in Iceberg's metadata are plain text: nothing in them is percent-encod
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,8 +13,8 @@ from delta_sharing_client.errors import DataError, TransportError, UnsupportedFe
 from delta_sharing_client.fetch.source import Body, DataRequest, Refused
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Transient, Tries
-from delta_sharing_client.storage.directory_read import AsyncBody
-from delta_sharing_client.storage.place import Place, StoredBody
+from delta_sharing_client.storage.directory_read import get_stored
+from delta_sharing_client.storage.place import Place
 from delta_sharing_client.storage.stores import Location
 
 _MOST_METADATA = 1 << 30
@@ -79,18 +78,8 @@ class IcebergFiles:
         return address
 
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``fetch.http.Http.get``, for the address of a file. The store is accessed in threads."""
-        request.deadline.check(f"Reading the files of {self.table}", self.table)
-
-        def ask() -> StoredBody:
-            place, key = self._find(request.url)
-            return place.get(key, request.wanted, request.version)
-
-        body = await asyncio.to_thread(ask)
-        try:
-            await take(AsyncBody(body))
-        finally:
-            body.close()
+        """Like ``fetch.http.Http.get``, for the address of a file."""
+        await get_stored(request, take, self._find, self.table)
 
     def read(self, path: str) -> bytes:
         """Return a whole file of the table's metadata. Raises ``DataError`` if it does not exist or is too large,

@@ -16,6 +16,7 @@ from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.formats import assets_in, places
 from delta_sharing_client.mcp.limits import Allowance, Limits, rows_answer, shortened
 from delta_sharing_client.options import ReadOptions, TableFormat
+from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.reads import Scan
@@ -61,7 +62,7 @@ class LimitedScan(Scan):
 
     def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
         assert isinstance(plan, ScanPlan)
-        self.allowance.take(int(plan.bytes * plan.context.needed_share), str(self.table))
+        self.allowance.take(expected_bytes(plan), str(self.table))
         return super()._run(plan, eager=eager, rows=rows)
 
 
@@ -139,7 +140,7 @@ class Tools:
         scan = self._client.table(table).scan(columns, filter=where)
         plan = scan.plan()
         return {
-            "bytes": int(plan.bytes * plan.context.needed_share),
+            "bytes": expected_bytes(plan),
             "most_bytes": self._limits.megabytes * 1_000_000,
             "files": len(plan.tasks),
             "rows": plan.known_rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 import pyarrow as pa
@@ -18,6 +18,17 @@ def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
         yield dict(zip(names, row, strict=True))
     if not names:
         yield from ({} for _ in range(batch.num_rows))
+
+
+def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> tuple[list[tuple[object, ...]], bool]:
+    """Return at most ``most`` rows as tuples of JSON values, and whether there are more; takes no batch beyond them."""
+    rows: list[tuple[object, ...]] = []
+    for batch in batches:
+        columns = [json_values(column) for column in batch.slice(0, most + 1 - len(rows)).columns]
+        rows.extend(zip(*columns, strict=True))
+        if len(rows) > most:
+            break
+    return rows[:most], len(rows) > most
 
 
 def json_values(array: pa.Array) -> list[object]:

@@ -6,15 +6,13 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 from delta_sharing_client.parquet.footer import open_file
+from delta_sharing_client.plan.costs import is_worth_whole
 from delta_sharing_client.read.decode import ParquetBytes
 from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.read.file_read import Decoded, FileRead, Unit
 from delta_sharing_client.read.layout import lay_out
 
 _MB = 1024 * 1024
-# Downloading up to this much unnecessarily is cheaper than a second request.
-_TOLERABLE_WASTE = 64 * 1024
-_WHOLE_SHARE = 0.8
 _LARGEST_WHOLE = 32 * _MB
 # Larger files may have several row groups, of which a predicate or a limit may need only some.
 _SMALL = 2 * _MB
@@ -27,8 +25,7 @@ def is_wanted_whole(read: FileRead) -> bool:
         return False
     if size > _SMALL and (read.is_filtered or shared.limit is not None or not shared.pace.is_full):
         return False
-    share = shared.shape.share
-    return share >= _WHOLE_SHARE or size * (1 - share) <= _TOLERABLE_WASTE
+    return is_worth_whole(size, shared.shape.share)
 
 
 async def read_whole(read: FileRead) -> None:

@@ -81,18 +81,8 @@ class TableFiles:
         return str(self._name)
 
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``fetch.http.Http.get``, for the address of a file. The store is accessed in threads."""
-        request.deadline.check(f"Reading the files of {self.table}", self.table)
-
-        def ask() -> StoredBody:
-            place, key = self._find(request.url)
-            return place.get(key, request.wanted, request.version)
-
-        body = await asyncio.to_thread(ask)
-        try:
-            await take(AsyncBody(body))
-        finally:
-            body.close()
+        """Like ``fetch.http.Http.get``, for the address of a file."""
+        await get_stored(request, take, self._find, self.table)
 
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
@@ -221,7 +211,30 @@ def _log_entry(file: StoredFile) -> LogEntry:
     return LogEntry(file.path.rpartition("/")[2], file.size, modified_ms)
 
 
-class AsyncBody:
+async def get_stored(
+    request: DataRequest,
+    take: Callable[[Body], Awaitable[None]],
+    find: Callable[[str], tuple[Place, str]],
+    table: str,
+) -> None:
+    """Like ``fetch.http.Http.get``, for a file in a store, which is accessed in threads.
+
+    ``find`` returns the place of an address and the path there.
+    """
+    request.deadline.check(f"Reading the files of {table}", table)
+
+    def ask() -> StoredBody:
+        place, key = find(request.url)
+        return place.get(key, request.wanted, request.version)
+
+    body = await asyncio.to_thread(ask)
+    try:
+        await take(_AsyncBody(body))
+    finally:
+        body.close()
+
+
+class _AsyncBody:
     """A ``StoredBody`` that is read in a thread."""
 
     def __init__(self, body: StoredBody) -> None:

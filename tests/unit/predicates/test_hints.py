@@ -46,8 +46,8 @@ def short(node: dict[str, Any]) -> str:
 _HINTABLE = predicates({(name,): PATHS[name,] for name in HINTED}, max_leaves=3)
 
 
-@meets(hint=5, matching=2)
-@settings(max_examples=examples(300))
+@meets(hint=8, matching=2)
+@settings(max_examples=examples(600))
 @given(_HINTABLE, rows(6, 2), st.sets(st.sampled_from(HINTED)))
 def test_hint_is_true_of_every_matching_row(expression, found, partition_columns):
     text = to_json_hints(bind(expression, SCHEMA), partition_columns)

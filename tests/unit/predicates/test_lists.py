@@ -26,8 +26,8 @@ from tests.unit.predicates.test_skipping import Known, bounds_of
 X = ("x",)
 
 
-@meets(matching=40, negated=40, shorter=12, floats=10, null=10, nan=3)
-@settings(max_examples=examples(900))
+@meets(matching=40, negated=40, shorter=25, floats=10, null=10, nan=3)
+@settings(max_examples=examples(1800))
 @given(st.data())
 def test_a_list_within_bounds_is_the_reference_for_every_type(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(COMPARABLE)))

@@ -255,14 +255,14 @@ def conditions(draw: st.DrawFn) -> Any:
     return Not(built) if draw(st.booleans()) else built
 
 
-@meets(matching=15, invalid=20, outside=2)
+@meets(matching=15, invalid=20, outside=4)
 @given(
     values=st.lists(st.none() | VALUES, min_size=1, max_size=12) | BETWEEN,
     condition=conditions(),
     is_sorted=st.booleans(),
     by=st.sampled_from([1, 3, 100]),
 )
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_filters_use_the_returned_text_and_ignore_statistics(
     shared_storage: Storage, values: list[bytes | None], condition: Any, is_sorted: bool, by: int
 ) -> None:
