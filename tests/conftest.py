@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -61,6 +62,15 @@ def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_reach_processes() -> None:
+    """A shell without job control starts what runs in its background with SIGINT ignored, and so would be the
+    processes that tests start and interrupt.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
