@@ -1,7 +1,7 @@
 """Conversion of partition values from text (Delta log protocol, "Partition Value Serialization").
 
 The *current* type of the column decides, so values written before a type was widened (``5`` in a column that is
-``long`` or ``decimal`` now, ``2020-01-01`` for ``timestamp_ntz``) need no special case. ``delta.data_types`` has the
+``long`` or ``decimal`` now, ``2020-01-01`` for ``timestamp_ntz``) need no special case. ``delta.type_rows`` has the
 parser of each type.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.data_types import DataType, row_of
+from delta_sharing_client.delta.data_types import DataType
 from delta_sharing_client.delta.schema import to_arrow_type
+from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.value_texts import ESCAPED_BINARY
 from delta_sharing_client.errors import DataError
 

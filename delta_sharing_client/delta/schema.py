@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.delta.data_types import (
-    TYPES,
     ArrayType,
     ColumnPath,
     DataType,
@@ -21,8 +20,8 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
     StructType,
-    is_primitive,
 )
+from delta_sharing_client.delta.type_rows import TYPES, is_primitive
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 
 MAX_NESTING = 100

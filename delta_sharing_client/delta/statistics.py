@@ -25,8 +25,9 @@ import msgspec
 from delta_sharing_client.columns import ColumnPath, Names
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-from delta_sharing_client.delta.data_types import DataType, StructType, row_of
+from delta_sharing_client.delta.data_types import DataType, StructType
 from delta_sharing_client.delta.partition_values import partition_bound
+from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.value_bounds import INTEGER, Converters, ordered
 from delta_sharing_client.errors import DataError
 

@@ -14,12 +14,13 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta import uuids
+from delta_sharing_client.delta.data_types import StructField
 from delta_sharing_client.instants import (
     EPOCH,
     EPOCH_NTZ,
@@ -31,9 +32,6 @@ from delta_sharing_client.instants import (
     days_of_date,
     parse_timestamp,
 )
-
-if TYPE_CHECKING:
-    from delta_sharing_client.delta.data_types import StructField
 
 Convert = Callable[[msgspec.Raw], Any]
 Footer = tuple[Any, Any, Optional[float]]
@@ -266,15 +264,15 @@ def decimal_statistics(leaf: StructField) -> Converters:
 # === Parquet footers (Apache Parquet, "Statistics"): plain values, and the Arrow type of the Parquet column ===
 
 
-def no_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+def no_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
     return UNKNOWN
 
 
 def _footer_of(
     fits: Callable[[pa.DataType], bool], convert: Callable[[Any], Any]
 ) -> Callable[[Any, Any, pa.DataType], Footer]:
-    def footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-        return _footer(convert(lower), convert(upper)) if fits(found) else UNKNOWN
+    def footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
+        return _footer(convert(lower), convert(upper)) if fits(stored) else UNKNOWN
 
     return footer
 
@@ -284,27 +282,27 @@ boolean_footer = _footer_of(pa.types.is_boolean, bool)
 date_footer = _footer_of(pa.types.is_date32, int)
 
 
-def uuid_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+def uuid_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
     # Parquet orders them as unsigned bytes.
-    is_stored = found == uuids.STORED and isinstance(lower, bytes)
+    is_stored = stored == uuids.STORED and isinstance(lower, bytes)
     low, high = (uuids.text_of(lower), uuids.text_of(upper)) if is_stored else (None, None)
     return UNKNOWN if low is None or high is None else _footer(low, high)
 
 
-def text_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    is_text = pa.types.is_string(found) and isinstance(lower, bytes)
+def text_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
+    is_text = pa.types.is_string(stored) and isinstance(lower, bytes)
     return _footer(lower.decode(), upper.decode()) if is_text else UNKNOWN
 
 
-def binary_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    return _footer(lower, upper) if pa.types.is_binary(found) and isinstance(lower, bytes) else UNKNOWN
+def binary_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
+    return _footer(lower, upper) if pa.types.is_binary(stored) and isinstance(lower, bytes) else UNKNOWN
 
 
 def _nanos_footer_of(is_stored: Callable[[pa.DataType], bool]) -> Callable[[Any, Any, pa.DataType], Footer]:
-    def footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-        if not is_stored(found) or not isinstance(lower, int):
+    def footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
+        if not is_stored(stored) or not isinstance(lower, int):
             return UNKNOWN
-        size = _UNIT_NANOS[found.unit]
+        size = _UNIT_NANOS[stored.unit]
         return _footer(lower * size, upper * size)
 
     return footer
@@ -314,32 +312,32 @@ timestamp_footer = _nanos_footer_of(pa.types.is_timestamp)
 time_footer = _nanos_footer_of(pa.types.is_time)
 
 
-def timestamp_ntz_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    if pa.types.is_date32(found):
+def timestamp_ntz_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
+    if pa.types.is_date32(stored):
         return _footer(int(lower) * NANOS_PER_DAY, int(upper) * NANOS_PER_DAY)
-    return timestamp_footer(lower, upper, found)
+    return timestamp_footer(lower, upper, stored)
 
 
-def floating_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+def floating_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
     # Longer integers are not exact as floats.
-    if found not in (pa.float32(), pa.float64(), pa.int8(), pa.int16(), pa.int32()):
+    if stored not in (pa.float32(), pa.float64(), pa.int8(), pa.int16(), pa.int32()):
         return UNKNOWN
     low, high = ordered(float(lower), float(upper))
     return low, None, high
 
 
-def decimal_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    if not (pa.types.is_decimal(found) or pa.types.is_signed_integer(found)):
+def decimal_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
+    if not (pa.types.is_decimal(stored) or pa.types.is_signed_integer(stored)):
         return UNKNOWN
-    return _footer(_of_decimal(lower, found), _of_decimal(upper, found))
+    return _footer(_of_decimal(lower, stored), _of_decimal(upper, stored))
 
 
 def _footer(lower: Any, upper: Any) -> Footer:
     return (*ordered(lower, upper), None)
 
 
-def _of_decimal(value: Any, found: pa.DataType) -> Decimal:
-    if pa.types.is_signed_integer(found):
+def _of_decimal(value: Any, stored: pa.DataType) -> Decimal:
+    if pa.types.is_signed_integer(stored):
         return Decimal(int(value))
     unscaled = value if isinstance(value, int) else int.from_bytes(value, "big", signed=True)
-    return Decimal(unscaled).scaleb(-found.scale, decimal.Context(prec=78))
+    return Decimal(unscaled).scaleb(-stored.scale, decimal.Context(prec=78))

@@ -12,18 +12,14 @@ import math
 import re
 import struct
 from decimal import Decimal
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from delta_sharing_client.delta import uuids
+from delta_sharing_client.delta.data_types import YEAR_MONTH_UNITS, DecimalType
+from delta_sharing_client.delta.data_types import PrimitiveType as Simple
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY, clock_nanoseconds, days_of
 
-if TYPE_CHECKING:
-    from delta_sharing_client.delta.data_types import DecimalType
-    from delta_sharing_client.delta.data_types import PrimitiveType as Simple
-
-DAY_TIME_UNITS = ("day", "hour", "minute", "second")
-YEAR_MONTH_UNITS = ("year", "month")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
 _SPECIAL_FLOAT = re.compile(r"[+-]?(?:nan|inf(?:inity)?)\Z", re.IGNORECASE | re.ASCII)

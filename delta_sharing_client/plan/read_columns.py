@@ -22,9 +22,9 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
     is_void,
-    row_of,
 )
 from delta_sharing_client.delta.schema import to_arrow_field, to_arrow_map, to_arrow_type
+from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import InvalidText, ReadOptions, VariantAs
 from delta_sharing_client.predicates.tree import Expression, columns_in, operands, tests

@@ -29,9 +29,9 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
     is_void,
-    row_of,
 )
 from delta_sharing_client.delta.schema import to_arrow_type
+from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import InvalidText, VariantAs

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath, Names
-from delta_sharing_client.delta.data_types import StructField, StructType, row_of
+from delta_sharing_client.delta.data_types import StructField, StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.value_bounds import UNKNOWN, Footer
 from delta_sharing_client.parquet.chunks import Chunks, Plain
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping

@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import to_arrow_schema as spark_to_arrow
 
 from delta_sharing_client.columns import resolve_columns
 from delta_sharing_client.delta.data_types import (
-    TYPES,
     ArrayType,
     ColumnPath,
     DataType,
@@ -30,6 +29,7 @@ from delta_sharing_client.delta.data_types import (
     StructType,
 )
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
+from delta_sharing_client.delta.type_rows import TYPES
 from delta_sharing_client.errors import DataError, SchemaChangeError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,

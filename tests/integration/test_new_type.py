@@ -1,4 +1,5 @@
-"""The recipe for a type (docs/architecture.md): a row in ``delta.data_types.TYPES`` is all that makes it read."""
+"""The recipe for a type (docs/architecture.md): a row in ``delta.type_rows.TYPES``, and an entry in
+``delta.data_types.SPELLINGS`` for a name with parameters, is all that makes it read."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.data_types import TYPES, PrimitiveType
+from delta_sharing_client.delta.data_types import SPELLINGS, PrimitiveType
+from delta_sharing_client.delta.type_rows import TYPES
 from delta_sharing_client.spark.types import to_spark_type
 from tests.integration.test_newer_types import schema
 from tests.regressions.hand_made import HandMadeTable
@@ -19,8 +21,8 @@ from tests.regressions.hand_made import HandMadeTable
 
 @pytest.mark.parametrize("name", ["counter", "counter(7)"])
 def test_a_row_is_all_that_a_type_needs(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = dataclasses.replace(TYPES["long"], width=1e6, spelled=lambda text: text.startswith("counter("))
-    monkeypatch.setitem(TYPES, "counter", row)
+    monkeypatch.setitem(TYPES, "counter", dataclasses.replace(TYPES["long"], width=1e6))
+    monkeypatch.setitem(SPELLINGS, "counter", lambda text: text.startswith("counter("))
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", name), ("p", name)), partition_by=["p"])
     for number in (1, 2, 3):
         # Another integer in the file, and bounds in the log and in the footer.
@@ -30,10 +32,10 @@ def test_a_row_is_all_that_a_type_needs(name: str, tmp_path: pathlib.Path, monke
         table.commit(add)
     with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
         shared = client.table("s.d.t")
-        found = shared.scan().to_arrow().sort_by("id")
-        assert found.schema.field("c").type == found.schema.field("p").type == pa.int64()
-        assert found["c"].to_pylist() == [10, 20, 30]
-        assert found["p"].to_pylist() == [1, 2, 3]
+        rows = shared.scan().to_arrow().sort_by("id")
+        assert rows.schema.field("c").type == rows.schema.field("p").type == pa.int64()
+        assert rows["c"].to_pylist() == [10, 20, 30]
+        assert rows["p"].to_pylist() == [1, 2, 3]
         assert shared.scan(filter="c > 10 AND p < 3").to_arrow()["id"].to_pylist() == [2]
         assert "files: 1 " in shared.scan(filter="c > 20").explain()
         assert "files: 1 " in shared.scan(filter="p = 2").explain()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import count_true, is_bytes, is_text
-from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.type_rows import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant.encoding import (
     DECIMALS,
     VARIANT_NULL,

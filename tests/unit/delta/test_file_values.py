@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.delta.data_types import TYPES
+from delta_sharing_client.delta.type_rows import TYPES
 
 DAY = datetime.date(2024, 2, 29)
 NOON = datetime.datetime(2024, 2, 29, 12)

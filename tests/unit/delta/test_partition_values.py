@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.data_types import TYPES, ArrayType, DecimalType, PrimitiveType, is_primitive
+from delta_sharing_client.delta.data_types import ArrayType, DecimalType, PrimitiveType
 from delta_sharing_client.delta.partition_values import binary_text, parse_partition_value
 from delta_sharing_client.delta.schema import to_arrow_type
+from delta_sharing_client.delta.type_rows import TYPES, is_primitive
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, MICROS_PER_DAY, format_date
 from tests.quota import meets, met

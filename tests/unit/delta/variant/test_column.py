@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.type_rows import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant import column as variant_column
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python
 from delta_sharing_client.delta.variant.encoding import MAX_DEPTH
