@@ -1,4 +1,4 @@
-"""A server over tables that were written for these tests."""
+"""Fixtures: a server over tables written for these tests."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def api(shared_server: RunningServer) -> Iterator[Api]:
 
 @pytest.fixture
 def start(tables: Path) -> Iterator[Callable[..., Api]]:
-    """Start a server of one's own over the same tables, or others."""
+    """Start a separate server over the same tables or over others."""
     with contextlib.ExitStack() as stack:
         yield lambda where=None, **options: Api(stack.enter_context(mock_server.running(where or tables, **options)))

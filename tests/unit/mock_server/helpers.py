@@ -1,4 +1,4 @@
-"""A plain HTTP client for the server, and the tables that these tests write for it."""
+"""A plain HTTP client for the server, and the tables that these tests write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELTA = "responseformat=delta;readerfeatures=deletionvectors,columnmapping"
 
 
 def at(hour: int) -> datetime.datetime:
-    """The time of version ``hour`` of every table here."""
+    """The commit time of version ``hour`` of every table in this module."""
     return START + datetime.timedelta(hours=hour)
 
 
@@ -28,7 +28,7 @@ def stamp(hour: int) -> str:
 
 
 class Api:
-    """Requests to one server, with its token."""
+    """Sends requests with the token to one server."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -46,19 +46,19 @@ class Api:
         return self.session.post(self.server.endpoint + path, data=content, headers=_headers(capabilities, headers))
 
     def query(self, table: str, capabilities: str | None = None, **body: object) -> Lines:
-        """Query a table of ``default.default``; the answer must be 200."""
+        """Query a table of ``default.default`` and assert that the status is 200."""
         return Lines(self.post(f"shares/default/schemas/default/tables/{table}/query", body, capabilities))
 
     def changes(self, table: str, query: str, capabilities: str | None = None) -> Lines:
         return Lines(self.get(f"shares/default/schemas/default/tables/{table}/changes?{query}", capabilities))
 
     def fetch(self, url: str, **headers: str) -> requests.Response:
-        """Get a data URL, without the token."""
+        """Get a data URL without sending the token."""
         return requests.get(url, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
 class Lines:
-    """An NDJSON answer, taken apart."""
+    """Parse an NDJSON response into its lines by action."""
 
     def __init__(self, response: requests.Response) -> None:
         assert response.status_code == 200, response.text
@@ -84,7 +84,7 @@ def url_of(line: dict[str, Any]) -> str:
 
 
 def kinds(lines: Lines) -> list[tuple[int, str]]:
-    """Version and kind of every changed file."""
+    """Return the version and action of every changed file."""
     found = []
     for line in lines.files:
         ((kind, file),) = line.items()
@@ -162,7 +162,7 @@ def write_feed(root: Path) -> None:
 
 
 def write_odd(root: Path) -> None:
-    """A partition value and so a folder name with everything that a URL could break."""
+    """A partition value, and so a directory name, with every character that could break a URL."""
     writer = TableWriter(root, seed=4)
     described = table("odd", partition=("p",))
     values = ["a b", "50%", "x&y=z", "1+1", "ü\u2028", "a/b", "#?"]

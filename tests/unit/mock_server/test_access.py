@@ -1,4 +1,4 @@
-"""Directory access: what listings and metadata tell of it, who gets credentials, and for what they are good."""
+"""Directory access: the access modes in listings and metadata, who gets credentials, and what the credentials allow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CREDENTIALS = f"{TABLE}/temporary-table-credentials"
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3Settings]:
-    """A store that speaks S3, on this machine."""
+    """A local S3 server."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -48,7 +48,7 @@ def s3() -> Iterator[S3Settings]:
 
 @pytest.fixture
 def bucket(s3: S3Settings) -> Iterator[Any]:
-    """An empty bucket of that store."""
+    """An empty bucket on the local S3 server."""
     resource = boto3.resource("s3", endpoint_url=s3.endpoint, region_name=s3.region, **_keys(s3))
     bucket = resource.create_bucket(Bucket="tables")
     yield bucket
@@ -126,7 +126,7 @@ def test_a_table_in_s3_is_read_both_ways(
     assert {item["Key"].rsplit("/", 1)[1] for item in listed["Contents"]} >= {"00000000000000000000.json"}
 
 
-def test_files_with_odd_names_are_fetched_from_s3(
+def test_files_with_special_characters_are_fetched_from_s3(
     s3: S3Settings, bucket: Any, start: Callable[..., Api], tables: Path
 ) -> None:
     _upload(bucket, tables / "odd", "a b/ü")
@@ -136,7 +136,7 @@ def test_files_with_odd_names_are_fetched_from_s3(
     assert all(api.fetch(url).content.startswith(b"PAR1") for url in urls)
 
 
-def test_s3_commit_is_seen_and_a_lost_log_is_refused(
+def test_s3_commit_is_visible_and_missing_log_is_refused(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api]
 ) -> None:
     write_plain(tmp_path / "plain")
@@ -184,21 +184,23 @@ temporaryCredentialsTimeoutSeconds: 60
     )
 
 
-def test_without_its_history_a_table_gives_no_directory(start: Callable[..., Api], tables: Path) -> None:
+def test_table_without_shared_history_has_no_directory_access(start: Callable[..., Api], tables: Path) -> None:
     (entry,) = catalog.from_mapping({"plain": tables / "plain"}).tables
     api = start(catalog.build([replace(entry, start_version=1)]), local_directories=True)
     assert Lines(api.get(f"{TABLE}/metadata")).metadata["accessModes"] == ["url"]
     assert error_of(api.post(CREDENTIALS)) == (400, "UNSUPPORTED_OPERATION")
 
 
-def test_a_store_that_cannot_be_read_ends_the_start(s3: S3Settings, bucket: Any, start: Callable[..., Api]) -> None:
+def test_server_does_not_start_when_the_store_is_unreadable(
+    s3: S3Settings, bucket: Any, start: Callable[..., Api]
+) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read from S3: the store answered 'NoSuchBucket'\."):
         start({"t": "s3://missing/t"}, s3=s3)
     with pytest.raises(ConfigError, match="there is neither a _delta_log"):
         start({"t": "s3://tables/nothing"}, s3=s3)
 
 
-def test_tables_that_appear_later_are_served(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_tables_added_after_the_start_are_served(start: Callable[..., Api], tmp_path: Path) -> None:
     write_plain(tmp_path / "plain")
     api = start(tmp_path)
     write_vectors(tmp_path / "vectors")
@@ -226,7 +228,7 @@ def _keys(s3: S3Settings) -> dict[str, str]:
     return {"aws_access_key_id": s3.access_key_id, "aws_secret_access_key": s3.secret_access_key.reveal()}
 
 
-def test_without_boto3_the_extra_is_named(tmp_path: Path) -> None:
+def test_missing_boto3_error_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text(
         "shares: [{name: s, schemas: [{name: d, tables: [{name: t, location: 's3://b/t'}]}]}]\n"
     )
@@ -256,5 +258,5 @@ def test_without_boto3_the_extra_is_named(tmp_path: Path) -> None:
         ("s3://other/t/a", False),
     ],
 )
-def test_only_paths_below_a_location_belong_to_it(address: str, lies: bool) -> None:
+def test_location_contains_only_paths_below_it(address: str, lies: bool) -> None:
     assert _lies_in(address, "s3://b/t") is lies

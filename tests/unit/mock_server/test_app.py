@@ -1,4 +1,4 @@
-"""The REST API from outside: who may ask, names, listings, versions, and errors as the protocol shapes them."""
+"""The REST API: authorization, names, listings, versions, and errors in the form of the protocol."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_missing_resource_is_404(api: Api, path: str) -> None:
     assert error_of(api.get(path)) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
-def test_names_are_found_regardless_of_case_and_encoding(api: Api) -> None:
+def test_names_ignore_case_and_url_encoding(api: Api) -> None:
     assert api.get("shares/DEFAULT/schemas/dEfault/tables/Pl%61IN/version").headers["delta-table-version"] == "3"
 
 
@@ -89,12 +89,13 @@ def test_names_may_hold_slashes_dots_and_spaces(start: Callable[..., Api], api: 
     plain = f"{tables}/plain"
     own = start({"my.share.a schema.x/y": plain})
     assert own.get("shares/my.share/schemas/a%20schema/tables/x%2Fy/version").status_code == 200
-    assert own.get("shares/my.share/schemas/a+schema/tables/x%2Fy/version").status_code == 200  # the JVM's spelling
+    # as the JVM client spells it
+    assert own.get("shares/my.share/schemas/a+schema/tables/x%2Fy/version").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/shares", "//shares/", "/shares//default/schemas", f"/{TABLE}/metadata"])
-def test_slashes_in_a_row_count_as_one(api: Api, path: str) -> None:
-    """As on the reference server: clients join the endpoint, which ends with a slash, and "/shares"."""
+def test_consecutive_slashes_count_as_one(api: Api, path: str) -> None:
+    """Like the reference server: clients append "/shares" to an endpoint that ends with a slash."""
     assert api.get(path).status_code == 200
     assert api.get(path).content == api.get(path.lstrip("/").replace("//", "/")).content
 
@@ -103,7 +104,7 @@ def test_query_with_two_slashes_is_served(api: Api) -> None:
     assert api.session.post(f"{api.server.endpoint}/{TABLE}/query", json={}).status_code == 200
 
 
-def test_version_by_get_and_head_has_no_body(api: Api) -> None:
+def test_get_and_head_of_a_version_have_no_body(api: Api) -> None:
     for response in (api.get(f"{TABLE}/version"), api.session.head(api.server.endpoint + TABLE)):
         assert response.status_code == 200
         assert response.headers["Delta-Table-Version"] == "3"
@@ -120,7 +121,7 @@ def test_head_of_an_unknown_table_is_404_without_body(api: Api) -> None:
     ("timestamp", "version"),
     [("2000-01-01T00:00:00Z", 0), (stamp(0), 0), (stamp(1), 1), ("2026-03-01T01:00:01+00:00", 2), (stamp(3), 3)],
 )
-def test_version_from_a_timestamp_is_the_first_not_before_it(api: Api, timestamp: str, version: int) -> None:
+def test_starting_timestamp_selects_the_next_version(api: Api, timestamp: str, version: int) -> None:
     response = api.session.get(api.server.endpoint + TABLE + "/version", params={"startingTimestamp": timestamp})
     assert response.headers["Delta-Table-Version"] == str(version)
 
@@ -142,7 +143,7 @@ def test_a_body_that_is_not_a_json_object_is_malformed(api: Api) -> None:
         assert error_of(response) == (400, "MALFORMED_REQUEST")
 
 
-def test_the_token_is_in_no_repr(api: Api) -> None:
+def test_generated_token_is_in_no_repr(api: Api) -> None:
     token = api.server.profile["bearerToken"]
     app = api.server.app  # type: ignore[attr-defined]
     assert token not in repr(api.server)
@@ -154,7 +155,7 @@ def test_open_configuration_needs_no_token(start: Callable[..., Api]) -> None:
     assert requests.get(own.server.endpoint + "shares").status_code == 200
 
 
-def test_running_needs_exactly_one_source_of_tables() -> None:
+def test_exactly_one_source_of_tables_is_required() -> None:
     for arguments in ({}, {"tables": "x", "demo": True}):
         with pytest.raises(mock_server.ConfigError), mock_server.running(**arguments):
             pass
@@ -171,7 +172,7 @@ def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..
     assert [entry for name, entry in counts["files"].items() if name in lines.urls[0].replace("%3D", "=")] == [
         {"requests": 2, "bytes": len(body) + 4}
     ]
-    # By a request, too, as for a server in another process.
+    # A request resets them, too, as it must for a server in another process.
     assert RunningServer.stats(own.server) == counts == own.server.stats()
     assert RunningServer.reset_stats(own.server) == counts
     assert own.server.stats()["total_requests"] == 0
@@ -187,7 +188,7 @@ def test_unreadable_log_is_reported_without_client_advice(tmp_path: Path) -> Non
     assert from_table_error(lost).message == "The commit 3 is missing."
 
 
-def test_a_table_that_is_lost_while_the_server_runs_is_a_refusal(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_table_deleted_while_the_server_runs_is_refused(start: Callable[..., Api], tmp_path: Path) -> None:
     write_plain(tmp_path / "plain")
     api = start(tmp_path)
     assert api.get(f"{TABLE}/version").status_code == 200
@@ -197,7 +198,7 @@ def test_a_table_that_is_lost_while_the_server_runs_is_a_refusal(start: Callable
         assert error_of(response) == (400, "RESOURCE_DOES_NOT_EXIST"), response.text
 
 
-def test_internal_server_error_has_the_shape_of_the_protocol(
+def test_internal_error_has_the_form_of_the_protocol(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -210,7 +211,7 @@ def test_internal_server_error_has_the_shape_of_the_protocol(
     assert "planted-detail" in caplog.text
 
 
-def test_a_token_that_is_given_is_in_no_repr_either(tmp_path: Path) -> None:
+def test_configured_token_is_in_no_repr(tmp_path: Path) -> None:
     write_plain(tmp_path / "t")
     with mock_server.running(tables={"s.d.t": tmp_path / "t"}, token="given-by-hand") as server:
         assert server.profile["bearerToken"] == "given-by-hand"

@@ -1,4 +1,4 @@
-"""Volumes, skills and models: what is shared, from which directories and stores, and what each API answers."""
+"""Volumes, skills and models: shared assets, their directories and stores, and the responses of each API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_api_of_assets_has_a_name() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Directories of a volume, a skill and a model with two versions."""
+    """Create the directories of a volume, a skill and a model with two versions."""
     files = {"docs/a.txt": "a", "report/SKILL.md": SKILL, "churn/1/MLmodel": "x", "churn/2/MLmodel": "y"}
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def shared(folder: Path, start: Callable[..., Api]) -> Api:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[tuple[S3Settings, Any]]:
-    """A store that speaks S3, on this machine, and a bucket."""
+    """A local S3 server with a bucket."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -167,7 +167,7 @@ def test_missing_assets_and_tokens_are_refused(shared: Api, plural: str) -> None
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-def test_credentials_of_a_directory_are_when_they_end(shared: Api, plural: str) -> None:
+def test_local_directory_credentials_have_only_an_expiration(shared: Api, plural: str) -> None:
     before = time.time()
     answer = shared.session.post(f"{shared.server.endpoint}{SHOP}/{CREDENTIALS[plural]}").json()
     assert answer.keys() == {"expirationTime"}
@@ -187,7 +187,7 @@ def test_only_ready_versions_are_listed_and_have_credentials(start: Callable[...
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-def test_credentials_of_a_store_read_below_the_location(
+def test_s3_credentials_read_below_the_location(
     s3: tuple[S3Settings, Any], start: Callable[..., Api], plural: str
 ) -> None:
     settings, bucket = s3
@@ -215,7 +215,7 @@ def test_credentials_of_a_store_read_below_the_location(
     assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
 
 
-def test_s3_credentials_only_allow_reads_below_the_location() -> None:
+def test_s3_credentials_refuse_writes_and_other_locations() -> None:
     policy = json.loads(policy_of("s3://files/some where/docs/"))
     actions = {statement["Action"]: statement for statement in policy["Statement"]}
     assert actions.keys() == {"s3:GetObject", "s3:ListBucket"}
@@ -244,7 +244,7 @@ def test_ids_of_assets_are_the_same_at_every_start(folder: Path, start: Callable
     assert len(set(ids[0])) == len(ids[0]) == 6
 
 
-def test_own_vendors_give_credentials_of_other_stores(start: Callable[..., Api]) -> None:
+def test_custom_credential_vendors_support_other_stores(start: Callable[..., Api]) -> None:
     asked = []
 
     def vend(location: str, lifetime: float) -> dict[str, object]:
@@ -292,7 +292,7 @@ def test_assets_coexist_with_tables_added_later(tables: Path, folder: Path, star
         ({"aliases": {"s.d.m": {"a": 2}}}, "not one of the models"),
     ],
 )
-def test_assets_that_cannot_be_shared_are_refused(
+def test_invalid_assets_are_refused(
     folder: Path, start: Callable[..., Api], monkeypatch: pytest.MonkeyPatch, assets: dict[str, Any], problem: str
 ) -> None:
     monkeypatch.chdir(folder)
@@ -340,7 +340,7 @@ shares:
 """
 
 
-def test_assets_of_a_configuration_file(folder: Path) -> None:
+def test_configuration_file_declares_assets(folder: Path) -> None:
     path = folder / "server.yaml"
     path.write_text(CONFIG)
     docs, far, report, far_skill, churn, other = from_yaml(path).catalog.assets
@@ -377,14 +377,14 @@ def test_assets_of_a_configuration_file(folder: Path) -> None:
         ("models: [{name: m, versions: [{location: docs}]}]", "must be 1 or more, not 0"),
     ],
 )
-def test_wrong_assets_of_a_configuration_file_are_refused(folder: Path, line: str, problem: str) -> None:
+def test_invalid_assets_in_a_configuration_file_are_refused(folder: Path, line: str, problem: str) -> None:
     path = folder / "server.yaml"
     path.write_text(f"shares: [{{name: s, schemas: [{{name: d, {line}}}]}}]\n")
     with pytest.raises(ConfigError, match=problem):
         from_yaml(path)
 
 
-def test_demo_shares_every_kind(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_demo_shares_every_kind_of_asset(start: Callable[..., Api], tmp_path: Path) -> None:
     api = start(demo.build(tmp_path))
     found = {plural: api.get(f"shares/demo/all-{plural}").json()["items"] for plural in PLURALS}
     assert {plural: [item["name"] for item in items] for plural, items in found.items()} == {
@@ -408,7 +408,7 @@ def test_demo_shares_every_kind(start: Callable[..., Api], tmp_path: Path) -> No
         ("s3://b", "", ""),
     ],
 )
-def test_an_address_in_s3_is_a_bucket_and_a_key(location: str, folder: str, file: str) -> None:
+def test_s3_url_is_split_into_bucket_and_key(location: str, folder: str, file: str) -> None:
     assert _split(location) == ("b", folder)
     assert _split(location, folder=False) == ("b", file)
 

@@ -37,7 +37,7 @@ def test_query_is_pending_and_then_complete(start: Callable[..., Api], spelling:
     path = f"{TABLE}/plain/queries/{query['queryId']}"
     assert [status_of(own.post(path))["status"] for _ in range(2)] == ["pending", "pending"]
     assert len(Lines(own.post(path)).files) == 2
-    assert len(Lines(own.post(path)).files) == 2  # may be asked again: answers get lost
+    assert len(Lines(own.post(path)).files) == 2  # a client may repeat the request after a lost response
 
 
 def test_the_result_can_be_read_page_by_page(start: Callable[..., Api]) -> None:
@@ -52,7 +52,7 @@ def test_the_result_can_be_read_page_by_page(start: Callable[..., Api]) -> None:
     assert "nextPageToken" not in second.end
 
 
-def test_one_key_is_one_query(api: Api) -> None:
+def test_same_idempotency_key_is_one_query(api: Api) -> None:
     first = status_of(submit(api, idempotencyKey="same"))["queryId"]
     assert status_of(submit(api, idempotencyKey="same"))["queryId"] == first
     assert status_of(submit(api, idempotencyKey="different"))["queryId"] != first
@@ -66,7 +66,7 @@ def test_a_query_without_key_and_an_unknown_query_are_refused(api: Api) -> None:
     assert error_of(api.post(f"{TABLE}/feed/queries/{query}"))[0] == 404
 
 
-def test_table_the_format_cannot_represent_is_refused_at_once(api: Api) -> None:
+def test_table_unsupported_by_the_format_is_refused_at_once(api: Api) -> None:
     assert error_of(submit(api, "vectors", idempotencyKey="k")) == (400, "UNSUPPORTED_OPERATION")
 
 

@@ -1,4 +1,4 @@
-"""No request gives a 500: whatever bytes arrive, the answer is a refusal in the protocol's shape, and all goes on."""
+"""No request causes a 500: the server refuses invalid bytes in the form of the protocol and keeps running."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_any_data_url(api: Api, range_: str, tail: list[tuple[str, str]], path: 
 @pytest.mark.parametrize(
     "target", ["/data/x/%ff", "/data/x", "/data/", "/data//", "/absolute/%ff/%ff", "/data/x/%ff?x=%ff"]
 )
-def test_an_unsigned_data_url_leaves_no_trace_but_its_count(start: Callable[..., Api], target: str) -> None:
+def test_unsigned_data_url_is_counted_without_its_path(start: Callable[..., Api], target: str) -> None:
     api = start()
     status, _ = _send(api.server, f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     assert status == (403 if target.count("/") > 2 else 404)
@@ -226,11 +226,11 @@ def test_a_signature_that_is_not_ascii_is_wrong(api: Api) -> None:
         (f"bytes=5-{'0' * 5000}", 200),
     ],
 )
-def test_range_of_thousands_of_digits_is_handled(api: Api, wanted: str, status: int) -> None:
+def test_range_header_of_thousands_of_digits_is_handled(api: Api, wanted: str, status: int) -> None:
     assert api.fetch(api.query("plain").urls[0], Range=wanted).status_code == status
 
 
-def test_a_body_beyond_the_bound_is_refused_before_it_is_read(api: Api) -> None:
+def test_oversized_body_is_refused_before_it_is_read(api: Api) -> None:
     host, port = _address(api.server)
     head = (
         f"POST /delta-sharing/{TABLES}/plain/query HTTP/1.1\r\nHost: x\r\n"
@@ -250,7 +250,7 @@ def test_a_body_beyond_the_bound_is_refused_before_it_is_read(api: Api) -> None:
 
 
 @pytest.mark.parametrize("host", ["[::1", "a b", "x/y", "x@y", "\xff", "x:notaport", ""])
-def test_a_host_that_no_url_can_be_made_of_is_refused(api: Api, host: str) -> None:
+def test_invalid_host_header_is_refused(api: Api, host: str) -> None:
     request = (
         f"GET /delta-sharing/{TABLES}/plain/metadata HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
         f"Authorization: Bearer {api.server.profile['bearerToken']}\r\n\r\n"
@@ -275,18 +275,18 @@ def test_a_host_that_no_url_can_be_made_of_is_refused(api: Api, host: str) -> No
         b'"fault"',
     ],
 )
-def test_invalid_control_is_refused(api: Api, content: bytes) -> None:
+def test_invalid_control_request_is_refused(api: Api, content: bytes) -> None:
     origin = api.server.endpoint.split("/delta-sharing")[0]
     response = api.session.post(f"{origin}/_control", data=content)
     assert (response.status_code, response.json()["errorCode"]) == (400, "MALFORMED_REQUEST")
 
 
 @pytest.mark.parametrize("value", ["1_000", "\u0663", " 1", "1.0", "+1"])
-def test_a_number_is_written_in_digits(api: Api, value: str) -> None:
+def test_numbers_accept_ascii_digits_only(api: Api, value: str) -> None:
     assert api.get(f"shares?maxResults={quote(value)}").status_code == 400
 
 
-def test_quoted_request_text_is_short(api: Api) -> None:
+def test_error_message_truncates_the_request(api: Api) -> None:
     for path in (f"shares?maxResults={_DIGITS}", f"shares/{'x' * 5000}", f"shares?pageToken={_DIGITS}"):
         assert len(api.get(path).json()["message"]) < 300
 
@@ -306,7 +306,7 @@ def _check(method: str, status: int, content: bytes, api: Api) -> None:
 
 
 def _answers(api: Api) -> bool:
-    """Whether the server still tells its counts over the wire, after what it had to count."""
+    """Whether the server still reports its counters over HTTP."""
     origin = api.server.endpoint.split("/delta-sharing")[0]
     return api.session.get(f"{origin}/_stats").status_code == 200
 
@@ -319,7 +319,7 @@ def _address(server: RunningServer) -> tuple[str, int]:
 
 
 def _send(server: RunningServer, request: bytes) -> tuple[int, bytes]:
-    """Send bytes and return status and body of the first final answer."""
+    """Send bytes; return the status and body of the first final response."""
     with socket.create_connection(_address(server), timeout=20) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
@@ -332,6 +332,6 @@ def _answer(connection: socket.socket, request: bytes) -> tuple[int, bytes]:
         response.begin()
         return response.status, response.read()
     except (http.client.BadStatusLine, ConnectionError):
-        return 400, b""  # a request line that never ended: the connection was closed, which is an answer, too
+        return 400, b""  # the request line never ended and the server closed the connection, which is a valid response
     finally:
         response.close()

@@ -31,17 +31,17 @@ def make(root: Path, *tables: str) -> Path:
         (["my table/x"], ["default.default.my table"]),
     ],
 )
-def test_folders_become_names(tmp_path: Path, folders: list[str], names: list[str]) -> None:
+def test_directories_become_schemas_and_tables(tmp_path: Path, folders: list[str], names: list[str]) -> None:
     catalog = from_directory(make(tmp_path, *folders))
     assert [table.full_name for table in catalog.tables] == names
 
 
-def test_the_folder_may_be_a_table_itself(tmp_path: Path) -> None:
+def test_root_directory_may_be_a_table(tmp_path: Path) -> None:
     (table,) = from_directory(make(tmp_path, "orders") / "orders").tables
     assert (table.full_name, table.location) == ("default.default.orders", (tmp_path / "orders").resolve())
 
 
-def test_folders_inside_a_table_are_not_tables(tmp_path: Path) -> None:
+def test_directories_inside_a_table_are_not_tables(tmp_path: Path) -> None:
     make(tmp_path, "a", "a/_change_data/x", ".hidden/b")
     assert [table.name for table in from_directory(tmp_path).tables] == ["a"]
 
@@ -54,12 +54,12 @@ def test_a_directory_without_tables_is_refused(tmp_path: Path, path: str) -> Non
         from_directory(tmp_path / path)
 
 
-def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_tables_with_the_same_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Two tables are called"):
         from_directory(make(tmp_path, "a", "A"))
 
 
-def test_a_mapping_names_tables_in_full_or_by_table_only() -> None:
+def test_mapping_accepts_full_and_short_table_names() -> None:
     catalog = from_mapping({"my.share.d.t": "x", "u": "y"})
     assert [(table.share, table.schema, table.name) for table in catalog.tables] == [
         ("my.share", "d", "t"),
@@ -86,14 +86,14 @@ def asset(kind: AssetKind, name: str) -> AssetEntry:
     return AssetEntry(kind, "s", "d", name, None, f"id of {name}")
 
 
-def test_two_assets_of_one_kind_and_name_are_refused() -> None:
+def test_two_assets_with_the_same_kind_and_name_are_refused() -> None:
     volume, model = AssetKind.VOLUME, AssetKind.MODEL
     assert len(unique_assets([asset(volume, "a"), asset(volume, "b"), asset(model, "a")])) == 3
     with pytest.raises(ConfigError, match=r"Two .* are called 's\.d\.A'"):
         unique_assets([asset(volume, "a"), asset(model, "a"), asset(volume, "A")])
 
 
-def test_the_oldest_snapshot_and_its_size_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_evicts_the_oldest_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_CACHED_SNAPSHOTS", 2)
     write_plain(tmp_path / "t")
     (entry,) = from_mapping({"s.d.t": str(tmp_path / "t")}).tables

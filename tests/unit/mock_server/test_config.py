@@ -1,4 +1,4 @@
-"""The reference server's configuration file, read, or refused in one sentence."""
+"""The reference server's configuration file is parsed, or refused with one sentence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(folder: Path, text: str, name: str = "server.yaml") -> Path:
     return path
 
 
-def test_a_whole_file_is_read(tmp_path: Path) -> None:
+def test_complete_configuration_file_is_parsed(tmp_path: Path) -> None:
     config = from_yaml(write(tmp_path, FULL))
     orders, plain = config.catalog.tables
     assert (orders.share, orders.schema, orders.name) == ("sales", "eu", "orders")
@@ -123,13 +123,13 @@ TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
         (TABLE % "{name: t, location: x, history: true}", r"tables\[0\]: there is no key 'history'. Did you mean"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_configuration_is_refused_with_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         from_yaml(write(tmp_path, text))
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_another_kind_or_none_is_refused(tmp_path: Path) -> None:
+def test_missing_and_non_yaml_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.yaml or \.yml"):
         from_yaml(write(tmp_path, FULL, "server.json"))
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -137,18 +137,18 @@ def test_a_file_of_another_kind_or_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [{"url_ttl": 0}, {"latency": -1}, {"bandwidth": 0}, {"prefix": "x"}])
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, option: dict[str, float]) -> None:
+def test_options_out_of_range_are_refused(tmp_path: Path, option: dict[str, float]) -> None:
     (tmp_path / "t" / "_delta_log").mkdir(parents=True)
     with pytest.raises(ConfigError):
         ServerConfig(catalog=from_directory(tmp_path), **option)  # type: ignore[arg-type]
 
 
-def test_the_older_name_of_shared_history_is_understood(tmp_path: Path) -> None:
+def test_older_key_for_shared_history_is_accepted(tmp_path: Path) -> None:
     (table,) = from_yaml(write(tmp_path, TABLE % "{name: t, location: x, cdfEnabled: true}")).catalog.tables
     assert table.history_shared
 
 
-def test_a_location_without_a_table_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_location_without_a_table_is_refused_at_the_start(tmp_path: Path) -> None:
     config = from_yaml(write(tmp_path, TABLE % "{name: t, location: missing}"))
     with pytest.raises(ConfigError, match=r"'s\.d\.t' was expected at '.*missing', but there is neither a _delta_log."):
         create_app(config)
@@ -180,7 +180,7 @@ shares:
         from_yaml(write(tmp_path, "shares: [{name: s, properties: {owner: 5}}]"))
 
 
-def test_a_table_has_the_formats_of_its_directory(tmp_path: Path) -> None:
+def test_formats_of_a_table_come_from_its_directory(tmp_path: Path) -> None:
     for name, folders in (("delta", ["_delta_log"]), ("iceberg", ["metadata"]), ("both", ["_delta_log", "metadata"])):
         for folder in folders:
             (tmp_path / name / folder).mkdir(parents=True)
@@ -216,7 +216,7 @@ def test_numbers_are_refused_beyond_their_limits(option: str, least: float, belo
         ("skills: [{name: k, location: k, wrong: 1}]", r"skills\[0\]: there is no key 'wrong'"),
     ],
 )
-def test_unknown_keys_of_assets_are_refused(tmp_path: Path, text: str, where: str) -> None:
+def test_unknown_keys_in_assets_are_refused(tmp_path: Path, text: str, where: str) -> None:
     (tmp_path / "X").mkdir()
     (tmp_path / "k").mkdir()
     (tmp_path / "k" / "SKILL.md").write_text("---\nname: k\ndescription: d\n---\n")

@@ -1,4 +1,4 @@
-"""Latency and bandwidth: of all answers together, and no more than was asked for."""
+"""Latency and bandwidth limits apply to all responses together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATE = 400_000
 
 
 def large_table(root: Path) -> Path:
-    """Two files of some 100 kB each, which do not compress."""
+    """Write two incompressible files of about 100 kB each."""
     writer = TableWriter(root / "t")
     numbers = [(number * 2_654_435_761) ** 3 % 2**63 for number in range(12_000)]
     files = [writer.add(pa.table({"id": pa.array(part, pa.int64())}), time=at(0)) for part in (numbers, numbers[::-1])]
@@ -69,10 +69,10 @@ def test_latency_delays_responses_in_parallel(start: Callable[..., Api]) -> None
     assert own.server.stats()["most_concurrent"] > 1
 
 
-def test_a_throttle_gives_turns_at_the_rate_and_saves_up_nothing() -> None:
+def test_throttle_keeps_its_rate_after_idle_time() -> None:
     async def run() -> Stopwatch:
         throttle = Throttle(100_000)
-        await asyncio.sleep(0.05)  # an idle server may not send faster later
+        await asyncio.sleep(0.05)  # idle time must not allow faster sending later
         clock = Stopwatch()
         await asyncio.gather(*(throttle.wait(1000) for _ in range(10)))
         assert clock.within(0.3)
@@ -91,10 +91,10 @@ def test_a_large_file_arrives_whole_with_and_without_limits(start: Callable[...,
         assert limited.fetch(right, Range="bytes=-50000").content == content[-50000:]
 
 
-def test_header_and_body_of_a_response_do_not_wait(
+def test_header_and_body_are_sent_without_nagle_delay(
     start: Callable[..., Api], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With Nagle's algorithm the body would wait for the acknowledgement of the header, 40 ms.
+    # With Nagle's algorithm the body would wait 40 ms for the acknowledgement of the header.
     found = []
     made = ServingProtocol.connection_made
 
@@ -110,7 +110,7 @@ def test_header_and_body_of_a_response_do_not_wait(
 
 
 @pytest.mark.parametrize(("disconnected", "closing"), [(True, False), (False, True), (True, True)])
-def test_no_file_is_sent_to_a_client_that_is_gone(tmp_path: Path, disconnected: bool, closing: bool) -> None:
+def test_no_file_is_sent_to_a_disconnected_client(tmp_path: Path, disconnected: bool, closing: bool) -> None:
     protocol = types.SimpleNamespace(
         cycle=types.SimpleNamespace(disconnected=disconnected),
         transport=types.SimpleNamespace(is_closing=lambda: closing),

@@ -1,4 +1,4 @@
-"""The sample tables are what they claim: their log says the same as their rows."""
+"""The logs of the sample tables agree with their rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(log: DeltaLog, add: AddFile) -> pa.Table:
-    """The live rows of a file, read without any code of the scan."""
+    """Read the live rows of a file without the client's code."""
     table = pq.ParquetFile(resolve(log.directory.path.parent, add.path)).read()
     if add.deletion_vector is None:
         return table
@@ -46,13 +46,13 @@ def orders(root: Path, version: int | None = None) -> pa.Table:
     return pa.concat_tables((rows_of(log, add) for add in log.snapshot(version).files), promote_options="default")
 
 
-def test_the_same_tables_are_written_every_time(root: Path, tmp_path: Path) -> None:
+def test_tables_are_identical_on_every_run(root: Path, tmp_path: Path) -> None:
     demo.build(tmp_path)
     files = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (root, tmp_path)]
     assert files[0] == files[1]
 
 
-def test_each_version_of_orders_has_the_rows_its_story_tells(root: Path) -> None:
+def test_each_version_of_orders_has_the_documented_rows(root: Path) -> None:
     counts = [orders(root, version).num_rows for version in range(7)]
     cancelled = pc.sum(pc.equal(orders(root, 2)["col-6"], "cancelled")).as_py()
     assert counts == [2000, 2000, 2600, 2600 - cancelled, 2600 - cancelled, 2600 - cancelled, 3000 - cancelled]
@@ -74,7 +74,7 @@ def test_the_update_doubles_amounts_and_keeps_orders(root: Path) -> None:
     assert all(after[number] == before[number] * 2 and before[number] > 150 for number in changed)
 
 
-def test_the_feed_accounts_for_every_row(root: Path) -> None:
+def test_applying_the_feed_gives_the_rows_of_each_version(root: Path) -> None:
     log = DeltaLog.open(root / "shop" / "orders")
     rows = orders(root, 0).num_rows
     for commit in log.commits(1, 6):
@@ -95,14 +95,14 @@ def test_the_feed_accounts_for_every_row(root: Path) -> None:
         assert (counts["update_preimage"] > 0) is (commit.version == 4)
 
 
-def test_a_renamed_column_keeps_its_place_in_the_files(root: Path) -> None:
+def test_renamed_column_keeps_its_physical_name(root: Path) -> None:
     log = DeltaLog.open(root / "shop" / "orders")
     old, new = log.snapshot(0).schema, log.snapshot().schema
     assert old.names[4:5] + new.names[4:5] == ["total", "amount"]
     assert [field.physical_name for field in old.fields] == [field.physical_name for field in new.fields]
 
 
-def test_row_ids_are_unique_and_follow_their_rows(root: Path) -> None:
+def test_row_ids_are_unique_and_stay_with_their_rows(root: Path) -> None:
     log = DeltaLog.open(root / "shop" / "orders")
 
     def ids(version: int) -> dict[int, int]:
@@ -125,7 +125,8 @@ def test_row_ids_are_unique_and_follow_their_rows(root: Path) -> None:
 
 
 def told(root: Path) -> dict[str, str]:
-    """Return a digest of each table: its commits without what depends on the Parquet writer, and rows of its files."""
+    """Return a digest of each table: its commits, except for what the Parquet writer decides, and the rows of its
+    files."""
     found: dict[str, list[object]] = {log.parent.name: [] for log in root.rglob("_delta_log")}
     for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix()):
         content = found.get(path.relative_to(root).parts[1])
@@ -147,8 +148,8 @@ def told(root: Path) -> dict[str, str]:
     }
 
 
-def test_the_tables_are_those_of_the_documentation(tmp_path: Path) -> None:
-    """Outputs of notebooks and of the documentation show their rows: who changes them changes those, too."""
+def test_tables_have_the_documented_digests(tmp_path: Path) -> None:
+    """Notebooks and docs show these rows: a change of the tables requires a change of their outputs."""
     demo.build(tmp_path)
     assert told(tmp_path) == {
         "orders": "dfd9628db29c34fe",
@@ -160,7 +161,7 @@ def test_the_tables_are_those_of_the_documentation(tmp_path: Path) -> None:
 # === demo.lake.refunds ===
 
 
-def test_demo_iceberg_table_equals_what_pyiceberg_reads(root: Path) -> None:
+def test_pyiceberg_reads_the_rows_of_the_demo_iceberg_table(root: Path) -> None:
     location = root / "lake" / "refunds"
     table = StaticTable.from_metadata(max((location / "metadata").glob("v*.metadata.json")).as_uri())
     counts = [table.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in table.snapshots()]
@@ -194,7 +195,7 @@ def test_rows_of_the_iceberg_table_keep_their_ids(root: Path) -> None:
     assert {row["_last_updated_sequence_number"] for number, row in new.items() if number > 240} == {2}
 
 
-# For avro and puffin files, which contain lengths and absolute addresses, only the names.
+# Avro and Puffin files contain lengths and absolute paths, so only their names are compared.
 DIGESTS = {
     "lake/refunds": "f8555fb90f76d114",
     "shop/churn": "0b07cc70cd794884",
@@ -206,14 +207,14 @@ DIGESTS = {
 }
 
 
-def test_the_demo_is_always_the_same(root: Path) -> None:
-    """What a page of docs shows, a reader sees; whoever changes a table on purpose changes its digest here."""
+def test_demo_files_have_the_expected_digest(root: Path) -> None:
+    """The docs show these files; whoever changes a table on purpose updates the digest here."""
     found = {folder.relative_to(root).as_posix(): digest(folder) for folder in sorted(root.glob("*/*"))}
     assert found == DIGESTS
 
 
 def digest(folder: Path) -> str:
-    """Return a digest of all files: their names, rows and metadata, without what a version of Arrow decides."""
+    """Return a digest of the names, rows and metadata of all files, without what depends on the version of Arrow."""
     found = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content: object = path.read_bytes()

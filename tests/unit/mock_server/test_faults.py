@@ -1,4 +1,4 @@
-"""Every fault in the table does what its line says; none of them hurts when it is not in force."""
+"""Every fault has the effect that its description states, and no effect while it is inactive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors;includeendst
 
 @pytest.mark.parametrize(("fault", "method", "size"), [("redirect=5", "GET", 5), ("error-body=0", "GET", 0)])
 @pytest.mark.parametrize("query", [b"", b"a=1"])
-def test_a_refusal_is_a_whole_response(fault: str, method: str, size: int, query: bytes) -> None:
+def test_refusal_is_a_complete_response(fault: str, method: str, size: int, query: bytes) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -58,13 +58,13 @@ def test_a_refusal_is_a_whole_response(fault: str, method: str, size: int, query
         ("page-size=3", Fault("page-size", 3.0, None, Target.API)),
     ],
 )
-def test_a_fault_is_read_from_its_text(text: str, fault: Fault) -> None:
+def test_fault_is_parsed(text: str, fault: Fault) -> None:
     assert parse_fault(text) == fault
 
 
 @pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("target", Target)
-def test_the_text_of_a_fault_is_read_as_the_same(kind: FaultKind, target: Target) -> None:
+def test_text_of_a_fault_parses_to_the_same_fault(kind: FaultKind, target: Target) -> None:
     has_value = kind.default is not None or kind.required
     for value in ("", "=3") if not kind.required else ("=3",):
         for count in ("",) if kind.counts else ("", ":2"):
@@ -76,12 +76,12 @@ def test_the_text_of_a_fault_is_read_as_the_same(kind: FaultKind, target: Target
     "text",
     ["", "nope", "page-size", "page-size=x", "page-size=-1", "no-all-tables=1", "slow@disk", "slow:x", "slow=nan"],
 )
-def test_a_fault_that_cannot_be_read_is_refused_in_a_sentence(text: str) -> None:
+def test_invalid_fault_is_refused_with_one_sentence(text: str) -> None:
     with pytest.raises(ConfigError, match=r"(?i)fault"):
         parse_fault(text)
 
 
-def test_fault_spoils_only_the_responses_it_names() -> None:
+def test_fault_affects_only_the_named_responses() -> None:
     faults = FaultSet([parse_fault("slow:2@data")])
     assert faults.take("slow", Target.API) is None
     assert [faults.take("slow", Target.DATA) is not None for _ in range(3)] == [True, True, False]
@@ -91,11 +91,11 @@ def test_fault_spoils_only_the_responses_it_names() -> None:
     assert faults.take("slow", Target.DATA) is None
 
 
-# --- what each one does --------------------------------------------------------------------------------------------
+# --- the effect of each fault --------------------------------------------------------------------------------------
 
 
 def raw(url: str, **headers: str) -> tuple[bytes, bytes, bool]:
-    """Head and body of an answer as they come from the socket, and whether a reset ended it."""
+    """Return head and body of a response as received from the socket, and whether a reset ended it."""
     parts = urlsplit(url)
     lines = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]

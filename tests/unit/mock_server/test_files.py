@@ -1,4 +1,4 @@
-"""Data URLs: what they grant, for how long, and how a file is answered in whole and in parts."""
+"""Data URLs: which files they grant and for how long, whole responses and ranges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def url(api: Api) -> str:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 9), (4, 4), (9, 10)])
-def test_range_is_sent_in_pieces_where_sendfile_is_missing(
+def test_range_is_sent_in_pieces_without_sendfile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
 ) -> None:
     path, sent = tmp_path / "f", bytearray()
@@ -63,7 +63,7 @@ def test_whole_file_is_served_with_length_and_etag(api: Api, url: str, content: 
     [("bytes=0-0", 0, 1), ("bytes=4-9", 4, 10), ("bytes=10-", 10, None), ("bytes=-8", -8, None),
      ("bytes=-999999", 0, None), ("bytes=5-999999", 5, None)],
 )  # fmt: skip
-def test_a_range_is_206_with_its_place(
+def test_range_is_206_with_content_range(
     api: Api, url: str, content: bytes, header: str, start: int, stop: int | None
 ) -> None:
     response = api.fetch(url, Range=header)
@@ -82,12 +82,12 @@ def test_a_range_outside_the_file_is_416(api: Api, url: str, content: bytes, hea
 
 
 @pytest.mark.parametrize("header", ["bytes=0-1,3-4", "rows=0-1", "bytes=5-2", "bytes=x"])
-def test_a_range_that_is_not_understood_is_ignored(api: Api, url: str, content: bytes, header: str) -> None:
+def test_invalid_range_header_is_ignored(api: Api, url: str, content: bytes, header: str) -> None:
     response = api.fetch(url, Range=header)
     assert (response.status_code, response.content) == (200, content)
 
 
-def test_a_url_grants_its_own_file_only(api: Api) -> None:
+def test_url_grants_only_its_file(api: Api) -> None:
     first, second = api.query("plain").urls
     mixed = second.split("?")[0] + "?" + first.split("?")[1]
     response = api.fetch(mixed)
@@ -96,7 +96,7 @@ def test_a_url_grants_its_own_file_only(api: Api) -> None:
     assert api.fetch(first.split("?")[0]).status_code == 403
 
 
-def test_a_url_cannot_be_made_to_last_longer(api: Api, url: str) -> None:
+def test_expiration_of_a_url_cannot_be_changed(api: Api, url: str) -> None:
     for name in ("X-Amz-Expires=3", "X-Amz-Security-Token="):
         assert api.fetch(url.replace(name, name + "9")).status_code == 403
 
@@ -125,7 +125,7 @@ def test_a_vacuumed_file_is_404(start: Callable[..., Api], tmp_path: Path) -> No
     assert b"<Code>NoSuchKey</Code>" in response.content
 
 
-def test_a_file_outside_the_table_is_served_if_the_log_names_it(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_file_outside_the_table_is_served_if_the_log_names_it(start: Callable[..., Api], tmp_path: Path) -> None:
     source = TableWriter(tmp_path / "source")
     add = source.add(rows(1, 2), time=at(0))
     clone = TableWriter(tmp_path / "clones" / "t")
@@ -137,7 +137,7 @@ def test_a_file_outside_the_table_is_served_if_the_log_names_it(start: Callable[
     assert len(own.fetch(url).content) == add.size
 
 
-def test_data_urls_cannot_be_written_to(api: Api, url: str) -> None:
+def test_write_methods_are_refused_on_data_urls(api: Api, url: str) -> None:
     assert requests.put(url, data=b"x").status_code == 405
 
 

@@ -1,4 +1,4 @@
-"""Hints may leave out a file only if no row in it matches: held against the rows themselves."""
+"""Hints skip a file only if none of its rows matches, checked against the rows."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def literal(name: str, value: Any) -> str:
 
 def statistic(name: str, value: Any) -> Any:
     if name == "t":
-        return instant(value // 1000 * 1000)[:-4] + "Z"  # as writers cut it: to milliseconds
+        return instant(value // 1000 * 1000)[:-4] + "Z"  # truncated to milliseconds, as writers do
     return value.isoformat() if name == "d" else value
 
 
 def leaf() -> st.SearchStrategy[Any]:
     def comparison(name: str) -> st.SearchStrategy[Any]:
-        # No client has a spelling for NaN, and the server takes none.
+        # No client has a literal for NaN, and the server accepts none.
         literals = VALUES[name].filter(lambda value: value == value)
         return st.tuples(st.sampled_from(COMPARISONS), st.just(name), literals, st.booleans())
 
@@ -115,7 +115,7 @@ def to_json(tree: Any) -> dict[str, Any]:
 
 
 def meaning(tree: Any, row: dict[str, Any]) -> bool | None:
-    """Three-valued, as Spark evaluates it: NaN equals itself and is greater than all other numbers."""
+    """Three-valued logic as in Spark: NaN equals itself and is greater than every other number."""
     match tree:
         case ("and", list(children)):
             answers = [meaning(child, row) for child in children]
@@ -171,7 +171,7 @@ def kept(add: AddFile, **request: Any) -> bool:
 @given(TREES, st.lists(ROW, min_size=1, max_size=4), st.none() | VALUES["p"])
 def test_a_file_with_a_matching_row_is_never_left_out(tree: Any, rows: list[dict[str, Any]], partition: Any) -> None:
     add = file_of(rows, partition)
-    hints.parse_json(json.dumps(to_json(tree)), snapshot(add).schema)  # it is understood, not ignored
+    hints.parse_json(json.dumps(to_json(tree)), snapshot(add).schema)  # the hint is used, not ignored
     if any(meaning(tree, {**row, "p": partition}) for row in rows):
         met("matching")
         assert kept(add, json_predicate_hints=json.dumps(to_json(tree)))
@@ -195,7 +195,7 @@ def test_a_file_with_a_matching_row_is_never_left_out(tree: Any, rows: list[dict
         ("or", [("equal", "i", 9, False), ("equal", "p", 8, False)]),
     ],
 )
-def test_a_file_that_cannot_match_is_left_out(tree: Any) -> None:
+def test_file_that_cannot_match_is_skipped(tree: Any) -> None:
     row = {"i": 2, "s": "b", "f": 1.0, "d": datetime.date(2026, 1, 1), "t": 1000, "b": None}
     add = file_of([row, {**row, "i": 1}, {**row, "i": 3, "s": "a"}], 7)
     assert meaning(tree, {**row, "p": 7}) is not True
@@ -209,12 +209,12 @@ def test_a_file_that_cannot_match_is_left_out(tree: Any) -> None:
         ("i <> 3", True),
         ("s >= 'b'", True), ("s > 'it''s'", False), ("p = 7", True), ("p != 7", False), ("p IS NULL", False),
         ("p is not null", True), ("d < '2026-01-01'", False), ("b is null", True),
-        # not understood, so nothing is left out
+        # the hint is not understood, so no file is skipped
         ("i = 9 OR i = 2", True), ("i + 1 = 9", True), ("nope = 9", True), ("i = 'x'", True), ("i <=> 9", True),
         ("i in (9)", True), ("", True), ("p = NULL", True), ("s = 'a' AND s = 'z'", True),
     ],
 )  # fmt: skip
-def test_comparisons_with_a_constant_are_used_and_others_ignored(text: str, expected: bool) -> None:
+def test_only_comparisons_with_a_constant_are_used(text: str, expected: bool) -> None:
     row = {"i": 2, "s": "b", "f": 1.0, "d": datetime.date(2026, 1, 1), "t": 1000, "b": None}
     assert kept(file_of([row], 7), predicate_hints=(text,)) is expected
 
@@ -266,9 +266,9 @@ def test_a_null_literal_of_the_jvm_client_keeps_the_file() -> None:
 
 
 @pytest.mark.parametrize("stats", [None, "", "{", "[]", '{"minValues":{"i":"x"},"maxValues":{"i":null}}'])
-def test_files_with_missing_or_broken_statistics_stay(stats: str | None) -> None:
+def test_files_with_missing_or_invalid_statistics_are_kept(stats: str | None) -> None:
     assert kept(AddFile("f", {"p": "7"}, 1, stats=stats), predicate_hints=("i = 9",))
-    assert kept(AddFile("f", {}, 1), predicate_hints=("p = 9",))  # a partition value that is not there
+    assert kept(AddFile("f", {}, 1), predicate_hints=("p = 9",))  # a missing partition value
 
 
 def _one_column(kind: str, stats: str, *, value: str | None = None, changes: list[Any] | None = None) -> Snapshot:
@@ -287,7 +287,7 @@ def _compared(one: Snapshot, op: str, text: str, value_type: str) -> bool:
     return bool(hints.select(one.files, one, request, sql=True, json_=True, with_stats=True))
 
 
-SEVEN = "0.699999988079071"  # the double that the float 0.7 is
+SEVEN = "0.699999988079071"  # 0.7 as a float, widened to double
 WIDENED = [{"fromType": "float", "toType": "double"}]
 
 
@@ -305,7 +305,7 @@ WIDENED = [{"fromType": "float", "toType": "double"}]
         ("double", None, "lessThan", "0.7", False),
     ],
 )
-def test_the_text_of_a_float_is_rounded_as_its_writer_did(
+def test_float_literals_are_rounded_like_the_writer(
     kind: str, changes: list[Any] | None, op: str, text: str, expected: bool, literal_type: str
 ) -> None:
     stats = '{"numRecords":1,"minValues":{"x":0.7},"maxValues":{"x":0.7},"nullCount":{"x":0}}'
@@ -316,14 +316,14 @@ def test_the_text_of_a_float_is_rounded_as_its_writer_did(
     ("value", "double"),
     [("1.0E-5", "9.999999747378752e-06"), ("0.1", "0.10000000149011612"), ("1.23456792E8", "123456792")],
 )
-def test_a_partition_of_a_float_is_found_by_either_text(value: str, double: str) -> None:
+def test_float_partition_matches_both_spellings(value: str, double: str) -> None:
     one = _one_column("float", "{}", value=value)
     assert _compared(one, "equal", double, "float")
     assert _compared(one, "equal", value, "float")
     assert not _compared(one, "equal", "0.2", "float")
 
 
-def test_statistics_are_used_only_if_they_may_be() -> None:
+def test_statistics_are_used_only_where_enabled() -> None:
     one = snapshot(AddFile("f", {"p": "7"}, 1, stats='{"numRecords":1,"minValues":{"i":1},"maxValues":{"i":1}}'))
     request = QueryRequest(predicate_hints=("i = 9",))
     assert hints.select(one.files, one, request, sql=True, json_=True, with_stats=False)
@@ -331,7 +331,7 @@ def test_statistics_are_used_only_if_they_may_be() -> None:
     assert not hints.select(one.files, one, request, sql=True, json_=True, with_stats=True)
 
 
-def test_limit_counts_remaining_rows_and_skips_unknown_counts() -> None:
+def test_limit_counts_live_rows_and_ignores_unknown_counts() -> None:
     vector = DeletionVectorDescriptor("i", "x", 1, 3)
     files = [
         AddFile("a", stats='{"numRecords":5}', deletion_vector=vector),
@@ -351,7 +351,7 @@ def test_limit_counts_remaining_rows_and_skips_unknown_counts() -> None:
 
 @pytest.mark.parametrize("left", range(1, 8))
 @pytest.mark.parametrize("right", range(1, 8))
-def test_combined_results_are_those_of_three_valued_logic(left: int, right: int) -> None:
+def test_combined_results_follow_three_valued_logic(left: int, right: int) -> None:
     meanings = {hint_logic.TRUE: True, hint_logic.FALSE: False, hint_logic.NULL: None}
     bits = {meaning: bit for bit, meaning in meanings.items()}
 

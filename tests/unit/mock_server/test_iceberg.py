@@ -1,4 +1,4 @@
-"""The server's Iceberg catalog: its responses, and pyiceberg's own client reading through it."""
+"""The server's Iceberg catalog: its responses, and reads through it with pyiceberg."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_pyiceberg_sees_a_commit_immediately(warehouse: Path, catalog: RestCatal
         newer.unlink()
 
 
-def test_errors_have_the_form_of_the_catalog(api: Api, catalog: RestCatalog) -> None:
+def test_errors_have_the_form_of_the_iceberg_rest_catalog(api: Api, catalog: RestCatalog) -> None:
     with pytest.raises(NoSuchNamespaceError):
         catalog.list_tables("none")
     with pytest.raises(NoSuchTableError):
@@ -112,11 +112,11 @@ def test_errors_have_the_form_of_the_catalog(api: Api, catalog: RestCatalog) -> 
         ("GET", "v1"),
     ],
 )
-def test_other_apis_of_catalogs_are_absent(api: Api, method: str, path: str) -> None:
+def test_other_catalog_apis_are_absent(api: Api, method: str, path: str) -> None:
     assert get(api, path, method).status_code == 404
 
 
-def test_errors_have_the_types_of_the_catalog() -> None:
+def test_errors_have_types_of_the_iceberg_rest_catalog() -> None:
     for status, message, kind in (
         (404, "Table x", "NoSuchTableException"),
         (404, "x", "NoSuchNamespaceException"),
@@ -134,12 +134,12 @@ def test_head_request_shows_whether_a_table_exists(api: Api, path: str) -> None:
     assert get(api, f"{path}x", "HEAD").content == b""
 
 
-def test_names_are_compared_without_case(api: Api) -> None:
+def test_names_are_case_insensitive(api: Api) -> None:
     assert get(api, "v1/config", params={"warehouse": "S"}).json()["overrides"] == {"prefix": "shares/s"}
     assert get(api, "v1/shares/S/namespaces/SHOP/tables/ORDERS").status_code == 200
 
 
-def test_listings_have_pages_only_with_a_token(api: Api) -> None:
+def test_listings_are_paged_only_with_a_page_token(api: Api) -> None:
     path = "v1/shares/s/namespaces/shop/tables"
     assert "next-page-token" not in get(api, path, params={"pageSize": "1"}).json()
     first = get(api, path, params={"pageSize": "1", "pageToken": ""}).json()
@@ -160,14 +160,14 @@ def test_snapshots_without_a_reference_are_left_out(api: Api) -> None:
     assert [one["snapshot-id"] for one in short["snapshots"]] == [whole["current-snapshot-id"]]
 
 
-def test_metrics_are_taken_without_a_response_body(api: Api) -> None:
+def test_metrics_report_has_an_empty_response(api: Api) -> None:
     response = get(
         api, "v1/shares/s/namespaces/shop/tables/orders/metrics", "POST", json={"report-type": "scan-report"}
     )
     assert (response.status_code, response.content) == (204, b"")
 
 
-def test_delta_endpoints_name_the_catalog(api: Api) -> None:
+def test_delta_endpoint_error_names_the_iceberg_catalog(api: Api) -> None:
     table = "shares/s/schemas/shop/tables/orders"
     assert api.get(table).json()["format"] == "iceberg"
     assert [one["name"] for one in api.get("shares/s/schemas/shop/tables").json()["items"]] == ["empty", "orders"]
@@ -205,7 +205,7 @@ def test_without_iceberg_tables_the_profile_has_no_endpoint(api: Api, start: Cal
     assert "icebergEndpoint" not in start().server.profile
 
 
-def test_local_iceberg_tables_are_for_this_machine(warehouse: Path) -> None:
+def test_local_iceberg_tables_are_offered_to_this_machine_only(warehouse: Path) -> None:
     with pytest.raises(ConfigError, match="its own users only"), mock_server.running(warehouse, host="0.0.0.0"):
         pass
 
@@ -231,7 +231,7 @@ def test_the_metadata_file_with_the_highest_number_is_current() -> None:
     assert iceberg_metadata.newest(["snap-1.avro"]) is None
 
 
-def test_a_version_hint_decides() -> None:
+def test_version_hint_takes_precedence() -> None:
     files = {"v1.metadata.json": b'{"n": 1}', "v2.metadata.json": b'{"n": 2}', "version-hint.text": b"1\n"}
     assert iceberg_metadata.current(files, files.__getitem__, "t").content == {"n": 1}
     files["version-hint.text"] = b"7"
@@ -252,12 +252,12 @@ def test_damaged_metadata_is_an_error(files: dict[str, bytes]) -> None:
         iceberg_metadata.current(files, files.__getitem__, "t")
 
 
-# === tables in S3 ===
+# --- tables in S3 ---
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    """A bucket with tables that Spark wrote, at the addresses in their metadata."""
+    """A bucket with tables written by Spark, at the locations in their metadata."""
     with s3_bucket("lake") as bucket:
         for name in ("lineage", "plain"):
             folder = WRITTEN_BY_SPARK / name / "table"
@@ -285,7 +285,7 @@ def test_pyiceberg_reads_a_table_of_spark_from_s3(stored: Api) -> None:
     assert rows.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist()
 
 
-def test_credentials_are_temporary_and_for_the_table(stored: Api) -> None:
+def test_credentials_are_temporary_and_limited_to_the_table(stored: Api) -> None:
     content = get(stored, "v1/shares/s/namespaces/shop/tables/plain").json()
     assert (
         content["metadata-location"] == json.loads((WRITTEN_BY_SPARK / "plain/expected.json").read_text())["metadata"]

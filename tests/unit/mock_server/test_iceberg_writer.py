@@ -1,4 +1,4 @@
-"""The writer of the demo's Iceberg table: every file of three commits, as the specification has it."""
+"""The writer of the demo's Iceberg table: every file of three commits agrees with the specification."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(first: int, count: int, day: str) -> pa.Table:
 
 
 def written(root: Path) -> tuple[IcebergWriter, list[int]]:
-    """Three commits: two files, a column that gets another name and deleted rows, a file in place of another."""
+    """Write three commits: two files; a renamed column and deleted rows; a replaced file."""
     writer = IcebergWriter(root, FIELDS, SPEC, "string", seed=5)
     writer.comment("Orders.")
     writer.add(rows(0, 3, "a"), "a")
@@ -60,7 +60,7 @@ def at(uri: str) -> Path:
 
 
 def records(path: Path) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Return the records of an Avro file by the names of its schema, and the properties."""
+    """Return the records of an Avro file by field name, and the file's properties."""
     found = read_avro(path.read_bytes(), str(path))
     schema = json.loads(found.properties["avro.schema"])
     return [named(record, schema) for record in found.records], found.properties
@@ -74,7 +74,7 @@ def named(value: Any, schema: Any) -> Any:
     return {field["name"]: named(value[str(field["field-id"])], field["type"]) for field in schema["fields"]}
 
 
-def test_the_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
+def test_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, writer, ids = table
     metadata = [json.loads((root / "metadata" / f"v{number}.metadata.json").read_text()) for number in (1, 2, 3)]
     assert sorted(path.name for path in (root / "metadata").glob("*.json")) == [
@@ -156,15 +156,15 @@ def test_the_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]
     assert (writer.sequence_number, len(writer.files)) == (4, 2)
 
 
-def test_the_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
+def test_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, writer, ids = table
-    # For each manifest: its content, the counts of files and rows added, kept and deleted, its least sequence number.
+    # For each manifest: content, counts of added, existing and deleted files and rows, minimum sequence number.
     expected = [
         [(0, (2, 0, 0), (8, 0, 0), 1, 0)],
         [(0, (0, 2, 0), (0, 8, 0), 1, 8), (1, (2, 0, 0), (4, 0, 0), 2, None)],
         [(0, (1, 1, 1), (2, 5, 3), 1, 8), (1, (0, 1, 0), (0, 3, 0), 2, None)],
     ]
-    # For each entry: status, sequence number, rows, first row id.
+    # For each entry: status, sequence number, row count, first row id.
     entries = [
         [[(1, None, 3, None), (1, None, 5, None)]],
         [[(0, 1, 3, 0), (0, 1, 5, 3)], [(1, None, 1, None), (1, None, 3, None)]],
@@ -206,7 +206,7 @@ def test_the_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int
 
 
 def maps(properties: dict[str, bytes]) -> list[list[dict[str, Any]]]:
-    """Return the fields of the entries of each map (Iceberg, Appendix A: as an array of records)."""
+    """Return each map as a dict (Iceberg, Appendix A: an Avro map with integer keys is an array of records)."""
     data_file = json.loads(properties["avro.schema"])["fields"][-1]["type"]
     kinds = [field["type"][1] for field in data_file["fields"] if isinstance(field["type"], list)]
     return [kind["items"]["fields"] for kind in kinds if isinstance(kind, dict) and kind.get("logicalType") == "map"]
@@ -216,7 +216,7 @@ def counted(data_file: dict[str, Any]) -> tuple[int, int | None]:
     return data_file["record_count"], data_file["first_row_id"]
 
 
-def test_the_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
+def test_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, _, ids = table
     manifests, _ = records(root / "metadata" / f"snap-{ids[1]}.avro")
     data, vectors = ([one["data_file"] for one in records(at(each["manifest_path"]))[0]] for each in manifests)
@@ -243,7 +243,7 @@ def test_the_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
         assert one["file_size_in_bytes"] == len(puffin)
         assert one["referenced_data_file"] == target["file_path"]
         start, length = one["content_offset"], one["content_size_in_bytes"]
-        # As in a file of Delta, which begins with a version.
+        # As in a Delta deletion vector file, which begins with a version.
         vector = decode_file(
             b"\x01" + puffin[start : start + length],
             DeletionVectorDescriptor("p", "x", length - 8, len(places), 1),
@@ -258,7 +258,7 @@ def test_the_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
             "length": length,
             "properties": {"referenced-data-file": target["file_path"], "cardinality": str(len(places))},
         }
-    # Rows keep their ids, and when they were last written.
+    # Rows keep their ids and their last updated sequence numbers.
     manifests, _ = records(root / "metadata" / f"snap-{ids[2]}.avro")
     added = [one["data_file"] for one in records(at(manifests[0]["manifest_path"]))[0] if one["status"] == 1]
     file = pq.read_table(at(added[0]["file_path"]))
@@ -275,7 +275,7 @@ def test_the_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
     }
 
 
-def test_the_same_table_is_the_same_files(table: tuple[Path, IcebergWriter, list[int]], tmp_path: Path) -> None:
+def test_same_input_writes_identical_files(table: tuple[Path, IcebergWriter, list[int]], tmp_path: Path) -> None:
     root, writer, ids = table
     again, found = written(tmp_path / "t")
     assert found == ids

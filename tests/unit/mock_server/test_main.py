@@ -1,4 +1,4 @@
-"""The command line, as a process and for its refusals."""
+"""The command line as a process, and its error messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def demo(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         child.wait()
 
 
-def test_demo_serves_writes_its_profile_and_prints_examples(demo: tuple[subprocess.Popen[str], Path]) -> None:
+def test_demo_writes_a_profile_and_prints_examples(demo: tuple[subprocess.Popen[str], Path]) -> None:
     child, path = demo
     profile = json.loads(path.read_text())
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -100,7 +100,7 @@ def test_bad_arguments_end_with_one_sentence(arguments: list[str], words: str) -
     assert re.fullmatch(r"(building .*\n)?serve: .*\n", result.output)
 
 
-def test_a_port_in_use_is_refused_in_a_sentence(tables: Path) -> None:
+def test_port_in_use_is_refused_with_one_sentence(tables: Path) -> None:
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
         port = str(taken.getsockname()[1])
@@ -109,7 +109,7 @@ def test_a_port_in_use_is_refused_in_a_sentence(tables: Path) -> None:
     assert "cannot listen on 127.0.0.1 port" in result.output
 
 
-def test_the_faults_are_listed() -> None:
+def test_option_lists_the_faults() -> None:
     output = RUNNER.invoke(app, ["--list-faults"]).output
     assert [line.split()[0] for line in output.splitlines()] == [kind.name for kind in FAULTS]
 
@@ -119,16 +119,15 @@ def test_ctrl_c_during_the_start_prints_no_traceback(stream: str, sign: str) -> 
     command = [sys.executable, *(["-X", "importtime"] if stream == "stderr" else []), "-m", "mock_server", "--demo"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with child:
-        assert any(sign in line for line in getattr(child, stream))  # by then it is in its imports, or builds tables
+        # the process is importing modules or building tables by then
+        assert any(sign in line for line in getattr(child, stream))
         child.send_signal(signal.SIGINT)
         output, complaint = child.communicate(timeout=120)
     assert "Traceback" not in output + complaint
     assert child.returncode == 130
 
 
-def test_ctrl_c_while_the_tables_are_built_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_building_tables_removes_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(root: Path) -> None:
         assert root.is_relative_to(tmp_path)
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Headers and parameters as clients really send them."""
+"""Headers and parameters as real clients send them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.quota import meets, met
         ("includeendstreamaction=false;asyncquery=1", Capabilities()),
     ],
 )
-def test_the_capabilities_header(header: str | None, expected: Capabilities) -> None:
+def test_capabilities_header_is_parsed(header: str | None, expected: Capabilities) -> None:
     assert parse_capabilities(header) == expected
 
 
@@ -56,7 +56,7 @@ def test_a_timestamp_with_any_offset_is_its_instant(moment: datetime.datetime, m
         assert parse_timestamp(text.replace("+00:00", "Z")) == expected
 
 
-def test_a_range_in_time_is_compared_exactly() -> None:
+def test_timestamps_of_a_range_are_compared_exactly() -> None:
     finer = {"startingTimestamp": "2022-01-01T00:00:00.0005Z", "endingTimestamp": "2022-01-01T00:00:00.0005Z"}
     changes = parse_changes(finer)
     assert (changes.ending_ms, changes.starting_ms) == (1_640_995_200_000, 1_640_995_200_001)
@@ -65,12 +65,12 @@ def test_a_range_in_time_is_compared_exactly() -> None:
 @pytest.mark.parametrize(
     "text", ["", "2022-01-01", "2022-01-01T00:00:00", "2022-01-01 00:00:00Z", "2022-02-30T00:00:00Z", "1640995200000"]
 )
-def test_other_spellings_of_a_time_are_refused(text: str) -> None:
+def test_other_timestamp_formats_are_refused(text: str) -> None:
     with pytest.raises(ApiError, match="ISO 8601"):
         parse_timestamp(text)
 
 
-def test_both_spellings_of_the_idempotency_key_are_read() -> None:
+def test_both_spellings_of_the_idempotency_key_are_accepted() -> None:
     assert parse_query(b'{"idempotencyKey": "a"}').idempotency_key == "a"
     assert parse_query(b'{"idempotency_key": "a"}').idempotency_key == "a"
 
@@ -80,7 +80,7 @@ def test_null_and_unknown_fields_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"predicateHints": "a"}', b'{"jsonPredicateHints": []}', b'{"limitHint": [1]}'])
-def test_a_field_of_the_wrong_type_is_malformed(body: bytes) -> None:
+def test_field_of_the_wrong_type_is_malformed(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         parse_query(body)
     assert (caught.value.status, caught.value.code) == (400, "MALFORMED_REQUEST")
@@ -107,7 +107,7 @@ def test_a_listing_page_has_at_most_500_items() -> None:
 
 
 @pytest.mark.parametrize("offset", ["-1", "4", "x", ""])
-def test_a_position_outside_of_a_listing_is_refused(offset: str) -> None:
+def test_page_token_beyond_the_listing_is_refused(offset: str) -> None:
     items = ["a", "b", "c"]
     assert next_page("shares", items, 2, _token("shares", 3)) == ([], None)
     assert next_page("shares", items, 2, _token("shares", 0))[0] == ["a", "b"]
@@ -117,5 +117,5 @@ def test_a_position_outside_of_a_listing_is_refused(offset: str) -> None:
 
 
 @pytest.mark.parametrize(("token", "expected"), [("", None), ("x", "x")])
-def test_empty_page_token_means_none(token: str, expected: str | None) -> None:
+def test_empty_page_token_means_the_first_page(token: str, expected: str | None) -> None:
     assert parse_changes({"startingVersion": "0", "pageToken": token, "maxFiles": "1"}).paging.token == expected

@@ -1,4 +1,4 @@
-"""The server's parts one by one: parameters, tokens, ranges, preconditions, hints, faults, listings."""
+"""Unit tests of the server: parameters, tokens, ranges, preconditions, hints, faults, listings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refused(call: Any, *what: Any) -> str:
     return caught.value.message
 
 
-# === Parameters ===
+# --- parameters ---
 
 
 def query(**fields: Any) -> Any:
@@ -78,7 +78,7 @@ def test_query_has_all_fields_of_its_body() -> None:
     assert parse_page_request(b'{"maxFiles": 1}') == Paging(max_files=1)
     assert [parse_location(body) for body in (b"", b'{"location": "x"}')] == [None, "x"]
     assert [page.asked for page in (Paging(), Paging(max_files=1), Paging(token="t"))] == [False, True, True]
-    # Pages of one query have one digest, whatever does not change the rows.
+    # Pages of one query have the same digest even if other parameters differ that do not change the rows.
     same = query(limitHint=5).checksum()
     for more in ({"maxFiles": 1}, {"pageToken": "t"}, {"idempotencyKey": "k"}, {"includeRefreshToken": True}):
         assert query(limitHint=5, **more).checksum() == same
@@ -87,7 +87,7 @@ def test_query_has_all_fields_of_its_body() -> None:
     assert query().with_paging(Paging(token="t")).paging.token == "t"
 
 
-def test_parameters_that_exclude_each_other_are_refused() -> None:
+def test_mutually_exclusive_parameters_are_refused() -> None:
     at = {"version": 1, "timestamp": "1970-01-01T00:00:01Z", "startingVersion": 1}
     for one, other in itertools.combinations(at, 2):
         assert "Only one of" in refused(lambda one=one, other=other: query(**{one: at[one], other: at[other]}))
@@ -124,7 +124,7 @@ def test_parameters_that_exclude_each_other_are_refused() -> None:
     assert feed.checksum() != parse_changes({"startingVersion": "1", "endingVersion": "0"}).checksum()
 
 
-def test_numbers_and_flags_are_within_their_bounds() -> None:
+def test_numbers_and_flags_are_checked() -> None:
     largest = {"version": 2**63 - 1, "limitHint": 2**31 - 1, "maxFiles": 2**31 - 1}
     for name, most in largest.items():
         least = 1 if name == "maxFiles" else 0
@@ -147,7 +147,7 @@ def test_numbers_and_flags_are_within_their_bounds() -> None:
     assert "an array of strings" in refused(lambda: query(predicateHints=["a", 1]))
 
 
-def test_a_token_is_expected_and_compared() -> None:
+def test_bearer_token_is_required_and_compared() -> None:
     for header in ("Bearer t", "bearer  t ", "BEARER t"):
         check_bearer(header, Secret("t"))
     for header, words in (
@@ -166,10 +166,10 @@ def test_a_token_is_expected_and_compared() -> None:
         )
 
 
-# === Data files ===
+# --- data files ---
 
 
-def test_range_is_cut_to_the_available_bytes() -> None:
+def test_range_is_truncated_to_the_file() -> None:
     for header, found in (
         (b"bytes=0-9", (0, 10)),
         (b" bytes=5-5 ", (5, 6)),
@@ -192,7 +192,7 @@ def test_range_is_cut_to_the_available_bytes() -> None:
     assert _span(b"bytes=-1", 0) is None
 
 
-def test_preconditions_hold_for_strong_tags_and_times() -> None:
+def test_preconditions_compare_strong_etags_and_times() -> None:
     tag, time = b'"a"', b"Thu, 01 Jan 2026 00:00:00 GMT"
     strong, weak = {b"etag": tag, b"last-modified": time}, {b"etag": b"W/" + tag, b"last-modified": time}
     for given, found in (
@@ -232,7 +232,7 @@ def served(path: Path | None, scope: dict[str, Any] | None = None, *faults: str)
     return start["status"], headers, b"".join(message.get("body", b"") for message in rest)
 
 
-def test_files_are_served_like_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_served_like_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mock_server.files._COPY_BYTES", 4)
     path = tmp_path / "f"
     path.write_bytes(b"0123456789")
@@ -294,7 +294,7 @@ def test_files_are_served_like_a_store(tmp_path: Path, monkeypatch: pytest.Monke
     assert served(path, {"raw_path": b"/data/id/a%FF%20b"})[2] == b"odd"
 
 
-def test_a_file_that_becomes_shorter_ends_the_connection(tmp_path: Path) -> None:
+def test_file_that_shrinks_closes_the_connection(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123")
     handle = os.open(tmp_path / "f", os.O_RDONLY)
     sent: list[Any] = []
@@ -313,10 +313,10 @@ def test_a_file_that_becomes_shorter_ends_the_connection(tmp_path: Path) -> None
     assert sent == [{"type": "http.response.zerocopysend", "file": handle, "offset": 1, "count": 2, "more_body": True}]
 
 
-# === Hints ===
+# --- hints ---
 
 
-def test_outcomes_combine_as_their_values_do() -> None:
+def test_outcomes_combine_like_their_values() -> None:
     values = {TRUE: True, FALSE: False, NULL: None}
 
     def bits(outcome: int) -> list[bool | None]:
@@ -328,7 +328,7 @@ def test_outcomes_combine_as_their_values_do() -> None:
     def either(one: bool | None, other: bool | None) -> bool | None:
         return True if one is True or other is True else None if one is None or other is None else False
 
-    # Each file has a row or none: some result is possible.
+    # Every file has rows or none, so at least one result is possible.
     for left, right in itertools.product(range(1, 8), repeat=2):
         pairs = list(itertools.product(bits(left), bits(right)))
         assert set(bits(all_of(left, right))) == {both(*pair) for pair in pairs}
@@ -348,7 +348,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def test_a_comparison_has_the_results_that_values_can_have() -> None:
+def test_comparison_has_every_possible_result() -> None:
     bounds = (None, 1, 2, 3)
     for name, lower, upper, literal, nulls in itertools.product(OPERATIONS, bounds, bounds, (1, 2, 3), (True, False)):
         if lower is not None and upper is not None and lower > upper:
@@ -366,14 +366,14 @@ def test_a_comparison_has_the_results_that_values_can_have() -> None:
         assert is_null("c")(lambda column, n=nulls, v=values: Span(None, None, v, n)) == result
     only_nulls = Span(None, None, False, True)
     assert comparison("equal", "c", 1, 1)(lambda column: only_nulls) == NULL
-    # A literal that is known to be between two values decides nothing between them.
+    # A literal known only to lie between two bounds does not decide for values between them.
     wide = Span(1, 4, True, False)
     assert comparison("equal", "c", 2, 3)(lambda column: wide) == TRUE | FALSE
     assert comparison("lessThan", "c", 5, 6)(lambda column: wide) == TRUE
     assert comparison("greaterThan", "c", 4, 6)(lambda column: wide) == FALSE
 
 
-def test_json_predicate_reads_its_columns() -> None:
+def test_json_predicate_names_its_columns() -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("b", "boolean"), ("i", "long"))
@@ -418,10 +418,10 @@ def test_json_predicate_reads_its_columns() -> None:
             _node(wrong, schema, 0)
 
 
-# === Faults ===
+# --- faults ---
 
 
-def test_faults_are_read_as_they_are_written() -> None:
+def test_faults_round_trip_through_text() -> None:
     for text, fault in (
         ("503-first", Fault("503-first", 0.0, 1, Target.ALL)),
         ("503-first=3@api", Fault("503-first", 0.0, 3, Target.API)),
@@ -445,7 +445,7 @@ def test_faults_are_read_as_they_are_written() -> None:
     assert not Target.API.covers(Target.DATA)
 
 
-# === Listings ===
+# --- listings ---
 
 
 def test_assets_are_described_with_known_values() -> None:
@@ -479,7 +479,7 @@ def test_assets_are_described_with_known_values() -> None:
     }
 
 
-def test_pages_of_a_listing_follow_each_other() -> None:
+def test_pages_of_a_listing_cover_it_without_overlap() -> None:
     def page(faults: tuple[str, ...] = (), **query: str) -> dict[str, Any]:
         return Listings(cast("Any", None), FaultSet(map(parse_fault, faults)))._page("l", cast("Any", [1, 2, 3]), query)
 

@@ -1,4 +1,4 @@
-"""The change data feed: which files, which versions, and what is refused."""
+"""The change data feed: its files, its versions and its refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refusal(api: Api, name: str, query: str, capabilities: str | None = None) ->
 
 
 @pytest.mark.parametrize("capabilities", [None, DELTA])
-def test_change_files_replace_adds_and_removes_of_their_commit(api: Api, capabilities: str | None) -> None:
+def test_change_files_replace_adds_and_removes_of_a_commit(api: Api, capabilities: str | None) -> None:
     lines = api.changes("feed", "startingVersion=1", capabilities)
     change = "cdf" if capabilities is None else "cdc"
     assert kinds(lines) == [(2, "add"), (3, change), (5, "add")]
@@ -63,11 +63,11 @@ def test_without_change_files_adds_and_removes_are_the_feed(api: Api) -> None:
         ("startingVersion=3&endingTimestamp=2999-01-01T00:00:00Z", [3, 5]),
     ],
 )
-def test_both_bounds_are_included(api: Api, query: str, versions: list[int]) -> None:
+def test_both_ends_of_a_range_are_inclusive(api: Api, query: str, versions: list[int]) -> None:
     assert [version for version, _ in kinds(api.changes("feed", query))] == versions
 
 
-def test_historical_metadata_starts_first_and_follows_changes(api: Api) -> None:
+def test_historical_metadata_is_sent_first_and_after_changes(api: Api) -> None:
     for spelling in ("true", "True"):
         lines = api.changes("feed", f"startingVersion=2&includeHistoricalMetadata={spelling}")
         assert lines.metadata["version"] == 2
@@ -93,7 +93,7 @@ def test_historical_metadata_starts_first_and_follows_changes(api: Api) -> None:
 def test_unavailable_range_is_400_with_a_reason(api: Api, query: str, words: str) -> None:
     said = refusal(api, "feed", query)
     assert words in said
-    # The request has named the table.
+    # The client knows the table from its request, so the message does not repeat the name.
     assert "(table " not in said
 
 
@@ -113,7 +113,7 @@ def test_range_with_the_feed_disabled_names_the_version(start: Callable[..., Api
     assert kinds(own.changes("t", "startingVersion=0&endingVersion=0")) == [(0, "add")]
 
 
-def test_a_lost_commit_is_refused(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_missing_commit_is_refused(start: Callable[..., Api], tmp_path: Path) -> None:
     write_feed(tmp_path / "t")
     (tmp_path / "t" / "_delta_log" / f"{3:020}.json").unlink()
     response = start(tmp_path).get(CHANGES.format("t", "startingVersion=2"))
@@ -143,7 +143,7 @@ def test_bare_tombstone_is_completed_from_the_previous_version(start: Callable[.
     add = writer.add(rows(1), {"p": "a"}, time=at(0))
     described = table("t", partition=("p",), delta_enableChangeDataFeed="true")
     writer.commit([Protocol(1, 4), described, add], "WRITE", at(0))
-    # As old writers wrote it: the path and nothing else.
+    # Old writers wrote only the path.
     log = tmp_path / "t" / "_delta_log"
     (log / f"{1:020}.json").write_text(f'{{"remove":{{"path":"{add.path}","dataChange":true}}}}\n')
     (line,) = start(tmp_path).changes("t", "startingVersion=1").files

@@ -1,4 +1,4 @@
-"""Signed URLs for every path that a file can have."""
+"""Signed URLs for every possible path of a file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_query_without_signature_is_refused(query: bytes) -> None:
 
 
 @pytest.mark.parametrize("ttl", [0.01, 1, 1.5, 3600])
-def test_url_lives_for_its_time_and_less_than_a_second_more(ttl: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_expires_within_a_second_of_its_lifetime(ttl: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for now in (1000.0, 1000.001, 1000.999):
         monkeypatch.setattr("time.time", lambda now=now: now)
         signer = Signer(ttl)

@@ -1,4 +1,4 @@
-"""HTTPS: whoever trusts the certificate gets the same answers and bytes, nobody else gets any."""
+"""HTTPS: clients that trust the certificate get the same responses, all others get none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_separate_process_serves_https(tables: Path) -> None:
         assert [answer.status_code for answer in answers] == [503, 200]
 
 
-def test_a_given_certificate_is_used(tmp_path: Path, start: Callable[..., Api], tables: Path) -> None:
+def test_configured_certificate_is_used(tmp_path: Path, start: Callable[..., Api], tables: Path) -> None:
     authority = trustme.CA()
     made = authority.issue_cert("127.0.0.1")
     made.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
@@ -72,7 +72,7 @@ def test_a_given_certificate_is_used(tmp_path: Path, start: Callable[..., Api], 
     assert api.server.ca_path is None
 
 
-def test_a_configuration_may_ask_for_a_certificate_made_here(tmp_path: Path) -> None:
+def test_configuration_may_request_a_generated_certificate(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text("ssl: {selfSigned: true}\n")
     assert from_yaml(tmp_path / "server.yaml").tls == Tls()
 
@@ -86,13 +86,13 @@ def test_a_configuration_may_ask_for_a_certificate_made_here(tmp_path: Path) -> 
         ("ssl: {certificateFile: a, certificateKeyFile: b, certificatePasswordFile: none}", "cannot be read"),
     ],
 )
-def test_a_configuration_without_a_certificate_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_tls_configuration_without_a_certificate_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "server.yaml").write_text(text)
     with pytest.raises(ConfigError, match=words):
         from_yaml(tmp_path / "server.yaml")
 
 
-def test_invalid_certificate_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_invalid_certificate_files_are_refused_with_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense")
     missing = tmp_path / "missing"
     for certificate, reason in ((tmp_path / "x", ".*PEM.*"), (missing, "No such file or directory")):
@@ -102,7 +102,7 @@ def test_invalid_certificate_files_are_refused_in_a_sentence(tmp_path: Path) -> 
         Tls(certificate=tmp_path / "x")
 
 
-def test_without_trustme_the_extra_is_named(tmp_path: Path, tables: Path) -> None:
+def test_missing_trustme_error_names_the_extra(tmp_path: Path, tables: Path) -> None:
     program = "import sys; sys.modules['trustme'] = None; from mock_server.command import app; app()"
     command = [sys.executable, "-c", program, "--tables", str(tables), "--tls"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

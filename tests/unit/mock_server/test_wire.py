@@ -1,4 +1,4 @@
-"""Each line of a response with all that it says, and each way to damage its body."""
+"""Each line of a response with all its fields, and each fault that damages a body."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROOT = Path("/tables/t")
 
 
 class Granted:
-    """Signs nothing, but says what for."""
+    """A signer that does not sign but records the purpose."""
 
     expires_ms = 77
 
@@ -77,7 +77,7 @@ CDC = AddCdcFile(path="c", partition_values=VALUES, size=30, data_change=False, 
 SENT = {"storageType": "p", "pathOrInlineDv": "dv:dv x.bin", "sizeInBytes": 40, "cardinality": 2, "offset": 1}
 
 
-def test_live_file_is_sent_with_all_fields_of_the_log() -> None:
+def test_file_line_has_all_fields_of_the_log() -> None:
     add = {
         "path": "add:a/b c.parquet", "partitionValues": VALUES, "size": 10, "modificationTime": 5, "dataChange": True,
         "stats": '{"n":1}', "tags": {"k": "v"}, "deletionVector": SENT, "baseRowId": 3, "defaultRowCommitVersion": 4,
@@ -102,7 +102,7 @@ def test_live_file_is_sent_with_all_fields_of_the_log() -> None:
     assert parquet.adds([ADD, ADD], None, None) == 2 * parquet.adds([ADD], None, None)
 
 
-def test_change_is_sent_with_all_fields_of_the_log() -> None:
+def test_change_line_has_all_fields_of_the_log() -> None:
     remove = {
         "path": "remove:r", "dataChange": True, "size": 20, "deletionTimestamp": 6, "extendedFileMetadata": True,
         "partitionValues": VALUES, "stats": "{}", "tags": {"k": None}, "deletionVector": SENT, "baseRowId": 7,
@@ -157,7 +157,7 @@ def test_vectors_are_inline_or_behind_a_url() -> None:
     assert (elsewhere[0]["pathOrInlineDv"], elsewhere[1]) == ("dv:/other/dv.bin", sha("/other/dv.bin"))
 
 
-def test_a_path_is_that_of_the_file() -> None:
+def test_path_in_a_line_is_the_path_of_the_file() -> None:
     for path, found in (
         ("a/b", "a/b"),
         ("a%2Fb", "a/b"),
@@ -191,7 +191,7 @@ METADATA = Metadata(
 )
 
 
-def test_metadata_is_sent_with_all_fields_of_the_log() -> None:
+def test_metadata_line_has_all_fields_of_the_log() -> None:
     content = {
         "id": "i", "name": "n", "description": "d", "format": {"provider": "parquet", "options": {"o": "1"}},
         "schemaString": SCHEMA, "partitionColumns": ["b"],
@@ -226,7 +226,7 @@ def test_metadata_is_sent_with_all_fields_of_the_log() -> None:
     assert line(renderer(Format.PARQUET).metadata(bare))["metaData"]["configuration"] == {}
 
 
-def test_a_protocol_is_sent_with_its_features_and_version() -> None:
+def test_protocol_line_has_features_and_version() -> None:
     full = Protocol(3, 7, ["r"], ["w"])
     content = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["r"], "writerFeatures": ["w"]}
     assert line(renderer().protocol(full)) == {"protocol": {"deltaProtocol": content}}
@@ -237,7 +237,7 @@ def test_a_protocol_is_sent_with_its_features_and_version() -> None:
     assert line(renderer(Format.PARQUET).protocol(full, 5)) == {"protocol": {"minReaderVersion": 1}}
 
 
-def test_quirks_change_only_their_subject() -> None:
+def test_each_quirk_changes_only_its_field() -> None:
     for form in Format:
         plain = renderer(form).adds([ADD], None, None)
         assert b"expirationTimestamp" not in renderer(form, no_expiration=True).adds([ADD], None, None)
@@ -253,7 +253,7 @@ def test_quirks_change_only_their_subject() -> None:
         assert "\u2028" in renderer(form, odd_names=True).metadata(METADATA).decode()
 
 
-def test_last_lines_are_as_given() -> None:
+def test_last_lines_are_written_unchanged() -> None:
     assert line(end_stream_line()) == {"endStreamAction": {}}
     full = end_stream_line(refresh_token="r", next_page_token="n", min_url_expiration=0, error=(500, "e"))
     assert line(full)["endStreamAction"] == {
@@ -274,17 +274,17 @@ def test_page_has_the_requested_number_of_files() -> None:
     assert _page_end(adds, 1, None) == _page_end(adds, 0, 9) == 5
     change, other = Change(REMOVE, 1, 1), (METADATA, 1)
     items: Any = [other, change, change, other, other, change, other]
-    # Lines that are no files belong to the page before the next file.
+    # Lines that are not files belong to the same page as the next file.
     assert [_page_end(items, start, 1) for start in (0, 1, 2, 3, 5, 6)] == [2, 2, 5, 7, 7, 7]
     assert [_page_end(items, start, 2) for start in (0, 2, 5)] == [5, 7, 7]
     assert _page_end(items, 0, None) == _page_end([], 0, 1) + 7 == 7
 
 
-# === Damage ===
+# --- damage ---
 
 
 class Wire:
-    """A connection that keeps what is written."""
+    """A connection that records the bytes written to it."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -308,7 +308,7 @@ class Wire:
 
 
 def spoilt(tmp_path: Path, **faults: float) -> tuple[bytes, bytes, list[object]]:
-    """Return head and body of an answer with a fault, and how its connection ends."""
+    """Return head and body of a response with a fault, and how the connection ends."""
     (tmp_path / "f").write_bytes(b"..line 2\n..")
     body, wire, counted = _SpoiltBody({name.replace("_", "-"): value for name, value in faults.items()}), Wire(), []
 
@@ -379,7 +379,7 @@ def test_body_is_damaged_by_its_fault(tmp_path: Path) -> None:
 
 
 class Slots:
-    """Stands in for a throttle of pieces of four bytes."""
+    """Replaces a throttle; its pieces have four bytes."""
 
     piece = 4
 
@@ -445,7 +445,7 @@ def test_piece_is_a_hundredth_of_a_second_of_data() -> None:
     assert [Throttle(rate).piece for rate in (1, 102_400, 1_000_000, 10**9)] == [1024, 1024, 10_000, 262_144]
 
 
-# === S3, without a store ===
+# --- S3, without a store ---
 
 
 class Service:
@@ -461,7 +461,7 @@ class Service:
         return "https://signed"
 
 
-def test_credentials_live_as_long_as_the_token_service_allows() -> None:
+def test_credential_lifetime_is_limited_by_the_token_service() -> None:
     tables, service = S3Tables(S3Settings()), Service()
     tables._clients = {"sts": service}
     for lifetime, seconds in ((1.0, 900), (900.5, 900), (3600.9, 3600), (1e9, 129_600)):
@@ -482,7 +482,7 @@ def test_credentials_live_as_long_as_the_token_service_allows() -> None:
     }  # fmt: skip
 
 
-def test_urls_of_a_store_are_of_the_file_and_live_as_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presigned_urls_have_the_path_and_lifetime_of_the_grant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mock_server.s3.time.time", lambda: 100.5)
     service = Service()
     for lifetime, seconds in ((0.2, 1), (60.9, 60)):
@@ -498,7 +498,7 @@ def test_urls_of_a_store_are_of_the_file_and_live_as_granted(monkeypatch: pytest
     assert _split("s3://b", folder=False) == ("b", "")
 
 
-def test_copied_logs_are_removed_with_the_server(tmp_path: Path) -> None:
+def test_copied_logs_are_removed_when_the_server_stops(tmp_path: Path) -> None:
     tables = S3Tables(S3Settings())
     SharingServer.close(cast("Any", types.SimpleNamespace(_s3=tables)))
     tables._folder = tempfile.TemporaryDirectory(dir=tmp_path)

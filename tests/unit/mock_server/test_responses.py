@@ -57,7 +57,9 @@ def test_without_a_header_the_response_is_parquet(api: Api) -> None:
 
 
 @pytest.mark.parametrize("features", ["", ";readerfeatures=deletionvectors"])
-def test_parquet_only_is_refused_for_other_tables(start: Callable[..., Api], tmp_path: Path, features: str) -> None:
+def test_parquet_format_is_refused_for_tables_that_need_delta(
+    start: Callable[..., Api], tmp_path: Path, features: str
+) -> None:
     write_vectors(tmp_path / "vectors")
     status, code, message = failure(start(tmp_path), "vectors", f"responseformat=parquet{features}")
     assert (status, code) == (400, "UNSUPPORTED_OPERATION")
@@ -83,7 +85,7 @@ def test_both_formats_give_parquet_for_plain_and_delta_otherwise(api: Api) -> No
 
 
 @pytest.mark.parametrize("path", ["metadata", "changes?startingVersion=0"])
-def test_a_table_that_parquet_cannot_carry_is_refused_by_name(api: Api, path: str) -> None:
+def test_table_unsupported_in_parquet_format_is_named(api: Api, path: str) -> None:
     response = api.get(f"{TABLES}/vectors/{path}")
     assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
     assert "deletionVectors" in response.json()["message"]
@@ -142,7 +144,7 @@ def test_time_travel_states_version_on_metadata_and_files(api: Api, point: dict[
         {"endingVersion": 1},
     ],
 )
-def test_a_point_in_time_that_cannot_be_is_400(api: Api, point: dict[str, object]) -> None:
+def test_invalid_version_or_timestamp_is_400(api: Api, point: dict[str, object]) -> None:
     assert failure(api, "plain", **point)[:2] == (400, "INVALID_PARAMETER_VALUE")
 
 
@@ -164,7 +166,7 @@ def test_versions_before_the_shared_ones_are_refused(start: Callable[..., Api], 
         assert "since version 2" in message
 
 
-def test_a_commit_is_seen_by_the_next_request(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_next_request_sees_a_new_commit(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
     own = start(tmp_path)
@@ -187,7 +189,7 @@ def test_file_ids_are_md5_for_parquet_and_sha256_for_delta(api: Api) -> None:
         assert error_of(api.post(f"{TABLES}/plain/query", {}, DELTA, fileidhash=bad))[0] == 400
 
 
-def test_ids_stay_while_urls_differ_by_use(api: Api) -> None:
+def test_file_ids_are_stable_and_urls_differ_by_use(api: Api) -> None:
     lines = api.query("vectors", DELTA, startingVersion=1, endingVersion=1)
     by_kind = {kind: line["file"] for (_, kind), line in zip(kinds(lines), lines.files, strict=True)}
     assert by_kind["add"]["id"] == by_kind["remove"]["id"]
@@ -208,7 +210,7 @@ def test_deletion_vector_is_a_signed_url_with_an_id(api: Api) -> None:
     assert int.from_bytes(data[vector["offset"] : vector["offset"] + 4], "big") == vector["sizeInBytes"]
 
 
-def test_files_with_odd_names_can_be_fetched_in_both_formats(api: Api) -> None:
+def test_special_characters_in_file_names_in_both_formats(api: Api) -> None:
     for capabilities in (None, DELTA):
         lines = api.query("odd", capabilities)
         assert len(lines.files) == 7
@@ -280,7 +282,7 @@ def test_a_bad_page_size_is_400(api: Api, value: object) -> None:
     assert failure(api, "plain", maxFiles=value)[0] == 400
 
 
-def test_page_token_is_valid_for_its_own_query_only(api: Api) -> None:
+def test_page_token_is_valid_only_for_its_query(api: Api) -> None:
     first = api.query("plain", maxFiles=1, version=3)
     assert first.end is not None
     token = first.end["nextPageToken"]
@@ -292,7 +294,7 @@ def test_page_token_is_valid_for_its_own_query_only(api: Api) -> None:
     assert len(api.query("plain", version=3, pageToken=token).files) == 1
 
 
-def test_tokens_expire(start: Callable[..., Api]) -> None:
+def test_page_tokens_and_refresh_tokens_expire(start: Callable[..., Api]) -> None:
     own = start(page_token_ttl=-1.0, refresh_token_ttl=-1.0)
     first = own.query("plain", maxFiles=1, includeRefreshToken=True)
     assert first.end is not None
@@ -325,10 +327,10 @@ def test_a_refresh_token_cannot_be_mixed_with_other_points(api: Api) -> None:
     assert failure(api, "plain", includeRefreshToken=True, version=1)[0] == 400
 
 
-# --- hints (their meaning is tested in test_hints.py) ---
+# --- hints (test_hints.py tests their meaning) ---
 
 
-def test_hints_leave_out_files_in_either_form(api: Api) -> None:
+def test_sql_and_json_hints_skip_files(api: Api) -> None:
     node = {"op": "equal", "children": [{"op": "column", "name": "P", "valueType": "string"},
                                         {"op": "literal", "value": "a", "valueType": "string"}]}  # fmt: skip
     assert len(api.query("plain", jsonPredicateHints=json.dumps(node)).files) == 1
@@ -338,7 +340,7 @@ def test_hints_leave_out_files_in_either_form(api: Api) -> None:
     assert api.query("plain", predicateHints=["p = 'a'"]).metadata["numFiles"] == 2
 
 
-def test_a_limit_takes_files_until_there_are_rows_enough(api: Api) -> None:
+def test_limit_returns_files_until_it_has_enough_rows(api: Api) -> None:
     assert [len(api.query("plain", limitHint=limit).files) for limit in (1, 2, 3, 100)] == [1, 1, 2, 2]
     assert failure(api, "plain", limitHint=-1)[0] == 400
     assert failure(api, "plain", limitHint=2**31)[0] == 400
@@ -347,7 +349,7 @@ def test_a_limit_takes_files_until_there_are_rows_enough(api: Api) -> None:
 # --- streaming ---
 
 
-def test_a_range_gives_data_changes_with_version_and_time(api: Api) -> None:
+def test_range_has_data_changes_with_version_and_timestamp(api: Api) -> None:
     lines = api.query("plain", startingVersion=0)
     assert kinds(lines) == [(0, "add"), (0, "add"), (1, "add"), (3, "remove")]
     assert lines.version == 0
@@ -359,19 +361,19 @@ def test_a_range_gives_data_changes_with_version_and_time(api: Api) -> None:
     assert kinds(api.query("plain", DELTA, startingVersion=0)) == kinds(lines)
 
 
-def test_end_of_a_range_is_inclusive_and_may_be_in_the_future(api: Api) -> None:
+def test_end_of_range_is_inclusive_and_may_be_in_the_future(api: Api) -> None:
     assert kinds(api.query("plain", startingVersion=1, endingVersion=2)) == [(1, "add")]
     assert kinds(api.query("plain", startingVersion=3, endingVersion=99)) == [(3, "remove")]
 
 
-def test_a_range_shows_later_metadata_and_protocols_if_asked(api: Api) -> None:
+def test_range_includes_metadata_and_protocol_changes_on_request(api: Api) -> None:
     lines = api.query("feed", DELTA, startingVersion=0)
     versions = [line["metaData"]["version"] for line in lines.all[2:] if "metaData" in line]
     assert versions == [1, 4]
     assert not [line for line in lines.all[1:] if "protocol" in line]
 
 
-def test_historical_protocols_come_in_delta_only(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_historical_protocols_are_sent_in_delta_format_only(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
     writer.commit([Protocol(1, 4), writer.add(rows(2), time=at(1))], "UPGRADE", at(1))
@@ -382,7 +384,7 @@ def test_historical_protocols_come_in_delta_only(start: Callable[..., Api], tmp_
         assert len(lines.files) == 2
 
 
-def test_a_range_over_a_lost_commit_is_refused_by_version(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_range_over_a_missing_commit_is_refused_with_its_version(start: Callable[..., Api], tmp_path: Path) -> None:
     write_plain(tmp_path / "t")
     (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
     own = start(tmp_path)
@@ -391,12 +393,12 @@ def test_a_range_over_a_lost_commit_is_refused_by_version(start: Callable[..., A
     assert "1" in response.json()["message"]
 
 
-def test_urls_use_the_requested_host(api: Api) -> None:
+def test_urls_use_the_host_of_the_request(api: Api) -> None:
     lines = Lines(api.post(f"{TABLES}/plain/query", {}, None, Host="example.test:1234"))
     assert all(url_of(line).startswith("http://example.test:1234/data/") for line in lines.files)
 
 
-def test_unnameable_file_ends_the_stream_with_an_error(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_file_without_a_valid_url_ends_the_stream_with_an_error(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     good, bad = (writer.add(rows(number), time=at(0)) for number in range(2))
     bad = replace(bad, path="../outside.parquet")
@@ -406,22 +408,20 @@ def test_unnameable_file_ends_the_stream_with_an_error(start: Callable[..., Api]
     assert end is not None
     assert end["httpStatusErrorCode"] == 400
     assert "outside.parquet" in end["errorMessage"]
-    # Without an EndStreamAction nothing but an error can say that the answer is not whole.
+    # Without an EndStreamAction only an error can tell the client that the response is incomplete.
     response = own.post(f"{TABLES}/t/query")
     assert error_of(response)[0] == 400
 
 
 @pytest.mark.parametrize("capabilities", [None, DELTA])
-def test_the_head_of_a_range_states_its_first_version(api: Api, capabilities: str | None) -> None:
+def test_range_response_header_has_its_first_version(api: Api, capabilities: str | None) -> None:
     lines = Lines(api.post(f"{FEED}/query", {"startingVersion": 2}, capabilities))
     assert lines.metadata["version"] == 2
     assert lines.protocol.get("version") == (None if capabilities is None else 2)
 
 
 @pytest.mark.parametrize("where", ["body", "url"])
-def test_feed_states_the_version_of_its_protocols_on_request(
-    start: Callable[..., Api], tmp_path: Path, where: str
-) -> None:
+def test_feed_has_versions_of_protocols_on_request(start: Callable[..., Api], tmp_path: Path, where: str) -> None:
     write_vectors(tmp_path / "vectors")
     features = ["deletionVectors", "v2Checkpoint"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
@@ -460,21 +460,21 @@ def test_table_with_an_unreadable_log_is_refused_by_name(
         assert feature in answer.json()["message"]
 
 
-def test_metadata_ends_with_the_action_that_it_promises(api: Api) -> None:
+def test_metadata_ends_with_an_end_stream_action(api: Api) -> None:
     lines = Lines(api.get("shares/default/schemas/default/tables/plain/metadata", "includeendstreamaction=true"))
     assert "includeendstreamaction=true" in lines.headers["delta-sharing-capabilities"]
     assert lines.end == {}
     assert len(lines.all) == 3
 
 
-def test_json_hints_are_read_as_a_text_and_as_an_object(api: Api) -> None:
+def test_json_hints_are_accepted_as_string_and_object(api: Api) -> None:
     column = {"op": "column", "name": "p", "valueType": "string"}
     hint = {"op": "equal", "children": [column, {"op": "literal", "value": "a", "valueType": "string"}]}
     for form in (hint, json.dumps(hint)):
         assert len(api.query("plain", jsonPredicateHints=form).files) == 1
 
 
-def test_pages_of_a_range_end_where_the_first_page_stated(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_all_pages_of_a_range_end_at_the_same_version(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
     for hour in (1, 2):
@@ -490,7 +490,7 @@ def test_pages_of_a_range_end_where_the_first_page_stated(start: Callable[..., A
     assert len(kinds(own.query("t", startingVersion=0))) == 4
 
 
-def test_a_vector_makes_statistics_wide() -> None:
+def test_deletion_vector_sets_tight_bounds_to_false() -> None:
     vector = DeletionVectorDescriptor("i", "x", 4, 1)
     for stats in ('{"numRecords":2}', None):
         found = with_vector(AddFile("f", stats=stats), vector)
@@ -499,7 +499,7 @@ def test_a_vector_makes_statistics_wide() -> None:
 
 
 def test_parquet_columns_have_comments_and_no_other_metadata() -> None:
-    """As from the reference server, at every level."""
+    """Like the reference server, at every level of nesting."""
 
     def column(name: str, kind: object, **metadata: object) -> dict[str, object]:
         return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
