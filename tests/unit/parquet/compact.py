@@ -1,4 +1,4 @@
-"""Writes the Thrift compact protocol, for footers and indexes that no writer makes."""
+"""Write structs in Thrift's compact protocol, for footers and indexes that no writer makes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def as_varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def as_number(value: int) -> bytes:
@@ -24,9 +24,9 @@ def as_list(kind: int, items: list[bytes]) -> bytes:
 
 
 def struct_of(fields: Mapping[int, Any]) -> bytes:
-    """Return a struct with values by field id, without those that are ``None``.
+    """Return a struct with these values by field id. ``None`` is left out.
 
-    A value is a bool, an int, bytes, a struct as such a mapping, or a list of one of the last three.
+    A value is a bool, an int, bytes, a mapping (a nested struct), or a list of ints, bytes or mappings.
     """
     written, last = b"", 0
     for field, value in sorted(fields.items()):

@@ -1,4 +1,4 @@
-"""Column chunks read from footers, and values that the Parquet reader takes on trust."""
+"""Column chunks as footers describe them, and values that pyarrow does not check."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def chunks_of(data: bytes) -> tuple[Chunks, pq.FileMetaData]:
     ],
     ids=str,
 )
-def test_chunks_are_those_that_pyarrow_reads(write: dict[str, Any]) -> None:
+def test_chunks_match_those_of_pyarrow(write: dict[str, Any]) -> None:
     chunks, metadata = chunks_of(parquet_bytes(ROWS, **write))
 
     assert chunks.created_by == metadata.created_by
@@ -67,8 +67,8 @@ def test_chunks_are_those_that_pyarrow_reads(write: dict[str, Any]) -> None:
             statistics = theirs.statistics
             bounded = statistics is not None and statistics.has_min_max
             start = theirs.dictionary_page_offset if theirs.has_dictionary_page else theirs.data_page_offset
-            found = chunks.get(group, leaf)
-            assert found[:6] == (
+            chunk = chunks.get(group, leaf)
+            assert chunk[:6] == (
                 start,
                 theirs.total_compressed_size,
                 theirs.total_uncompressed_size,
@@ -76,29 +76,29 @@ def test_chunks_are_those_that_pyarrow_reads(write: dict[str, Any]) -> None:
                 (statistics.min_raw, statistics.max_raw) if bounded else None,
                 theirs.num_values,
             )
-            assert (found.offset_index is not None) == theirs.has_offset_index
-            assert (found.column_index is not None) == theirs.has_column_index
+            assert (chunk.offset_index is not None) == theirs.has_offset_index
+            assert (chunk.column_index is not None) == theirs.has_column_index
 
 
-# === What the footer says of a chunk ===
+# === Chunks of a footer ===
 
 END = 1000
 # ColumnMetaData (Apache Parquet, parquet.thrift): physical type, codec, values, sizes, first data page, statistics.
 META: dict[int, Any] = {1: 2, 4: 1, 5: 30, 6: 300, 7: 200, 9: 40}
 LOW, HIGH = (-5).to_bytes(8, "little", signed=True), (9).to_bytes(8, "little")
-# ColumnOrder: that of the type, and one that we do not know.
+# ColumnOrder: TypeDefinedOrder, and an unknown one.
 ORDERED, OTHER = {1: {}}, {2: {}}
 
 
-def found_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None = None, **chunk: Any) -> ColumnChunk:
-    """Return the chunk of a footer with these changes of ``META`` and of ColumnChunk, by ``f"_{field}"``."""
+def parsed_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None = None, **chunk: Any) -> ColumnChunk:
+    """Return the chunk of a footer with these changes to ``META``, and to ColumnChunk (field 4 is ``_4``)."""
     fields = {int(name[1:]): value for name, value in chunk.items()}
     footer = {4: [{1: [{3: {**META, **(meta or {})}, **fields}]}], 7: [ORDERED] if orders is None else orders or None}
     return Chunks(pa.py_buffer(struct_of(footer)), [0], END).get(0, 0)
 
 
 def test_chunk_matches_the_footer() -> None:
-    chunk = found_chunk({11: 10, 12: {3: 7, 5: HIGH, 6: LOW}, 13: [{1: 0, 2: 8, 3: 4}]}, _4=500, _5=10, _6=510, _7=20)
+    chunk = parsed_chunk({11: 10, 12: {3: 7, 5: HIGH, 6: LOW}, 13: [{1: 0, 2: 8, 3: 4}]}, _4=500, _5=10, _6=510, _7=20)
     assert chunk == ColumnChunk(
         start=10,
         length=200,
@@ -114,13 +114,13 @@ def test_chunk_matches_the_footer() -> None:
         encoding_stats=as_list(12, [struct_of({1: 0, 2: 8, 3: 4})]),
         dictionary_length=30,
     )
-    bare = found_chunk({4: None})
+    bare = parsed_chunk({4: None})
     assert bare == ColumnChunk(40, 200, 300, None, None, 30, 2, 0, True, None, None)
 
 
 @pytest.mark.parametrize(("dictionary", "start"), [(10, 10), (39, 39), (40, 40), (41, 40), (1, 1), (0, 40), (-1, 40)])
 def test_a_chunk_begins_with_its_dictionary(dictionary: int, start: int) -> None:
-    assert found_chunk({11: dictionary}).start == start
+    assert parsed_chunk({11: dictionary}).start == start
 
 
 @pytest.mark.parametrize(
@@ -134,18 +134,18 @@ def test_a_chunk_begins_with_its_dictionary(dictionary: int, start: int) -> None
 )
 def test_a_chunk_outside_of_the_file_is_refused(meta: dict[int, Any], place: str) -> None:
     with pytest.raises(DataError, match=f"at bytes {place}, outside of the file"):
-        found_chunk(meta)
+        parsed_chunk(meta)
 
 
-def test_a_chunk_may_take_all_of_the_file() -> None:
-    assert found_chunk({9: 0, 7: END}).length == END
-    assert found_chunk({7: 0}).length == 0
-    assert found_chunk({6: -1}).uncompressed == 0
-    assert found_chunk(_1=b"").start == 40
+def test_chunk_may_fill_the_whole_file() -> None:
+    assert parsed_chunk({9: 0, 7: END}).length == END
+    assert parsed_chunk({7: 0}).length == 0
+    assert parsed_chunk({6: -1}).uncompressed == 0
+    assert parsed_chunk(_1=b"").start == 40
     with pytest.raises(DataError, match="outside of the file"):
-        found_chunk(_1=b"another.parquet")
+        parsed_chunk(_1=b"another.parquet")
     with pytest.raises(DataError, match="encrypted column"):
-        found_chunk(_8={1: {}})
+        parsed_chunk(_8={1: {}})
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_a_chunk_may_take_all_of_the_file() -> None:
         ({5: HIGH, 6: LOW[:7]}, None, None),
         ({5: HIGH[:7], 6: LOW}, None, None),
         ({5: HIGH, 6: LOW}, None, (-5, 9)),
-        # The bounds of old writers, whose order is not known.
+        # Old writers' bounds are in an unknown order.
         ({1: HIGH, 2: LOW}, None, None),
     ],
     ids=str,
 )
 def test_invalid_statistics_are_not_used(statistics: dict[int, Any], null_count: Any, bounds: Any) -> None:
-    chunk = found_chunk({12: statistics})
+    chunk = parsed_chunk({12: statistics})
     assert (chunk.null_count, chunk.bounds) == (null_count, bounds)
 
 
@@ -184,12 +184,12 @@ def test_invalid_statistics_are_not_used(statistics: dict[int, Any], null_count:
     ],
 )
 def test_bounds_are_values_of_the_physical_type(physical: int, lower: bytes, upper: bytes, bounds: Any) -> None:
-    assert found_chunk({1: physical, 12: {5: upper, 6: lower}}).bounds == bounds
+    assert parsed_chunk({1: physical, 12: {5: upper, 6: lower}}).bounds == bounds
 
 
 @pytest.mark.parametrize(("orders", "is_ordered"), [([ORDERED], True), ([OTHER], False), ([{}], False), ([], False)])
-def test_bounds_have_the_order_that_the_footer_states(orders: list[Any], is_ordered: bool) -> None:
-    chunk = found_chunk({12: {3: 1, 5: HIGH, 6: LOW}}, orders=orders)
+def test_bounds_need_a_known_column_order(orders: list[Any], is_ordered: bool) -> None:
+    chunk = parsed_chunk({12: {3: 1, 5: HIGH, 6: LOW}}, orders=orders)
     assert chunk.ordered is is_ordered
     assert chunk.bounds == ((-5, 9) if is_ordered else None)
     assert chunk.null_count == 1
@@ -204,7 +204,7 @@ def test_each_column_has_its_own_order() -> None:
             for group in (0, 1):
                 assert chunks.get(group, leaf).ordered is (leaf < len(orders) and orders[leaf] is ORDERED)
         assert chunks.created_by == "a writer"
-        # A column that was not asked for is not decoded.
+        # Only requested columns are decoded.
         for place in ((0, 2), (2, 0), (0, 4)):
             with pytest.raises(DataError, match="no column chunk"):
                 chunks.get(*place)
@@ -220,7 +220,7 @@ def test_fields_after_the_column_orders_are_read(orders: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "size", "found"),
+    ("start", "size", "place"),
     [
         (500, 10, ByteRange(500, 510)),
         (4, 1, ByteRange(4, 5)),
@@ -235,10 +235,10 @@ def test_fields_after_the_column_orders_are_read(orders: list[Any]) -> None:
         (500, b"10", None),
     ],
 )
-def test_index_outside_the_file_is_not_used(start: Any, size: Any, found: ByteRange | None) -> None:
-    assert found_chunk(_4=start, _5=size).offset_index == found
-    assert found_chunk(_6=start, _7=size).column_index == found
-    assert found_chunk(_4=start, _5=size).column_index is None
+def test_index_outside_the_file_is_not_used(start: Any, size: Any, place: ByteRange | None) -> None:
+    assert parsed_chunk(_4=start, _5=size).offset_index == place
+    assert parsed_chunk(_6=start, _7=size).column_index == place
+    assert parsed_chunk(_4=start, _5=size).column_index is None
 
 
 @pytest.mark.parametrize(
@@ -253,17 +253,17 @@ def test_index_outside_the_file_is_not_used(start: Any, size: Any, found: ByteRa
         ([(0, None, 1)], None),
     ],
 )
-def test_dictionary_pages_are_counted_where_the_footer_does(stats: Any, pages: int | None) -> None:
+def test_dictionary_page_count_comes_from_encoding_stats(stats: Any, pages: int | None) -> None:
     entries = None if stats is None else [dict(enumerate(entry, 1)) for entry in stats]
-    assert found_chunk({13: entries}).dictionary_pages() == pages
+    assert parsed_chunk({13: entries}).dictionary_pages() == pages
 
 
 def test_invalid_encoding_stats_are_not_used() -> None:
-    assert found_chunk({13: [7, 8]}).dictionary_pages() is None
-    assert found_chunk({13: 7}).dictionary_pages() is None
+    assert parsed_chunk({13: [7, 8]}).dictionary_pages() is None
+    assert parsed_chunk({13: 7}).dictionary_pages() is None
 
 
-def test_a_footer_without_row_groups_or_writer() -> None:
+def test_footer_may_lack_row_groups_and_writer() -> None:
     chunks = Chunks(pa.py_buffer(b"\0"), [0], END)
     assert chunks.created_by == ""
     assert Chunks(pa.py_buffer(struct_of({6: b"\xff"})), [0], END).created_by == "\ufffd"
@@ -277,11 +277,11 @@ def test_a_footer_without_row_groups_or_writer() -> None:
 @pytest.mark.parametrize("field", [1, 5, 6, 7, 9])
 def test_chunk_without_required_fields_is_refused(field: int) -> None:
     with pytest.raises(DataError, match="The Parquet footer does not decode: KeyError"):
-        found_chunk({field: None})
+        parsed_chunk({field: None})
 
 
 def test_chunk_is_decoded_on_demand() -> None:
-    """A read of a whole file asks only for those of texts."""
+    """A read of a whole file needs only the chunks of text columns."""
     bad = {field: value for field, value in META.items() if field != 5}
     chunks = Chunks(pa.py_buffer(struct_of({4: [{1: [{3: bad}, {3: META}, {3: META}]}]})), [0, 1], END)
     assert chunks.get(0, 1).values == META[5]
@@ -293,16 +293,9 @@ def test_chunk_is_decoded_on_demand() -> None:
         chunks.get(0, 2)
 
 
-def test_a_chunk_that_the_footer_does_not_have_is_refused() -> None:
-    chunks, metadata = chunks_of(parquet_bytes(ROWS))
-    for place in ((1, 0), (0, metadata.num_columns)):
-        with pytest.raises(DataError, match="no column chunk"):
-            chunks.get(*place)
-
-
 @meets(read=5, refused=10)
 @given(data=st.data())
-def test_any_damage_of_a_footer_is_read_or_refused(data: st.DataObject) -> None:
+def test_damaged_footer_is_read_or_refused(data: st.DataObject) -> None:
     blob = parquet_bytes(ROWS, row_group_size=2)
     footer = bytearray(parse_footer(pa.py_buffer(blob), len(blob)).data.to_pybytes())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -319,11 +312,11 @@ def test_any_damage_of_a_footer_is_read_or_refused(data: st.DataObject) -> None:
     assert 0 <= found.start <= found.start + found.length <= 10_000
 
 
-# === What would end the process, were pyarrow asked ===
+# === Footers that crash pyarrow ===
 
 
 def shortened_statistics(column: pa.Array) -> bytes:
-    """A file whose footer gives a 64-bit column a maximum of three bytes."""
+    """Return a file whose footer has a maximum of three bytes for a 64-bit column."""
     blob = parquet_bytes(pa.table({"c": column}), compression="none", use_dictionary=False)
     length = int.from_bytes(blob[-8:-4], "little")
     footer = blob[-8 - length : -8]
@@ -337,19 +330,19 @@ def test_statistics_of_a_wrong_length_are_refused(make_table: MakeTable) -> None
     table.add(shortened_statistics(pa.array([1, 2, 3], pa.int64())))
     for request, rows in ({"filter": parse_filter("c > 1")}, [2, 3]), ({}, [1, 2, 3]):
         if PYARROW < 15:
-            # It does not look at statistics whose bounds nobody needs, and the rows are right.
+            # It does not read these statistics, and the rows are right.
             assert table.read(**request).to_pydict() == {"c": rows}
             continue
         with pytest.raises(DataError, match=r"share\.schema\.t.*id-part-0"):
             table.read(**request)
 
 
-def test_a_row_group_without_a_columns_chunk_is_refused(make_table: MakeTable) -> None:
+def test_row_group_without_a_chunk_of_a_column_is_refused(make_table: MakeTable) -> None:
     wide, narrow = (
         parquet_bytes(pa.table(dict.fromkeys(names, range(1000))), store_schema=False) for names in ("ab", "a")
     )
     footers = [parse_footer(pa.py_buffer(blob), len(blob)).data.to_pybytes() for blob in (wide, narrow)]
-    # The schema of two columns with the row groups of one: field 4 of the file's metadata, a list of one struct.
+    # The schema has two columns, the row groups one: field 4 of FileMetaData is replaced, a list of one struct.
     groups = [footer.index(b"\x19\x1c\x19") for footer in footers]
     footer = footers[0][: groups[0]] + footers[1][groups[1] :]
     table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
@@ -359,13 +352,13 @@ def test_a_row_group_without_a_columns_chunk_is_refused(make_table: MakeTable) -
             table.read(**request)
 
 
-def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
+def test_chunk_ends_at_the_start_of_the_footer_at_most() -> None:
     blob = parquet_bytes(ROWS)
     footer = parse_footer(pa.py_buffer(blob), len(blob)).data
     leaves = range(len(ROWS.schema))
 
     def end(chunks: Chunks) -> int:
-        return max(found.start + found.length for found in (chunks.get(0, leaf) for leaf in leaves))
+        return max(chunk.start + chunk.length for chunk in (chunks.get(0, leaf) for leaf in leaves))
 
     last = end(Chunks(footer, leaves, len(blob)))
     exact = Chunks(footer, leaves, last)
@@ -393,6 +386,6 @@ def test_dictionary_encoded_chunks_have_no_other_pages(
     pages: list[tuple[int, int, int]] | None, is_encoded: bool
 ) -> None:
     stats = None if pages is None else {13: [dict(enumerate(page, 1)) for page in pages]}
-    assert found_chunk({11: 10, **(stats or {})}).is_dictionary_encoded is is_encoded
+    assert parsed_chunk({11: 10, **(stats or {})}).is_dictionary_encoded is is_encoded
     # Without a dictionary page, the footer contradicts itself.
-    assert not found_chunk(stats).is_dictionary_encoded
+    assert not parsed_chunk(stats).is_dictionary_encoded

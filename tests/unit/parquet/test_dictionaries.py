@@ -1,4 +1,4 @@
-"""The longest text of a dictionary is that of pyarrow and of a plain walk."""
+"""The length of the longest text in a dictionary page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def longest(texts: list[bytes]) -> int | None:
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_longest_text_of_a_written_dictionary(codec: str, version: str) -> None:
+def test_longest_text_is_measured_for_each_codec(codec: str, version: str) -> None:
     content = pa.table({"c": ["a", "", "long text", None, "a"] * 50})
     data = parquet_bytes(content, compression=codec, data_page_version=version)
     footer = parse_footer(pa.py_buffer(data), len(data))
@@ -72,7 +72,7 @@ def test_texts_of_one_length_are_measured_for_any_content(texts: list[bytes]) ->
     st.tuples(st.binary(max_size=60), st.integers(-1, 20))
     | st.lists(st.binary(max_size=30)).map(lambda texts: (bytes(dictionary_of(texts)), len(texts)))
 )
-def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
+def test_arbitrary_bytes_give_a_length_or_none(given: tuple[bytes, int]) -> None:
     data, values = given
     page = PageHeader(DICTIONARY_PAGE, len(data), len(data), values)
     found = longest_text(memoryview(data), (page, 0), 0)
@@ -81,7 +81,7 @@ def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "found"),
+    ("texts", "length"),
     [
         ([b"", b"", b""], 0),
         ([b"abc", b"", b"x"], 3),
@@ -93,40 +93,43 @@ def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
         ([b"x" * 300], 300),
         ([b"a"], 1),
         ([b""], 0),
-        # Texts of one length are measured together, not singly.
+        # Texts of one length are measured together.
         ([b"abc", b"a"], 3),
         ([b"a", b"abc"], 3),
         ([b"ab", b"abc", b"a"], 3),
-        # A zero inside of a text, or more of them than a length has.
+        # Texts contain zero bytes, like lengths.
         ([b"a\0b", b"c"], 3),
         ([b"a\0\0\0b", b"c"], 5),
         ([b"\0\0\0\0", b"cc"], 4),
     ],
 )
-def test_the_longest_text_of(texts: list[bytes], found: int | None) -> None:
-    assert longest(texts) == found
+def test_longest_text_is_measured(texts: list[bytes], length: int | None) -> None:
+    assert longest(texts) == length
 
 
-@pytest.mark.parametrize(("values", "found"), [(-1, None), (0, None), (1, None), (2, 2), (3, None), (4, None)])
-def test_dictionary_has_the_number_of_texts_in_its_header(values: int, found: int | None) -> None:
+@pytest.mark.parametrize(("values", "length"), [(-1, None), (0, None), (1, None), (2, 2), (3, None), (4, None)])
+def test_dictionary_has_the_number_of_texts_in_its_header(values: int, length: int | None) -> None:
     page = dictionary_of([b"ab", b"c"])
-    assert longest_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == found
+    assert longest_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == length
 
 
 @pytest.mark.parametrize("data", [b"\1\0\0\0", b"\1\0\0\0a\1\0\0\0", b"\2\0\0\0a\1\0\0\0b", b"\0", b"\5\0\0\0abc"])
-def test_lengths_that_do_not_reach_the_end_are_unknown(data: bytes) -> None:
+def test_texts_that_do_not_fill_the_page_are_not_measured(data: bytes) -> None:
     for count in (1, 2):
         page = PageHeader(DICTIONARY_PAGE, len(data), len(data), count)
         assert longest_text(memoryview(data), (page, 0), 0) is None
 
 
-def test_a_dictionary_may_lie_anywhere_in_its_chunk() -> None:
+def test_dictionary_may_be_anywhere_in_its_chunk() -> None:
     page = bytes(dictionary_of([b"abc", b"d"]))
     chunk = memoryview(b"header" + page + b"\7\0\0\0")
     assert longest_text(chunk, (PageHeader(DICTIONARY_PAGE, len(page), len(page), 2), 6), 0) == 3
+    chunk = memoryview(b"\1" + dictionary_of([b"a"]))
+    assert longest_text(chunk, (PageHeader(DICTIONARY_PAGE, 6, 6, 1), 0), 0) is None
+    assert longest_text(chunk, (PageHeader(DICTIONARY_PAGE, 5, 5, 1), 1), 0) == 1
 
 
-def test_a_large_dictionary_of_few_texts_is_walked_through() -> None:
+def test_large_dictionary_of_few_texts_is_measured() -> None:
     texts = [b"x" * 700_000 + bytes([place]) * place for place in range(8)]
     assert sum(map(len, texts)) > 5_000_000
     assert longest(texts) == 700_007
@@ -138,19 +141,13 @@ def test_longest_text_of_a_large_dictionary_is_unknown(monkeypatch: pytest.Monke
     assert longest(texts) == 300
     monkeypatch.setattr(dictionaries, "_MOST_WALKED", 9)
     assert longest(texts) is None
-    # Texts of less than 256 bytes need no walk, in a dictionary that is not large itself.
+    # A small dictionary whose texts have fewer than 256 bytes needs no walk.
     assert longest([*texts[1:], b"zz"]) == 2
     monkeypatch.setattr(dictionaries, "_LARGEST", 9 * 5)
     assert longest([*texts[1:], b"zz"]) is None
 
 
-def test_wrongly_compressed_page_is_unknown() -> None:
+def test_longest_text_of_an_invalid_page_is_unknown() -> None:
     page = PageHeader(DICTIONARY_PAGE, 10, 100, 3)
     for codec in range(10):
         assert longest_text(memoryview(b"\xff" * 10), (page, 0), codec) is None
-
-
-def test_the_first_text_begins_where_the_page_does() -> None:
-    page = b"\1" + (1).to_bytes(4, "little") + b"a"
-    assert longest_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 6, 6, 1), 0), 0) is None
-    assert longest_text(memoryview(page), (PageHeader(DICTIONARY_PAGE, 5, 5, 1), 1), 0) == 1

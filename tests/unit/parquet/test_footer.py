@@ -25,10 +25,10 @@ def test_a_footer_is_read_from_a_tail_of_any_length() -> None:
     data = parquet_bytes(pa.table({"a": [1, 2, 3]}))
     needed = footer_length(pa.py_buffer(data[-8:]), len(data))
     for length in (needed, needed + 7, len(data)):
-        found = parse_footer(pa.py_buffer(data[-length:]), len(data))
-        assert found.metadata.num_rows == 3
-        assert found.start == len(data) - needed
-        assert found.data.to_pybytes() == data[len(data) - needed : -8]
+        parsed = parse_footer(pa.py_buffer(data[-length:]), len(data))
+        assert parsed.metadata.num_rows == 3
+        assert parsed.start == len(data) - needed
+        assert parsed.data.to_pybytes() == data[len(data) - needed : -8]
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_names_with_invalid_utf8_are_a_data_error(name: list[str]) -> None:
 def test_a_file_of_plain_types_is_opened_once() -> None:
     data = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
     for _ in range(2):
-        found, reader = open_file(data)
-        again = parse_footer(data, data.size)
+        opened, reader = open_file(data)
+        parsed = parse_footer(data, data.size)
         assert reader is not None
         assert reader.read_all()["a"].to_pylist() == [1, 2, 3]
-        assert found.metadata.equals(again.metadata)
-        assert (found.arrow, found.start, found.data) == (again.arrow, again.start, again.data)
+        assert opened.metadata.equals(parsed.metadata)
+        assert (opened.arrow, opened.start, opened.data) == (parsed.arrow, parsed.start, parsed.data)
 
 
-def test_a_file_with_another_schema_than_the_last_has_its_own() -> None:
-    """Schemas that differ in one thing each: a name, a type, an order, an id, what may be null, keys, a struct around
-    the same columns, and more columns behind them."""
+def test_schema_is_not_that_of_the_file_before() -> None:
+    """The schemas differ in a name, a type, the order, a field id, nullability, metadata, a struct around the same
+    columns, or further columns."""
     one = pa.field("a", pa.int64())
     schemas = [
         pa.schema([one, ("b", pa.int64())]),
@@ -117,7 +117,7 @@ def test_a_file_with_another_schema_than_the_last_has_its_own() -> None:
         pa.schema([one]),
     ]
     written = {parquet_bytes(schema.empty_table(), store_schema=store) for schema in schemas for store in (True, False)}
-    # Without the writer's Arrow schema, keys are not written either.
+    # Without the writer's Arrow schema, metadata is not written either.
     assert len(written) == 2 * len(schemas) - 2
     files = [pa.py_buffer(data) for data in written]
     for first in files:
@@ -127,14 +127,14 @@ def test_a_file_with_another_schema_than_the_last_has_its_own() -> None:
 
 
 def test_files_with_one_schema_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow is asked for the schema of the first."""
-    made: list[object] = []
+    """pyarrow converts the schema of the first file only."""
+    converted: list[object] = []
     is_plain = footer._is_plain
-    monkeypatch.setattr(footer, "_is_plain", lambda schema: made.append(schema) or is_plain(schema))
-    found = [open_file(pa.py_buffer(parquet_bytes(pa.table({"shared": [rows]})))) for rows in range(3)]
-    assert len(made) == 1
-    assert found[0][0].arrow is found[1][0].arrow is found[2][0].arrow
-    assert [reader.read_all()["shared"].to_pylist() for _, reader in found if reader is not None] == [[0], [1], [2]]
+    monkeypatch.setattr(footer, "_is_plain", lambda schema: converted.append(schema) or is_plain(schema))
+    files = [open_file(pa.py_buffer(parquet_bytes(pa.table({"shared": [rows]})))) for rows in range(3)]
+    assert len(converted) == 1
+    assert files[0][0].arrow is files[1][0].arrow is files[2][0].arrow
+    assert [reader.read_all()["shared"].to_pylist() for _, reader in files if reader is not None] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("footer_bytes", [b"\x15\x04\x19\x00\x16\x00\x00", b"\x25\x04\x19\x00"])
@@ -145,18 +145,18 @@ def test_footer_prefix_is_its_first_two_fields_or_unknown(footer_bytes: bytes) -
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int64()), pa.duration("us"), pa.duration("ns"), pa.large_string(), pa.time64("us")], ids=str
 )
-def test_file_with_other_types_is_opened_as_the_target_types(kind: pa.DataType) -> None:
-    """Between files of plain types, which are remembered."""
+def test_file_of_other_types_has_no_reader(kind: pa.DataType) -> None:
+    """Files of plain types, whose schema is cached, are opened before and after."""
     plain = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
     mixed = pa.py_buffer(parquet_bytes(pa.table({"a": [1], "c": pa.nulls(1, kind)})))
     for _ in range(2):
         assert open_file(plain)[1] is not None
-        found, reader = open_file(mixed)
+        opened, reader = open_file(mixed)
         assert reader is None
-        assert found.arrow == parse_footer(mixed, mixed.size).arrow
+        assert opened.arrow == parse_footer(mixed, mixed.size).arrow
 
 
-def test_file_that_does_not_open_describes_its_footer() -> None:
+def test_file_that_does_not_open_is_a_data_error() -> None:
     data = parquet_bytes(pa.table({"a": [1]}))
     for wrong in (b"", data[:-1], b"PAR1garbage!\x08\0\0\0PAR1"):
         with pytest.raises(DataError):
@@ -167,7 +167,7 @@ def test_file_that_does_not_open_describes_its_footer() -> None:
 
 
 class Tagged(pa.ExtensionType):
-    """A type that only the Arrow schema in the file tells of."""
+    """An extension type, which only the Arrow schema in the file states."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "tests.tagged")
@@ -201,20 +201,20 @@ FORMS = [
     pa.list_(pa.struct([("x", pa.list_(DICTIONARY)), ("y", pa.int64())])),
 ]
 if TAKES_VIEWS:
-    # An old pyarrow gives maps and lists of a fixed size as they were written.
+    # An old pyarrow reads maps and fixed-size lists with the writer's types.
     FORMS += [pa.list_(pa.int64(), 2), pa.map_(pa.string(), pa.large_binary())]
     FORMS += [pa.string_view(), pa.binary_view(), pa.list_(pa.string_view())]
 
 
 @pytest.mark.usefixtures("tagged")
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_forms_of_the_writer_become_the_parquet_types(form: pa.DataType) -> None:
+def test_types_of_the_writer_become_parquet_types(form: pa.DataType) -> None:
     schema = pa.schema([("i", pa.int64()), ("c", form), ("us", pa.duration("us"))])
     data = parquet_bytes(schema.empty_table())
     bare = parquet_bytes(pa.schema([("i", pa.int64()), ("c", form)]).empty_table(), store_schema=False)
-    found = parse_footer(pa.py_buffer(data), len(data)).arrow
-    assert found.field("c") == pq.read_schema(pa.BufferReader(bare)).field("c")
-    assert found.field("us").type == pa.int64()
+    schema_read = parse_footer(pa.py_buffer(data), len(data)).arrow
+    assert schema_read.field("c") == pq.read_schema(pa.BufferReader(bare)).field("c")
+    assert schema_read.field("us").type == pa.int64()
 
 
 @pytest.mark.usefixtures("tagged")
@@ -234,7 +234,7 @@ def test_forms_of_the_writer_become_the_parquet_types(form: pa.DataType) -> None
 )
 @pytest.mark.parametrize("other", [pa.int64(), DICTIONARY], ids=str)
 def test_durations_keep_the_unit_of_the_writer(needed: pa.DataType, other: pa.DataType) -> None:
-    """As plain numbers they would be another time."""
+    """As plain integers they would be other durations."""
     schema = pa.schema([("c", needed), ("o", other)])
     data = parquet_bytes(schema.empty_table())
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.types == pq.read_schema(pa.BufferReader(data)).types
@@ -243,17 +243,17 @@ def test_durations_keep_the_unit_of_the_writer(needed: pa.DataType, other: pa.Da
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64()), pa.struct([("a", pa.int64())])], ids=str
 )
-def test_lists_maps_and_structs_are_no_form_of_the_writer(kind: pa.DataType) -> None:
+def test_arrow_schema_is_used_with_lists_maps_and_structs(kind: pa.DataType) -> None:
     schema = pa.schema([("c", kind), ("us", pa.duration("us"))])
     data = parquet_bytes(schema.empty_table())
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.field("us").type == pa.duration("us")
 
 
-def test_plain_types_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def looked_at(*values: object) -> bool:
-        raise AssertionError("every type is looked at")
+def test_types_of_a_plain_file_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def walk(*values: object) -> bool:
+        raise AssertionError("the types are walked")
 
-    monkeypatch.setattr(footer, "_any", looked_at)
+    monkeypatch.setattr(footer, "_any", walk)
     data = parquet_bytes(pa.table({"a": [1]}))
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.names == ["a"]
 
@@ -295,24 +295,6 @@ def test_guesses_learn_from_footers_and_never_exceed_the_file() -> None:
     assert guess.length(-1) == 22_756
     guess.learn_index(65_536)
     assert guess.length(-1) == 65_536 + 8192 + 256
-
-
-# === Sparse files ===
-
-
-def test_a_sparse_file_reads_its_blocks_and_nothing_else() -> None:
-    file = SparseFile(100, [ByteBlock(50, pa.py_buffer(bytes(range(50, 60)))), ByteBlock(10, pa.py_buffer(b"abc"))])
-    file.seek(11)
-    assert file.read(2) == b"bc"
-    assert file.tell() == 13
-    file.seek(-50, 2)
-    assert file.read_buffer(10).to_pybytes() == bytes(range(50, 60))
-    for place, length in ((9, 1), (12, 2), (49, 2), (60, 1)):
-        file.seek(place)
-        with pytest.raises(DataError, match="not planned"):
-            file.read(length)
-    file.seek(100)
-    assert file.read(5) == b""
 
 
 def test_reading_a_column_without_its_bytes_fails() -> None:

@@ -1,4 +1,4 @@
-"""Page headers, compared with the values that pyarrow wrote, and the page index."""
+"""Page headers that pyarrow wrote, and the page index."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_encodings_are_those_of_the_pages(encoding: str, number: int) -> None:
     assert pages.dictionary is None
 
 
-def test_a_dictionary_that_was_given_up_leaves_both_encodings() -> None:
+def test_abandoned_dictionary_leaves_both_encodings() -> None:
     data, chunk = written([f"{n:09}" for n in range(5000)], dictionary_pagesize_limit=2000, data_page_size=2000)
     assert walk_pages(data, chunk.values).encodings == {PLAIN, RLE_DICTIONARY}
 
@@ -79,13 +79,13 @@ def test_indices_come_first_or_after_other_values() -> None:
 def test_damage_ends_the_walk() -> None:
     data, chunk = written(["a", "b"] * 500, data_page_size=64)
     for stop in range(len(data)):
-        found = walk_pages(data[:stop], chunk.values)
-        assert found.largest <= walk_pages(data, chunk.values).largest
+        part = walk_pages(data[:stop], chunk.values)
+        assert part.largest <= walk_pages(data, chunk.values).largest
 
 
-# === What headers say ===
+# === Page headers ===
 
-# For each type of page: the field of its own header, and its required content.
+# For each page type: the field of its header, and the required content.
 BODIES = {0: (5, {1: 7, 2: 0, 3: 3, 4: 3}), 2: (7, {1: 7, 2: 0}), 3: (8, {1: 7, 2: 1, 3: 7, 4: 8, 5: 0, 6: 0})}
 
 
@@ -117,27 +117,26 @@ def test_header_describes_the_page(kind: int, expected: PageHeader) -> None:
             read_page_header(struct_of({1: kind, 2: 20, 3: 10}), 0)
 
 
-def test_a_walk_goes_from_header_to_header_for_so_many_values() -> None:
+def test_walk_ends_after_the_number_of_values() -> None:
     index, unknown = header(1, 5, 3) + b"123", header(9, 4, 2) + b"12"
     dictionary, first = header(2, 50, 4) + b"abcd", header(0, 30, 5, {2: 2}) + b"12345"
     second, third = header(3, 90, 2) + b"12", header(0, 200, 0, {2: 6})
     chunk = memoryview(index + dictionary + unknown + first + second + third)
 
     def walked(values: int, data: memoryview = chunk) -> tuple[int, set[int], bool]:
-        found = walk_pages(data, values)
-        return found.largest, set(found.encodings), found.dictionary is not None
+        pages = walk_pages(data, values)
+        return pages.largest, set(pages.encodings), pages.dictionary is not None
 
     assert walked(0) == walked(-1) == (0, set(), False)
     assert walked(1) == walked(7) == (50, {2}, True)
     assert walked(8) == walked(14) == (90, {2, 8}, True)
     assert walked(15) == walked(100) == (200, {2, 6, 8}, True)
-    found = walk_pages(chunk, 100).dictionary
-    assert found == (PageHeader(2, 4, 50, 7, 0), len(index + dictionary) - 4)
+    assert walk_pages(chunk, 100).dictionary == (PageHeader(2, 4, 50, 7, 0), len(index + dictionary) - 4)
     assert walked(100, chunk[:-1]) == (90, {2, 8}, True)
-    # A page that is said to go beyond the bytes is the last one.
+    # A page that exceeds the data ends the walk.
     assert walked(100, memoryview(header(0, 30, 500) + second)) == (30, {0}, False)
     assert walked(100, memoryview(b"")) == (0, set(), False)
-    # One byte is enough for a header that does not decode, which ends the walk.
+    # A header that does not decode ends the walk.
     assert walked(100, memoryview(first + b"\0")) == (30, {2}, False)
 
 
@@ -146,13 +145,13 @@ def test_a_walk_goes_from_header_to_header_for_so_many_values() -> None:
 CHUNK_START = 4
 
 
-def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> DataPages | None:
+def indexed_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> DataPages | None:
     chunk = ColumnChunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
     return pages(struct_of({1: [dict(enumerate(item, 1)) for item in locations]}), chunk, 30)
 
 
 def test_indexed_pages_are_contiguous_to_the_end_of_the_chunk() -> None:
-    assert found_pages((14, 40, 0), (54, 50, 20)) == DataPages((14, 54, 104), (0, 20, 30))
+    assert indexed_pages((14, 40, 0), (54, 50, 20)) == DataPages((14, 54, 104), (0, 20, 30))
 
 
 @pytest.mark.parametrize(
@@ -173,19 +172,14 @@ def test_indexed_pages_are_contiguous_to_the_end_of_the_chunk() -> None:
         ((54, 50, 0), (14, 40, 20)),
     ],
 )
-def test_contradictory_offset_index_is_not_used(
-    locations: tuple[tuple[int, int, int], ...],
-) -> None:
-    assert found_pages(*locations) is None
+def test_contradictory_offset_index_is_not_used(locations: tuple[tuple[int, int, int], ...]) -> None:
+    assert indexed_pages(*locations) is None
 
 
-def test_an_offset_index_without_pages_is_not_used() -> None:
+def test_offset_index_of_another_row_count_is_not_used() -> None:
     chunk = ColumnChunk(CHUNK_START, 100, 200, 0, None, 0, 2, 0, True, None, None)
     assert pages(struct_of({1: []}), chunk, 0) is None
-
-
-def test_offset_index_with_other_counts_is_not_used() -> None:
-    assert found_pages((14, 40, 0), (54, 50, 20), rows=31) is None
+    assert indexed_pages((14, 40, 0), (54, 50, 20), rows=31) is None
 
 
 def column_index(
@@ -203,7 +197,7 @@ def described(data: bytes, null_count: int | None = 10, **changes: Any) -> list[
     return values(data, chunk._replace(**changes), DataPages((14, 54, 80, 104), (0, 10, 20, 30)))
 
 
-def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
+def test_page_has_bounds_and_a_null_count_if_known() -> None:
     assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])) == [
         ((-5, 0), 0),
         (None, 10),
@@ -228,8 +222,8 @@ def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
         b"\0",
         column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not every page
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has a value
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # other nulls than the footer
-        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # all null, but not said to be
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # another null count than the footer's
+        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # an unmarked page of nulls
         column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
         column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above them
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
@@ -239,23 +233,23 @@ def test_contradictory_column_index_is_not_used(data: bytes) -> None:
     assert described(data) is None
 
 
-def test_page_null_counts_do_not_need_that_of_the_chunk() -> None:
+def test_page_null_counts_do_not_need_the_chunks_count() -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [2, 10, 0])
     assert described(index, None) == described(index, 12) == [((-5, 0), None), (None, 10), ((1, 9), 0)]
     assert described(index, 13) is None
     # A page may be null in all rows but one.
     assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [9, 10, 0]), 19) is not None
     assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [-1, 10, 0]), 9) is None
-    # Without them, nulls are only known of a page that has nothing else.
+    # Without null counts, only a page of nulls has a known one.
     without = column_index([False, True, False], [-5, 0, 1], [0, 0, 9])
     assert described(without, 3) == [((-5, 0), None), (None, 10), ((1, 9), None)]
 
 
-def test_bounds_of_pages_are_those_of_an_ordered_type() -> None:
+def test_page_bounds_need_an_ordered_type() -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])
     unknown = [(None, 0), (None, 10), (None, 0)]
     assert described(index, ordered=False) == unknown
-    # Eight bytes are no bounds of an INT32, and an INT96 has none.
+    # INT32 has bounds of four bytes, and INT96 has none.
     assert described(index, physical=1) == described(index, physical=3) == unknown
     assert described(index, bounds=None) == [((-5, 0), 0), (None, 10), ((1, 9), 0)]
 
@@ -264,7 +258,7 @@ def test_bounds_of_pages_are_those_of_an_ordered_type() -> None:
 def test_bounds_of_pages_lie_between_those_of_the_chunk(bounds: tuple[int, int], fits: bool) -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])
     assert (described(index, bounds=bounds) is not None) is fits
-    # Bytes may be cut short in either, and texts are in the order of their bytes.
+    # Bounds of BYTE_ARRAY may be truncated, in the page index or in the footer.
     assert described(index, physical=6, bounds=(b"a", b"b")) is not None
 
 
@@ -273,17 +267,17 @@ def test_bound_of_another_length_is_not_used(place: int, short: int) -> None:
     bounds = [as_list(8, [b"\x08" + bytes(8)] * 3) for _ in range(2)]
     bounds[place - 2] = as_list(8, [b"\x07" + bytes(7) if page == short else b"\x08" + bytes(8) for page in range(3)])
     index = b"\x19" + as_list(1, [b"\2"] * 3) + b"".join(b"\x19" + item for item in bounds) + b"\0"
-    found = described(index)
-    assert found is not None
-    assert [item.bounds for item in found] == [None if page == short else (0, 0) for page in range(3)]
+    described_pages = described(index)
+    assert described_pages is not None
+    assert [item.bounds for item in described_pages] == [None if page == short else (0, 0) for page in range(3)]
 
 
 def test_a_chunk_may_begin_with_its_first_data_page() -> None:
-    assert found_pages((4, 50, 0), (54, 50, 20)) == DataPages((4, 54, 104), (0, 20, 30))
-    found = found_pages((4, 100, 0))
-    assert found == DataPages((4, 104), (0, 30))
-    assert found is not None
-    assert (found.number, found.size(0)) == (1, 100)
+    assert indexed_pages((4, 50, 0), (54, 50, 20)) == DataPages((4, 54, 104), (0, 20, 30))
+    one = indexed_pages((4, 100, 0))
+    assert one == DataPages((4, 104), (0, 30))
+    assert one is not None
+    assert (one.number, one.size(0)) == (1, 100)
 
 
 @pytest.mark.parametrize(

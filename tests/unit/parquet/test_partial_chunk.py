@@ -1,4 +1,4 @@
-"""Chunks of which some pages are left out, read by pyarrow: the rows of the others are what was written."""
+"""pyarrow reads chunks in which stubs replace some pages; the rows of the other pages are unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = 1000
 STEP = 50
 EVERY_PAGE = {"write_page_index": True, "data_page_size": 1, "write_batch_size": STEP, "compression": "NONE"}
 DAY = datetime.date(2020, 1, 1)
-# For each physical type, a column; those that no encoding makes short are taken from the dictionary.
+# A column for each physical type. A stub of FROM_DICTIONARY types needs the dictionary: no encoding makes it short.
 COLUMNS = {
     "boolean": pa.array([row % 3 == 0 for row in range(ROWS)]),
     "int32": pa.array([row * 7 - 900 for row in range(ROWS)], pa.int32()),
@@ -47,7 +47,7 @@ FROM_DICTIONARY = ("float", "double", "decimal")
 
 
 class File:
-    """One column in one row group, and its pages by the index."""
+    """A file with one column in one row group, and the pages of its index."""
 
     def __init__(self, column: pa.Array, *, optional: bool, **write: Any) -> None:
         self.rows = len(column)
@@ -56,16 +56,16 @@ class File:
         self.footer: Footer = parse_footer(pa.py_buffer(self.data), len(self.data))
         self.chunk: ColumnChunk = Chunks(self.footer.data, [0], self.footer.start).get(0, 0)
         assert self.chunk.offset_index is not None
-        found = pages(self.data[slice(*self.chunk.offset_index)], self.chunk, self.rows)
-        assert found is not None
-        self.pages: DataPages = found
+        indexed = pages(self.data[slice(*self.chunk.offset_index)], self.chunk, self.rows)
+        assert indexed is not None
+        self.pages: DataPages = indexed
         self.shape = ColumnShape(self.footer.metadata.schema.column(0).max_definition_level)
 
     def part(self, *rows: tuple[int, int]) -> PartialChunk | None:
         return partial_chunk(self.chunk, self.pages, rows, self.shape)
 
     def read(self, part: PartialChunk) -> pa.Array:
-        """Return what pyarrow reads; nothing but the ranges of the part is there."""
+        """Return the column as pyarrow reads it from the ranges of the part alone."""
         blocks = [ByteBlock(item.start, pa.py_buffer(self.data[slice(*item)])) for item in part.ranges]
         rebuilt = part.rebuild(SparseFile(len(self.data), blocks).slice)
         assert rebuilt.size == self.chunk.length
@@ -96,41 +96,41 @@ def test_rows_of_kept_pages_equal_the_written_ones(
             assert part is None
             continue
         assert part is not None
-        found = file.read(part)
-        assert len(found) == ROWS
+        read = file.read(part)
+        assert len(read) == ROWS
         inside = {row // STEP for start, stop in rows for row in range(start, stop)}
         assert part.kept == tuple(sorted(inside))
         assert part.size < file.chunk.length
         for page in range(ROWS // STEP):
-            held = found.slice(page * STEP, STEP)
+            values = read.slice(page * STEP, STEP)
             if page in inside:
-                assert held.equals(column.slice(page * STEP, STEP))
+                assert values.equals(column.slice(page * STEP, STEP))
             elif optional:
-                assert held.null_count == STEP
+                assert values.null_count == STEP
             else:
-                # Any one value: it is never looked at.
-                assert held.null_count == 0
-                assert len(held.unique()) == 1
+                # One value, no matter which: nobody reads it.
+                assert values.null_count == 0
+                assert len(values.unique()) == 1
 
 
 @pytest.mark.parametrize("gap", [1, 2, 63, 64, 127, 128, 129, 130, 255, 256, 257, 384, 8191, 8192, 16_384, 70_000])
 @pytest.mark.parametrize("kind", ["int32", "int64", "string", "boolean", "double"])
 @pytest.mark.parametrize("optional", [False, True])
 def test_gap_of_any_length_keeps_the_rows_after_it(gap: int, kind: str, optional: bool) -> None:
-    """Pages of so many rows, together, are left out before the last one."""
+    """Pages with ``gap`` rows in total are left out before the last page."""
     values = (COLUMNS[kind].to_pylist() * (1 + (gap + 3) // ROWS))[: gap + 3]
     file = File(pa.array(values, COLUMNS[kind].type), optional=optional, write_batch_size=min(gap, 10_000))
     first, last = file.pages.rows[-2:]
     part = file.part((first, last))
     if part is None:
-        assert gap < 3 or kind == "boolean", "only a page of few bytes may be shorter than what stands for it"
+        assert gap < 3 or kind == "boolean", "only a small page may be shorter than its stub"
         return
     assert [*part.stubs] == [0]
     assert file.read(part).slice(first).to_pylist() == values[first:]
 
 
-def test_plain_texts_before_dictionary_texts_are_left_out() -> None:
-    """Its first pages are the ones that use a dictionary; without them it is not read."""
+def test_dictionary_is_read_only_for_pages_that_use_it() -> None:
+    """The first pages use the dictionary; the later ones are plain."""
     texts = [f"{row:09}" for row in range(ROWS)]
     file = File(pa.array(texts), optional=True, dictionary_pagesize_limit=2000, use_dictionary=True)
     encoded = file.chunk.dictionary_pages()
@@ -153,8 +153,8 @@ def test_plain_texts_before_dictionary_texts_are_left_out() -> None:
         assert file.read(part).to_pylist()[rows] == texts[rows]
 
 
-def test_numbers_that_stand_for_others_need_the_dictionary() -> None:
-    """A required number of eight bytes is taken from the dictionary, however many pages do not use it."""
+def test_stubs_of_a_required_double_need_the_dictionary() -> None:
+    """The stubs use the dictionary even if the kept pages are plain."""
     values = [row / 16 for row in range(ROWS)]
     file = File(pa.array(values), optional=False, dictionary_pagesize_limit=2000, use_dictionary=True)
     part = file.part((990, 1000))
@@ -169,7 +169,7 @@ def test_nothing_is_left_out_if_every_page_is_needed() -> None:
     assert file.part(*((row, row + 1) for row in range(0, ROWS, STEP))) is None
 
 
-def test_no_page_may_be_wanted() -> None:
+def test_part_may_have_no_page() -> None:
     file = File(COLUMNS["int64"], optional=False)
     part = file.part()
     assert part is not None
@@ -192,15 +192,15 @@ def test_a_stub_of_an_optional_column_is_one_run_of_nulls() -> None:
     [stub] = part.stubs.values()
     own = read_struct(memoryview(stub), 0)[0][8]
     assert (own[1], own[2], own[3]) == (ROWS - STEP,) * 3  # values, nulls, rows
-    # The number of rows, times two; in one byte, the level 0.
+    # An RLE run: the number of rows times two, then the level 0 in one byte.
     assert stub.endswith(bytes([0, 0, (ROWS - STEP) * 2 & 127 | 128, (ROWS - STEP) * 2 >> 7, 0]))
 
 
-def test_a_stub_of_one_number_has_no_block_of_differences() -> None:
-    found = pages_of((0, 1, 6), (1000, 40))
-    part = partial_chunk(chunk_of(found), found, [(1, 2)], ColumnShape(0))
+def test_stub_of_one_number_has_no_delta_block() -> None:
+    indexed = pages_of((0, 1, 6), (1000, 40))
+    part = partial_chunk(chunk_of(indexed), indexed, [(1, 2)], ColumnShape(0))
     assert part is not None
-    # The size of a block (128), of its miniblocks (1), the number of values (1), the first value.
+    # DELTA_BINARY_PACKED: block size (128), miniblocks (1), number of values (1), first value.
     assert part.stubs[0].endswith(bytes([0, 0, 0x80, 1, 1, 1, 0]))
 
 
@@ -231,9 +231,9 @@ def pages_of(rows: Sequence[int], sizes: Sequence[int], start: int = 4) -> DataP
     return DataPages(tuple(starts), tuple(rows))
 
 
-def chunk_of(found: DataPages, physical: int = 2, start: int = 4) -> ColumnChunk:
-    length = found.starts[-1] - start
-    return ColumnChunk(start, length, length, 0, None, found.rows[-1], physical, 0, True, None, None)
+def chunk_of(indexed: DataPages, physical: int = 2, start: int = 4) -> ColumnChunk:
+    length = indexed.starts[-1] - start
+    return ColumnChunk(start, length, length, 0, None, indexed.rows[-1], physical, 0, True, None, None)
 
 
 @pytest.mark.parametrize(
@@ -252,13 +252,13 @@ def chunk_of(found: DataPages, physical: int = 2, start: int = 4) -> ColumnChunk
 def test_columns_without_a_stub_are_read_whole(
     rows: int, depth: int, physical: int, is_dictionary: bool, fits: bool
 ) -> None:
-    found = pages_of((0, rows, rows + 5), (1000, 40))
-    part = partial_chunk(chunk_of(found, physical), found, [(rows, rows + 1)], ColumnShape(depth, is_dictionary))
+    indexed = pages_of((0, rows, rows + 5), (1000, 40))
+    part = partial_chunk(chunk_of(indexed, physical), indexed, [(rows, rows + 1)], ColumnShape(depth, is_dictionary))
     assert (part is not None) is fits
 
 
-def test_nulls_for_skipped_pages_of_indices_are_indices() -> None:
-    """Below a struct, Arrow does not read a chunk as indices if they follow other values."""
+def test_stubs_of_dictionary_encoded_pages_are_encoded_alike() -> None:
+    """In a struct, Arrow does not read a chunk as dictionary indices if they follow plain values."""
     texts = [f"{row % 9}" if row < 500 else f"{row:09}" for row in range(ROWS)]
     file = File(pa.array(texts), optional=True, dictionary_pagesize_limit=200, use_dictionary=True)
     encoded = file.chunk.dictionary_pages()
@@ -278,17 +278,17 @@ def test_nulls_for_skipped_pages_of_indices_are_indices() -> None:
 
 
 def test_a_part_is_never_longer_than_the_chunk() -> None:
-    found = pages_of((0, 100, 105), (200, 40))
-    part = partial_chunk(chunk_of(found), found, [(100, 101)], ColumnShape(1))
+    indexed = pages_of((0, 100, 105), (200, 40))
+    part = partial_chunk(chunk_of(indexed), indexed, [(100, 101)], ColumnShape(1))
     assert part is not None
     stub = len(part.stubs[0])
     assert part.stubs.keys() == {0}
     for size, fits in ((stub, True), (stub - 1, False)):
-        found = pages_of((0, 100, 105), (size, 40))
-        assert (partial_chunk(chunk_of(found), found, [(100, 101)], ColumnShape(1)) is not None) is fits
+        indexed = pages_of((0, 100, 105), (size, 40))
+        assert (partial_chunk(chunk_of(indexed), indexed, [(100, 101)], ColumnShape(1)) is not None) is fits
 
 
-# === DataPages that are not what the index says ===
+# === Pages that contradict the index ===
 
 
 def a_page(version: str = "1.0", *, has_dictionary: bool = False) -> tuple[File, pa.Buffer]:
@@ -342,7 +342,7 @@ def test_a_rebuilt_chunk_has_checked_pages_only(version: str) -> None:
     for place in (file.chunk.start, file.pages.starts[0], file.pages.starts[14]):
         with pytest.raises(PageMismatch):
             part.rebuild(shifted(place))
-    # DataPages in each other's place have as many rows, and as many bytes; rows of another count do not.
+    # The index states another number of rows.
     less = DataPages(file.pages.starts, tuple(row - (row == 700) for row in file.pages.rows))
     with pytest.raises(PageMismatch):
         dataclasses.replace(part, pages=less).rebuild(shifted(-1))

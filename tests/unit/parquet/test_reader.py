@@ -21,7 +21,7 @@ needs_jemalloc = pytest.mark.skipif(
 )
 
 ROOT = Path(__file__).parents[3]
-# Columns of one byte a value: the reader makes them in memory that doubles until it fits.
+# Columns with one byte per value: the reader's buffer doubles until they fit.
 DECODES = """
 import os
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
@@ -42,15 +42,15 @@ pq.write_table(table, sink)
 data = sink.getvalue()
 decoded()
 before = resident()
-found = [batch for _ in range(20) for batch in decoded()]
-print((resident() - before) / sum(batch.nbytes for batch in found))
+batches = [batch for _ in range(20) for batch in decoded()]
+print((resident() - before) / sum(batch.nbytes for batch in batches))
 """
 
 
 @needs_jemalloc
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="what a process has in memory is asked of Linux")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux has /proc/self/statm")
 @pytest.mark.parametrize(("much", "most"), [(0, 1.2), (10_000_000, 1.3)])
-def test_decoded_rows_take_no_more_memory_than_they_have_bytes(much: int, most: float) -> None:
+def test_memory_of_decoded_rows_is_close_to_their_size(much: int, most: float) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MUCH": str(much)}
     done = subprocess.run([sys.executable, "-c", DECODES], capture_output=True, text=True, check=True, env=environment)
     assert float(done.stdout) < most  # 1.46 in memory of Arrow's default pool
@@ -91,7 +91,7 @@ def test_default_memory_pool_is_the_fallback(monkeypatch: pytest.MonkeyPatch) ->
     [(2_000, 10_000, "mimalloc"), (20_000, 10_000, "jemalloc"), (20_000, 1 << 60, "mimalloc")],
     ids=["a small file", "a large file", "a large file while Arrow holds little"],
 )
-def test_only_a_large_file_is_decoded_into_other_memory(
+def test_only_large_files_are_decoded_with_jemalloc(
     monkeypatch: pytest.MonkeyPatch, size: int, held: int, backend: str
 ) -> None:
     monkeypatch.setattr(reader, "_LARGE", 10_000)
@@ -105,7 +105,7 @@ def test_only_a_large_file_is_decoded_into_other_memory(
     monkeypatch.setattr(reader.pq, "ParquetReader", Recorded)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"a": range(size // 8)}), sink, compression="NONE", use_dictionary=False)
-    ballast = pa.allocate_buffer(20_000)  # so that Arrow holds something
+    ballast = pa.allocate_buffer(20_000)  # Arrow must hold some memory
     reader.open_reader(pa.BufferReader(sink.getvalue()))
     assert (ballast.size, used) == (20_000, [backend])
 
@@ -124,7 +124,7 @@ def test_a_page_that_differs_from_its_checksum_is_refused() -> None:
 
 
 @pytest.mark.skipif(not hasattr(pa, "uuid"), reason="this pyarrow has no extension type for the UUID of Parquet")
-def test_columns_have_their_plain_types() -> None:
+def test_uuid_is_read_as_fixed_size_binary() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"u": pa.array([bytes(16)], pa.uuid())}), sink, store_schema=False)
     assert reader.open_reader(pa.BufferReader(sink.getvalue())).schema_arrow.types == [pa.binary(16)]

@@ -1,4 +1,4 @@
-"""The compact protocol: what is written by its text is read, and skipped to its end; anything else is refused."""
+"""Thrift's compact protocol: valid structs are read and skipped, invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.unit.parquet.compact import as_list, as_number, as_varint
 TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, SET, STRUCT, UUID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13
 
 
-# For each value: its kind, its bytes, and the result of reading a struct with it.
+# A value: its kind, its bytes, and what is read from them.
 Value = tuple[int, bytes, Any]
-# A field by how far it is from the one before, or by its number.
+# A field: its id or its distance from the field before, whether it is the id, and its value.
 Field = tuple[int, bool, Value]
 
 
@@ -103,7 +103,7 @@ def test_every_kind_is_read() -> None:
     written = bytes.fromhex("15 02 16 ff01 14 83ffffffffffffffff01 11 12 f8 02 6869 1c 15 00 00 23 7f")
     written += b"\x17ABCDEFGH\x1d0123456789abcdef" + b"\x19\x25\x02\x04\x1a\x11\x01" + b"\x04\x01\x02\0"
     expected = {1: 1, 2: -128, 3: -(2**63) + 62, 4: True, 5: False, 20: b"hi", 21: {1: 0}, 23: b"\x7f", 24: b"ABCDEFGH"}
-    # Lists are their bytes; the last field has its number in full, which may be negative.
+    # Lists are read as bytes. The last field has an explicit id, which may be negative.
     expected |= {25: b"0123456789abcdef", 26: b"\x25\x02\x04", 27: b"\x11\x01", -1: 1}
     assert read_struct(written, 0) == (expected, len(written))
     assert skip_struct(written, 0) == len(written)
@@ -142,7 +142,7 @@ def test_skipping_a_damaged_struct_ends_where_reading_it_ends(struct: bytes, dat
     ],
     ids=str,
 )
-def test_a_struct_that_breaks_off_is_refused(value: tuple[int, bytes]) -> None:
+def test_truncated_struct_is_refused(value: tuple[int, bytes]) -> None:
     kind, data = value
     whole = bytes([0x10 | kind]) + data + b"\0"
     assert read_struct(whole, 0)[1] == skip_struct(whole, 0) == len(whole)
@@ -153,7 +153,7 @@ def test_a_struct_that_breaks_off_is_refused(value: tuple[int, bytes]) -> None:
 
 
 def test_footers_are_skipped_by_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fields one by one take many times as long: columns that are not read would cost as much as those that are."""
+    """Skipping field by field is many times slower: unread columns would cost as much as those that are read."""
 
     def one_by_one(*values: object) -> int:
         raise AssertionError(f"a field is skipped on its own: {values[1:]}")
@@ -219,18 +219,18 @@ def test_lists_hold_the_required_elements(
         else:
             with pytest.raises(ValueError, match=f"elements of the kind {kind}"):
                 read_struct(struct, 0, lists={1: list_of(element)})
-        # An empty list of whatever kind is one.
+        # An empty list may have any element kind.
         assert read_struct(bytes([0x19, kind, 0]), 0, lists={1: list_of(element)}) == ({1: []}, 3)
 
 
-def test_a_boolean_is_one_of_two() -> None:
+def test_invalid_boolean_is_refused() -> None:
     with pytest.raises(ValueError, match="something else"):
         boolean(b"\x03", 0)
 
 
 @pytest.mark.parametrize("walk", [read_struct, skip_struct, list_of(boolean)])
 def test_a_list_has_no_more_elements_than_bytes(walk: Callable[..., Any]) -> None:
-    """What is said to be billions is refused before anything is made for them."""
+    """A length of billions is refused before memory is allocated."""
     field = b"" if walk not in (read_struct, skip_struct) else b"\x19"
     with pytest.raises(ValueError, match="longer than the data"):
         walk(field + b"\xf1" + as_varint(2**40) + b"\x01\x01\x00", 0)
@@ -242,7 +242,7 @@ def test_a_list_has_no_more_elements_than_bytes(walk: Callable[..., Any]) -> Non
 
 @pytest.mark.parametrize("around", [b"%s\x00", b"\x1c%s\x00\x00", b"\x19\x1c%s\x00\x00"])
 def test_millions_of_fields_are_skipped_without_memory(around: bytes) -> None:
-    """A pattern that repeats remembers each repetition: 20 MB of a footer once took 1.7 GB."""
+    """A regular expression stores each repetition of a group: 20 MB of a footer once took 1.7 GB."""
     footer = around % (b"\x15\x00" * 1_000_000)
     tracemalloc.start()
     try:
@@ -255,7 +255,7 @@ def test_millions_of_fields_are_skipped_without_memory(around: bytes) -> None:
 @pytest.mark.parametrize(
     "other", [b"\x15\x02", b"\x11", b"\x18\x01a", b"\x1c\x00"], ids=["number", "bool", "binary", "struct"]
 )
-def test_missing_list_is_damage(other: bytes) -> None:
+def test_field_that_is_not_a_list_is_refused(other: bytes) -> None:
     with pytest.raises(ValueError, match="not a list"):
         read_struct(other + b"\x00", 0, lists={1: list_of(number)})
 
@@ -268,7 +268,7 @@ def test_excessive_nesting_is_refused(walk: Callable[..., Any], head: bytes) -> 
 
 
 @pytest.mark.parametrize(("walk", "deepest"), [(read_struct, 32), (skip_struct, 34)])
-def test_structs_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any], deepest: int) -> None:
+def test_structs_are_nested_up_to_a_limit(walk: Callable[..., Any], deepest: int) -> None:
     def nested(depth: int) -> bytes:
         return b"\x1c" * depth + b"\x00" * (depth + 1)
 
@@ -278,7 +278,7 @@ def test_structs_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any], d
 
 
 @pytest.mark.parametrize("walk", [read_struct, skip_struct])
-def test_lists_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any]) -> None:
+def test_lists_are_nested_up_to_a_limit(walk: Callable[..., Any]) -> None:
     def of_lists(depth: int) -> bytes:
         return b"\x19" * (depth + 1) + b"\x05\x00"
 
@@ -291,7 +291,7 @@ def test_lists_may_be_nested_so_deep_and_no_deeper(walk: Callable[..., Any]) -> 
             walk(nested(deepest + 1), 0)
 
 
-def test_a_value_ends_with_the_data_at_the_latest() -> None:
+def test_value_must_end_within_the_data() -> None:
     assert binary(b"!\x03abc", 1) == (b"abc", 5)
     assert skip(b"!12345678", 1, DOUBLE) == 9
     assert list_of(number)(b"!\x25\x02\x04", 1) == ([1, 2], 4)
