@@ -1,4 +1,4 @@
-"""The change feed: which files count, which of their rows, and under which schema."""
+"""Plans of the change data feed: files, their rows, and the schema."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Feed:
         self.actions.append(SharedFile(action, file_id, version=version, timestamp=TIME + version))
         return self.actions[-1]
 
-    def tell(self, **said: Any) -> None:
-        """Change what the server says of the last file."""
-        self.actions[-1] = replace(self.actions[-1], **said)
+    def change_last(self, **fields: Any) -> None:
+        """Change these fields of the last action."""
+        self.actions[-1] = replace(self.actions[-1], **fields)
 
     def add(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> SharedFile:
         return self.file(AddFile, version, name, ids, **fields)
@@ -78,15 +78,15 @@ class Feed:
 
     def plan(self, columns: Sequence[str] | None = None, **request: Any) -> ScanPlan:
         paths = None if columns is None else tuple((name,) for name in columns)
-        wanted = ChangesRequest(starting_version=0, columns=paths, **request)
-        return plan_changes(table_state(self.head), self.actions, wanted, fast_options())
+        changes = ChangesRequest(starting_version=0, columns=paths, **request)
+        return plan_changes(table_state(self.head), self.actions, changes, fast_options())
 
     def read(self, columns: Sequence[str] | None = None, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(columns, **request), report)
 
     def rows(self, **request: Any) -> list[tuple[Any, ...]]:
-        found = self.read(["id", "_change_type", "_commit_version"], **request)
-        return [tuple(row.values()) for row in found.to_pylist()]
+        rows = self.read(["id", "_change_type", "_commit_version"], **request).to_pylist()
+        return [tuple(row.values()) for row in rows]
 
 
 @pytest.fixture
@@ -116,15 +116,15 @@ def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, ki
 def test_file_without_id_sent_twice_is_refused(feed: Feed) -> None:
     for signature in "xy":
         feed.add(2, "a", [1], file_id=None)
-        feed.tell(action=replace(feed.actions[-1].action, path=feed.storage.url("a", signature)))
+        feed.change_last(action=replace(feed.actions[-1].action, path=feed.storage.url("a", signature)))
     with pytest.raises(ProtocolError, match="each file of version 2 once"):
         feed.plan()
 
 
-def test_extra_columns_have_the_same_types_in_both_formats(feed: Feed) -> None:
+def test_columns_of_the_feed_have_their_types(feed: Feed) -> None:
     feed.add(1, "a", [1])
-    found = feed.read()
-    assert found.schema == pa.schema(
+    rows = feed.read()
+    assert rows.schema == pa.schema(
         [
             ("id", pa.int64()),
             ("_change_type", pa.string()),
@@ -132,18 +132,20 @@ def test_extra_columns_have_the_same_types_in_both_formats(feed: Feed) -> None:
             ("_commit_timestamp", pa.timestamp("ms", tz="UTC")),
         ]
     )
-    moment = datetime.datetime.fromtimestamp(TIME // 1000, datetime.timezone.utc).replace(microsecond=124_000)
-    assert found.to_pylist() == [{"id": 1, "_change_type": "insert", "_commit_version": 1, "_commit_timestamp": moment}]
+    commit_time = datetime.datetime.fromtimestamp(TIME // 1000, datetime.timezone.utc).replace(microsecond=124_000)
+    assert rows.to_pylist() == [
+        {"id": 1, "_change_type": "insert", "_commit_version": 1, "_commit_timestamp": commit_time}
+    ]
 
 
-def test_feed_only_column_is_filtered_by_file_contents(storage: Storage) -> None:
+def test_view_column_named_like_the_feeds_is_from_the_file(storage: Storage) -> None:
     rows = pa.table({"id": [1, 2], "_commit_version": [7, 8]})
     feed = Feed(storage, metadata(rows.schema))
     feed.add(1, "a", rows)
 
-    found = feed.read(["id"], of_view=True, filter=col("_commit_version") == 7)
+    changes = feed.read(["id"], of_view=True, filter=col("_commit_version") == 7)
 
-    assert found["id"].to_pylist() == [1]
+    assert changes["id"].to_pylist() == [1]
 
 
 def test_adds_are_inserts_and_removes_are_deletes_by_version(feed: Feed) -> None:
@@ -159,7 +161,7 @@ def test_adds_are_inserts_and_removes_are_deletes_by_version(feed: Feed) -> None
     ]
 
 
-def test_change_files_replace_others_in_their_version(feed: Feed) -> None:
+def test_change_files_replace_data_files_of_their_version(feed: Feed) -> None:
     feed.add(1, "a", [1, 2])
     feed.remove(2, "a", [1, 2])
     feed.add(2, "b", [1, 5])
@@ -167,14 +169,15 @@ def test_change_files_replace_others_in_their_version(feed: Feed) -> None:
     assert feed.rows()[2:] == [(2, "update_preimage", 2), (5, "update_postimage", 2)]
 
 
-def test_rearranged_data_contributes_nothing(feed: Feed) -> None:
+def test_rearranged_files_contribute_no_rows(feed: Feed) -> None:
     feed.remove(1, "a", [1, 2], data_change=False)
     feed.add(1, "b", [1, 2], data_change=False)
-    assert feed.rows() == []
     assert feed.read().num_rows == 0
+    feed.add(1, "c", [3])
+    assert feed.rows() == [(3, "insert", 1)]
 
 
-def test_a_physical_change_type_in_a_data_file_is_ignored(feed: Feed) -> None:
+def test_change_type_column_of_a_data_file_is_ignored(feed: Feed) -> None:
     feed.add(1, "a", pa.table({"id": [1], "_change_type": ["delete"]}))
     assert feed.rows() == [(1, "insert", 1)]
 
@@ -205,12 +208,12 @@ def test_add_and_remove_of_one_file_give_the_vector_difference(
 ) -> None:
     ids = range(10, 16)
     names = {} if same_id else {"file_id": None}
-    # The other rows are as before, removed or not: nobody may look at them.
+    # The other rows did not change: nobody may read them.
     others = sorted({*range(6)} - ({*(before or ())} ^ {*(after or ())}))
-    held = poisoned(pa.table({"id": pa.array(ids, pa.int64())}), others)
-    feed.remove(5, "a", held, deletion_vector=None if before is None else vector(*before), **names)
-    feed.add(5, "a", held, deletion_vector=None if after is None else vector(*after), **names)
-    # The two URLs are signed separately.
+    rows = poisoned(pa.table({"id": pa.array(ids, pa.int64())}), others)
+    feed.remove(5, "a", rows, deletion_vector=None if before is None else vector(*before), **names)
+    feed.add(5, "a", rows, deletion_vector=None if after is None else vector(*after), **names)
+    # Each URL has its own signature.
     assert feed.actions[0].action.path != feed.actions[1].action.path
     assert feed.rows() == expected
     assert feed.rows(filter=parse_filter("id + 1 > 0 AND 1 / id < 1")) == expected
@@ -222,7 +225,7 @@ def test_add_and_remove_in_different_versions_are_not_a_pair(feed: Feed) -> None
     assert feed.rows() == [(2, "delete", 5), (1, "insert", 6)]
 
 
-def test_vectors_of_a_pair_in_one_file_are_one_request(feed: Feed, storage: Storage) -> None:
+def test_vectors_of_a_pair_take_one_request(feed: Feed, storage: Storage) -> None:
     blob, descriptors = encode_file(
         [DeletionVector.from_positions([1]), DeletionVector.from_positions([1, 2])], "placeholder"
     )
@@ -251,9 +254,9 @@ def test_same_vector_signed_twice_is_not_a_change(feed: Feed, storage: Storage) 
 def test_changed_files_are_matched_by_id_before_path(feed: Feed) -> None:
     for name, path, file_id in (("a", "b", "id-a"), ("b", "a", "id-b")):
         feed.remove(5, name, [1, 2], file_id=file_id)
-        feed.tell(action=replace(feed.actions[-1].action, path=feed.storage.url(path, "moved")))
+        feed.change_last(action=replace(feed.actions[-1].action, path=feed.storage.url(path, "moved")))
     feed.add(5, "a", [1, 2], deletion_vector=vector(0))
-    changes = [(one.file_id, one.only is not None) for one in feed.plan().tasks]
+    changes = [(task.file_id, task.only is not None) for task in feed.plan().tasks]
     assert changes == [("id-b", False), ("id-a", True)]
 
 
@@ -268,7 +271,7 @@ def test_files_without_ids_are_distinguished_by_path(feed: Feed) -> None:
 # === Partitions, filters, limits ===
 
 
-def test_partition_values_are_columns_of_every_kind_of_file(storage: Storage) -> None:
+def test_files_of_every_kind_have_partition_values(storage: Storage) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     feed.add(1, "a", [1], partition_values={"p": "x"})
@@ -288,9 +291,7 @@ def test_partition_values_are_columns_of_every_kind_of_file(storage: Storage) ->
     ],
     ids=str,
 )
-def test_filters_on_the_extra_columns_leave_files_out(
-    feed: Feed, predicate: Any, expected: list[int], files: int
-) -> None:
+def test_filters_on_feed_columns_skip_files(feed: Feed, predicate: Any, expected: list[int], files: int) -> None:
     feed.add(1, "a", [1])
     feed.remove(2, "b", [2])
     feed.cdc(3, "c", [3, 4], ["insert", "delete"])
@@ -298,15 +299,15 @@ def test_filters_on_the_extra_columns_leave_files_out(
     assert len(feed.storage.requests) == files
 
 
-def test_statistics_of_the_wrong_moment_leave_no_row_out(feed: Feed) -> None:
-    # The added file's tight bounds cover what is left after the delete, not the deleted row 9.
+def test_statistics_of_another_version_skip_no_row(feed: Feed) -> None:
+    # The tight bounds of the add action cover the remaining rows, not the deleted row 9.
     feed.remove(5, "a", [1, 2, 9])
     stats = {"numRecords": 3, "tightBounds": True, "minValues": {"id": 1}, "maxValues": {"id": 2}}
     feed.add(5, "a", [1, 2, 9], deletion_vector=vector(2), stats=json.dumps(stats))
     assert feed.rows(filter=col("id") == 9) == [(9, "delete", 5)]
 
 
-def test_a_limit_stops_early(feed: Feed) -> None:
+def test_limit_reads_no_further_file(feed: Feed) -> None:
     for version in range(1, 30):
         feed.add(version, f"f{version}", [version, version], stats='{"numRecords": 2}')
     assert feed.rows(limit=3) == [(1, "insert", 1), (1, "insert", 1), (2, "insert", 2)]
@@ -324,13 +325,13 @@ def test_columns_are_in_the_requested_order(feed: Feed) -> None:
     assert feed.read(["_commit_version", "id"]).column_names == ["_commit_version", "id"]
 
 
-def test_a_table_with_a_column_of_the_feeds_names_is_refused(storage: Storage) -> None:
+def test_table_column_named_like_the_feeds_is_refused(storage: Storage) -> None:
     feed = Feed(storage, metadata(pa.schema([("_change_type", pa.string())])))
     with pytest.raises(UsageError, match="_change_type"):
         feed.plan()
 
 
-def test_explain_calls_it_changes(feed: Feed) -> None:
+def test_explain_begins_with_changes(feed: Feed) -> None:
     feed.add(1, "a", [1])
     text = explain(feed.plan(["id"], filter=col("_commit_version") < 5))
     assert "Changes of share.schema.t, version 1" in text
@@ -340,12 +341,12 @@ def test_explain_calls_it_changes(feed: Feed) -> None:
 @pytest.mark.parametrize("missing", ["version", "timestamp"])
 def test_a_file_without_version_or_timestamp_is_refused(feed: Feed, missing: str) -> None:
     feed.add(1, "a", [1])
-    feed.tell(**{missing: None})
+    feed.change_last(**{missing: None})
     with pytest.raises(ProtocolError, match="id-a"):
         feed.plan()
 
 
-# === Schema ===
+# === Schema changes ===
 
 
 def described(*fields: tuple[str, Any], partitions: Sequence[str] = (), **properties: str) -> Metadata:
@@ -367,8 +368,8 @@ def test_older_rows_have_nulls_and_widened_types(storage: Storage) -> None:
     feed.add(1, "a", pa.table({"id": pa.array([1], pa.int32())}))
     feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
     feed.add(2, "b", pa.table({"id": [2**40], "name": ["new"]}))
-    found = feed.read(["id", "name"])
-    assert found.to_pydict() == {"id": [1, 2**40], "name": [None, "new"]}
+    rows = feed.read(["id", "name"])
+    assert rows.to_pydict() == {"id": [1, 2**40], "name": [None, "new"]}
 
 
 NESTED = {"type": "struct", "fields": [{"name": "y", "type": "long", "nullable": True, "metadata": {}}]}
@@ -380,7 +381,7 @@ NESTED = {"type": "struct", "fields": [{"name": "y", "type": "long", "nullable":
     ids=str,
 )
 def test_rows_from_before_void_became_a_type_have_nulls(storage: Storage, new: Any, value: object) -> None:
-    """Delta log protocol, "Void Type": data files do not have the column."""
+    """Delta protocol, "Void Type": data files omit the column."""
     field = {"name": "v", "type": new, "nullable": True, "metadata": {}}
     feed = Feed(storage, described(("id", "long"), ("v", "void")))
     feed.add(1, "a", pa.table({"id": [1]}))
@@ -390,14 +391,14 @@ def test_rows_from_before_void_became_a_type_have_nulls(storage: Storage, new: A
     assert feed.read(["id"], filter=col("v").is_null()).to_pydict() == {"id": [1]}
 
 
-def test_columns_and_filter_are_those_of_the_schema_at_the_end(storage: Storage) -> None:
+def test_columns_and_filter_use_the_last_schema(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "long")))
     feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
     plan = feed.plan(["NAME", "_change_type"], filter=col("name").is_null())
     assert plan.output_schema.names == ["name", "_change_type"]
 
 
-def test_end_schema_is_that_of_the_last_version_in_any_order(storage: Storage) -> None:
+def test_last_schema_has_the_highest_version_in_any_order(storage: Storage) -> None:
     schemas = [described(*((name, "long") for name in "abcd"[:count])) for count in (1, 2, 3, 4)]
     for order in itertools.permutations(range(1, 4)):
         feed = Feed(storage, schemas[0])
@@ -434,7 +435,7 @@ BREAKING = {
 
 
 @pytest.mark.parametrize("change", BREAKING)
-def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage, change: str) -> None:
+def test_breaking_change_names_the_version_to_split_at(storage: Storage, change: str) -> None:
     before, after, reason = BREAKING[change]
     feed = Feed(storage, before)
     feed.actions += [VersionedMetadata(7, after), VersionedMetadata(9, after)]
@@ -447,14 +448,14 @@ def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage,
 @pytest.mark.parametrize(
     "columns", [["_CHANGE_TYPE"], [("_Commit_Version",)], ["_change_type", "_commit_version", "_commit_timestamp"]]
 )
-def test_change_column_names_are_case_insensitive(storage: Storage, columns: Any) -> None:
+def test_feed_column_names_are_case_insensitive(storage: Storage, columns: Any) -> None:
     before, after, _ = BREAKING["dropped"]
-    wanted = ChangesRequest(starting_version=0, columns=columns)
-    plan = plan_changes(table_state(before), [VersionedMetadata(7, after)], wanted, fast_options())
+    request = ChangesRequest(starting_version=0, columns=columns)
+    plan = plan_changes(table_state(before), [VersionedMetadata(7, after)], request, fast_options())
     assert len(plan.output_schema.names) == len(columns)
 
 
-def test_a_breaking_change_of_unknown_version_names_none(storage: Storage) -> None:
+def test_breaking_change_without_a_version_names_none(storage: Storage) -> None:
     before, after, reason = BREAKING["dropped"]
     feed = Feed(storage, before)
     feed.actions.append(VersionedMetadata(None, after))
@@ -464,7 +465,7 @@ def test_a_breaking_change_of_unknown_version_names_none(storage: Storage) -> No
     assert "Read the changes" not in str(caught.value)
 
 
-def test_a_description_that_cannot_be_read_is_that_of_the_table(storage: Storage) -> None:
+def test_schema_error_names_the_table(storage: Storage) -> None:
     feed = Feed(storage, metadata("no schema"))
     feed.actions.append(VersionedMetadata(2, described(("id", "long"))))
     with pytest.raises(ProtocolError) as caught:
@@ -472,7 +473,7 @@ def test_a_description_that_cannot_be_read_is_that_of_the_table(storage: Storage
     assert caught.value.table == "share.schema.t"
 
 
-def test_a_change_back_is_not_a_change(storage: Storage) -> None:
+def test_unchanged_schema_is_not_a_change(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "long")))
     feed.actions.append(VersionedMetadata(7, described(("id", "long"))))
     feed.add(8, "a", [1])
@@ -488,7 +489,7 @@ def test_enabling_column_mapping_is_not_a_change(storage: Storage) -> None:
     assert feed.rows() == [(1, "insert", 1), (2, "insert", 3)]
 
 
-def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
+def test_unsupported_protocol_in_the_feed_is_refused(feed: Feed) -> None:
     feed.actions.append(VersionedProtocol(4, Protocol(3, 7, ["fromTheFuture"], ["fromTheFuture"])))
     with pytest.raises(UnsupportedFeatureError, match="fromTheFuture") as caught:
         feed.plan()
@@ -497,11 +498,11 @@ def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
 
 @pytest.mark.parametrize("columns", [["id"], ["_change_type"], []])
 @pytest.mark.parametrize("before", [None, (1, 77)])
-def test_vector_past_the_files_end_is_an_error_in_a_feed(
+def test_vector_past_the_end_of_a_file_is_refused(
     feed: Feed, columns: list[str], before: tuple[int, ...] | None
 ) -> None:
-    shared = {"deletion_vector": vector(*before)} if before else {}
-    feed.remove(1, "a", range(10), **shared)
+    old_vector = {"deletion_vector": vector(*before)} if before else {}
+    feed.remove(1, "a", range(10), **old_vector)
     feed.add(1, "a", range(10), deletion_vector=vector(1, 77))
     if before:
         file = feed.actions.pop()
@@ -510,10 +511,10 @@ def test_vector_past_the_files_end_is_an_error_in_a_feed(
         feed.read(columns)
 
 
-# === Part by part ===
+# === Parts of a feed ===
 
 
-def listed(*parts: FeedPart, end: Metadata | None = None, **request: Any) -> ScanStream:
+def streamed(*parts: FeedPart, end: Metadata | None = None, **request: Any) -> ScanStream:
     table = table_state(end or parts[-1].metadata, version=9)
     return stream_changes(table, parts, ChangesRequest(starting_version=0, **request), fast_options())
 
@@ -522,90 +523,88 @@ def versions(stream: ScanStream) -> list[int]:
     return [task.change.commit_version for task in stream.files if task.change is not None]
 
 
-def test_parts_are_planned_as_they_are_listed(feed: Feed) -> None:
-    taken: list[int] = []
+def parts_of_one_file(feed: Feed, listed: list[int]) -> list[FeedPart]:
+    """Return the parts for versions 1 to 3; ``listed`` receives each version that is listed."""
 
     def actions(version: int) -> Iterator[Any]:
-        taken.append(version)
+        listed.append(version)
         yield feed.add(version, f"f{version}", [version], stats='{"numRecords": 1}')
 
-    parts = [FeedPart(version, feed.head, actions(version)) for version in range(1, 5)]
-    stream = listed(*parts)
+    return [FeedPart(version, feed.head, actions(version)) for version in (1, 2, 3)]
+
+
+def test_parts_are_planned_as_they_are_listed(feed: Feed) -> None:
+    listed: list[int] = []
+    stream = streamed(*parts_of_one_file(feed, listed))
     first = next(stream.files)
-    assert (first.change, taken) == (Change(ChangeKind.INSERT, 1, TIME + 1), [1])
-    assert versions(stream) == [2, 3, 4]
+    assert (first.change, listed) == (Change(ChangeKind.INSERT, 1, TIME + 1), [1])
+    assert versions(stream) == [2, 3]
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, [1]), (2, [1, 2]), (9, [1, 2, 3])])
-def test_a_limit_takes_no_further_part(feed: Feed, limit: int, expected: list[int]) -> None:
-    taken: list[int] = []
-
-    def actions(version: int) -> Iterator[Any]:
-        taken.append(version)
-        yield feed.add(version, f"f{version}", [version], stats='{"numRecords": 1}')
-
-    parts = [FeedPart(version, feed.head, actions(version)) for version in range(1, 4)]
-    stream = listed(*parts, limit=limit)
-    assert versions(stream) == taken == expected
+def test_limit_lists_no_further_part(feed: Feed, limit: int, expected: list[int]) -> None:
+    listed: list[int] = []
+    stream = streamed(*parts_of_one_file(feed, listed), limit=limit)
+    assert versions(stream) == listed == expected
 
 
-def test_the_parts_of_a_feed_share_one_history(feed: Feed) -> None:
+def test_parts_of_a_feed_share_one_schema_history(feed: Feed) -> None:
     before, after = described(("id", "long")), described(("id", "long"), ("name", "string"))
     other = described(("id", "string"))
     one, two, three = (feed.add(version, f"f{version}", [version]) for version in (1, 2, 3))
 
     parts = FeedPart(None, before, [one]), FeedPart(2, after, [two]), FeedPart(3, after, [three])
-    assert versions(listed(*parts)) == [1, 2, 3]
+    assert versions(streamed(*parts)) == [1, 2, 3]
 
-    # Rows of 1 and 2 do not fit the end: only the whole history says where to split.
+    # Versions 1 and 2 do not fit the last schema; the whole history shows where to split.
     parts = FeedPart(None, other, [one]), FeedPart(2, other, [two]), FeedPart(3, after, [three])
     with pytest.raises(SchemaChangeError, match="in version 3") as caught:
-        versions(listed(*parts))
+        versions(streamed(*parts))
     assert caught.value.version == 3
-    # The feed's own columns fit whatever the schema.
-    assert versions(listed(*parts, columns=["_commit_version"])) == [1, 2, 3]
+    # The columns of the feed fit any schema.
+    assert versions(streamed(*parts, columns=["_commit_version"])) == [1, 2, 3]
     for columns in (["id"], ["_commit_version", "id"], None):
         with pytest.raises(SchemaChangeError):
-            versions(listed(*parts, columns=columns))
+            versions(streamed(*parts, columns=columns))
     with pytest.raises(SchemaChangeError):
-        versions(listed(*parts, columns=["_commit_version"], filter=col("id") > 1))
+        versions(streamed(*parts, columns=["_commit_version"], filter=col("id") > 1))
 
 
 def test_rows_before_a_schema_error_are_not_returned(feed: Feed) -> None:
     before, after, _ = BREAKING["another type"]
     actions = [feed.add(1, "a", [1])]
-    stream = listed(FeedPart(None, before, actions), FeedPart(2, after, []))
+    stream = streamed(FeedPart(None, before, actions), FeedPart(2, after, []))
     with pytest.raises(SchemaChangeError, match="in version 2"):
         next(stream.files)
 
 
-def test_a_feed_ends_with_the_table_that_the_server_states(feed: Feed) -> None:
+def test_feed_must_end_with_the_schema_of_the_table(feed: Feed) -> None:
     head, more = described(("id", "long")), described(("id", "long"), ("name", "string"))
     add = feed.add(1, "a", [1])
     with pytest.raises(ProtocolError, match="must end with the schema that the server states for version 9"):
-        versions(listed(FeedPart(None, head, [add]), end=more))
-    assert versions(listed(FeedPart(None, head, [add]), end=more, columns=["_change_type"])) == [1]
-    assert versions(listed(FeedPart(None, head, [add, VersionedMetadata(1, more)]), end=more)) == [1]
-    assert versions(listed(end=head)) == []
+        versions(streamed(FeedPart(None, head, [add]), end=more))
+    assert versions(streamed(FeedPart(None, head, [add]), end=more, columns=["_change_type"])) == [1]
+    assert versions(streamed(FeedPart(None, head, [add, VersionedMetadata(1, more)]), end=more)) == [1]
+    assert versions(streamed(end=head)) == []
 
 
-# === Views, and further edges ===
+# === Views, vectors and statistics ===
 
 
-def test_a_view_has_times_and_no_versions(feed: Feed) -> None:
+def test_feed_of_a_view_has_timestamps_and_no_versions(feed: Feed) -> None:
     feed.add(1, "a", [1])
-    feed.tell(version=None, timestamp=TIME + 5)
+    feed.change_last(version=None, timestamp=TIME + 5)
     feed.remove(1, "b", [2])
-    feed.tell(version=None, timestamp=TIME + 3)
+    feed.change_last(version=None, timestamp=TIME + 3)
     plan = feed.plan(of_view=True)
     assert plan.output_schema.names == ["id", "_change_type", "_commit_timestamp"]
     assert [task.file_id for task in plan.tasks] == ["id-b", "id-a"]
     assert plan.context.version is None
     feed.cdc(1, "c", [3], ["insert"])
-    feed.tell(version=None, timestamp=TIME + 4)
+    feed.change_last(version=None, timestamp=TIME + 4)
     assert [task.file_id for task in feed.plan(of_view=True).tasks] == ["id-b", "id-c", "id-a"]
     feed.cdc(1, "d", [3], ["insert"])
-    feed.tell(version=None, timestamp=TIME + 3)
+    feed.change_last(version=None, timestamp=TIME + 3)
     with pytest.raises(UnsupportedFeatureError, match="change files and added or removed files at the same time"):
         feed.plan(of_view=True)
     feed.actions = [replace(feed.actions[0], timestamp=None)]
@@ -622,41 +621,34 @@ def test_a_plan_has_the_last_version_of_the_feed(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("field", ["storage_type", "offset", "size_in_bytes", "cardinality", "path_or_inline_dv"])
-def test_vectors_are_the_same_only_if_all_of_them_is(feed: Feed, field: str) -> None:
+def test_vectors_are_equal_if_every_field_is(feed: Feed, field: str) -> None:
     before = DeletionVectorDescriptor("p", "https://h/dv?sig=1", 34, 1, 1)
     other = {"storage_type": "u", "path_or_inline_dv": "https://h/dw?sig=1"}.get(field, 35)
     feed.remove(5, "a", [1, 2], deletion_vector=before)
     feed.add(5, "a", [1, 2], deletion_vector=before)
     assert feed.plan().tasks == []
     action = replace(feed.actions[1].action, deletion_vector=replace(before, **{field: other}))
-    feed.tell(action=action)
+    feed.change_last(action=action)
     kinds = [task.change.kind for task in feed.plan().tasks if task.change is not None]
     assert kinds == [ChangeKind.DELETE, ChangeKind.INSERT]
 
 
-def test_changes_of_another_table_row_use_their_own_file(feed: Feed) -> None:
-    """A deleted row was visible before, an inserted one is visible now."""
+def test_changes_use_the_statistics_of_their_own_action(feed: Feed) -> None:
+    """The statistics of ``remove`` cover the deleted rows, those of ``add`` the inserted ones."""
     stats = '{{"numRecords": 3, "tightBounds": true, "minValues": {{"id": {0}}}, "maxValues": {{"id": {1}}}}}'
     feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2), stats=stats.format(1, 2))
     feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats=stats.format(2, 9))
     assert feed.rows(filter=col("id") == 9) == [(9, "insert", 5)]
     assert [task.num_records for task in feed.plan().tasks] == [3, 3]
-    found = feed.plan(filter=col("id") == 9)
-    assert (len(found.tasks), found.skipped.by_statistics) == (1, 1)
+    plan = feed.plan(filter=col("id") == 9)
+    assert (len(plan.tasks), plan.skipped.by_statistics) == (1, 1)
 
 
 @pytest.mark.parametrize("predicate", [None, col("id") > 0])
-def test_changed_file_has_the_row_count_of_its_own_action(feed: Feed, predicate: Any) -> None:
+def test_row_count_of_the_add_action_is_used_for_both(feed: Feed, predicate: Any) -> None:
     feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2))
     feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats='{"numRecords": 3}')
     assert [task.num_records for task in feed.plan(filter=predicate).tasks] == [3, 3]
-
-
-@pytest.mark.parametrize("kind", [AddFile, RemoveFile])
-def test_rearranging_changes_are_left_out(feed: Feed, kind: type) -> None:
-    feed.file(kind, 1, "a", [1, 2], data_change=False)
-    feed.file(kind, 1, "b", [3])
-    assert [row[0] for row in feed.rows()] == [3]
 
 
 def test_change_in_the_first_version_suggests_no_range(storage: Storage) -> None:
@@ -668,7 +660,7 @@ def test_change_in_the_first_version_suggests_no_range(storage: Storage) -> None
     assert caught.value.version == 0
 
 
-def test_tombstone_takes_partition_values_from_its_file(storage: Storage) -> None:
+def test_remove_takes_partition_values_from_its_add(storage: Storage) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     feed.remove(5, "a", [1, 2])
@@ -680,27 +672,26 @@ def test_tombstone_takes_partition_values_from_its_file(storage: Storage) -> Non
 
 
 @pytest.mark.parametrize("kind", [AddFile, RemoveFile, AddCdcFile])
-def test_matching_change_is_not_skipped_by_statistics(storage: Storage, kind: type) -> None:
+def test_statistics_and_partition_values_skip_together(storage: Storage, kind: type) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     columns = {"id": [1, 2], "_change_type": ["insert", "delete"]} if kind is AddCdcFile else {"id": [1, 2]}
-    known = {} if kind is AddCdcFile else {"stats": '{"numRecords": 2, "minValues": {"id": 1}, "maxValues": {"id": 2}}'}
-    feed.file(kind, 5, "a", pa.table(columns), partition_values={"p": "x"}, **known)
-    wanted = (col("p") == "x") | (col("id") > 100)
-    assert [row[0] for row in feed.rows(filter=wanted)] == [1, 2]
-    found = feed.plan(filter=(col("p") == "y") | (col("id") > 100))
-    assert found.skipped.by_statistics == (0 if kind is AddCdcFile else 1)
+    stats = {} if kind is AddCdcFile else {"stats": '{"numRecords": 2, "minValues": {"id": 1}, "maxValues": {"id": 2}}'}
+    feed.file(kind, 5, "a", pa.table(columns), partition_values={"p": "x"}, **stats)
+    matching, other = ((col("p") == value) | (col("id") > 100) for value in "xy")
+    assert [row[0] for row in feed.rows(filter=matching)] == [1, 2]
+    assert feed.plan(filter=other).skipped.by_statistics == (0 if kind is AddCdcFile else 1)
 
 
-def test_a_removed_file_without_a_size_is_one_of_unknown_length(feed: Feed) -> None:
+def test_removed_file_may_lack_a_size(feed: Feed) -> None:
     feed.remove(5, "a", [1, 2])
-    feed.tell(action=replace(feed.actions[-1].action, size=None))
+    feed.change_last(action=replace(feed.actions[-1].action, size=None))
     assert [task.size for task in feed.plan().tasks] == [-1]
     assert feed.rows() == [(1, "delete", 5), (2, "delete", 5)]
     assert feed.plan(limit=0).skipped.bytes == 0
 
 
-def test_a_removed_file_without_partition_values_is_read(storage: Storage) -> None:
+def test_removed_file_may_lack_partition_values(storage: Storage) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     feed.remove(5, "a", [1, 2])

@@ -1,4 +1,4 @@
-"""Compressed tasks are the tasks, in their order; what is said of them is what they are."""
+"""Packed tasks keep their order, and their totals are exact."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ def test_unpacking_restores_the_packed_value(sizes: list[int], most: int) -> Non
     assert all(chunk.files == 1 or (chunk.cost <= most and chunk.files <= 1000) for chunk in found.chunks)
 
 
-def test_chunks_grow_with_the_plan_but_not_beyond_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_grow_with_the_plan_up_to_a_share_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "MOST_PARTS", 10)
-    found = pack_tasks((task(number) for number in range(20_000)), lambda _: 1, 5)
-    assert max(chunk.files for chunk in found.chunks) == 1000
-    assert all(chunk.files <= max(5, before // 10) for chunk, before in zip(found.chunks, _sums(found), strict=True))
-    assert len(found.chunks) < 100
-    assert [one.key for one in found] == [str(number) for number in range(20_000)]
+    tasks = pack_tasks((task(number) for number in range(20_000)), lambda _: 1, 5)
+    assert max(chunk.files for chunk in tasks.chunks) == 1000
+    assert all(chunk.files <= max(5, before // 10) for chunk, before in zip(tasks.chunks, _sums(tasks), strict=True))
+    assert len(tasks.chunks) < 100
+    assert [unpacked.key for unpacked in tasks] == [str(number) for number in range(20_000)]
 
 
-def test_chunks_are_full_wherever_the_listing_pauses() -> None:
-    found = pack_tasks((task(number) for number in range(9_100)), lambda _: 1, 300)
-    assert [chunk.files for chunk in found.chunks] == [300] * 30 + [100]
+def test_chunks_are_full_except_the_last() -> None:
+    tasks = pack_tasks((task(number) for number in range(9_100)), lambda _: 1, 300)
+    assert [chunk.files for chunk in tasks.chunks] == [300] * 30 + [100]
 
 
-def test_tasks_wait_for_others_only_until_their_chunk_is_full() -> None:
-    looked_at = []
-    pack_tasks((task(number) for number in range(20_000)), lambda one: looked_at.append(one.key) or 1, 300)
-    assert len(looked_at) < 22_000
+def test_tasks_are_packed_when_a_chunk_is_full() -> None:
+    weighed = []
+    pack_tasks((task(number) for number in range(20_000)), lambda one: weighed.append(one.key) or 1, 300)
+    assert len(weighed) < 22_000
 
 
-def _sums(found: PackedTasks) -> list[int]:
-    return list(itertools.accumulate((chunk.files for chunk in found.chunks), initial=0))[:-1]
+def _sums(tasks: PackedTasks) -> list[int]:
+    return list(itertools.accumulate((chunk.files for chunk in tasks.chunks), initial=0))[:-1]
 
 
-def test_rows_are_unknown_where_one_file_does_not_tell() -> None:
+def test_row_count_is_unknown_if_one_files_count_is() -> None:
     assert pack_tasks([task(1), task(2, rows=None)], lambda _: 1, 10).rows is None
 
 
@@ -115,12 +115,12 @@ def test_task_with_all_fields_is_packed(monkeypatch: pytest.MonkeyPatch) -> None
         version=Version("e", "m", 7),
     )
     assert {name for name in FileTask.__struct_fields__ if getattr(whole, name) is None} == set()
-    (found,) = pickle.loads(pickle.dumps(pack_tasks([whole], lambda _: 1, 10)))
-    assert found == whole
-    assert [type(getattr(found, name)) for name in ("change", "row_groups", "version")] == [Change, tuple, Version]
+    (unpacked,) = pickle.loads(pickle.dumps(pack_tasks([whole], lambda _: 1, 10)))
+    assert unpacked == whole
+    assert [type(getattr(unpacked, name)) for name in ("change", "row_groups", "version")] == [Change, tuple, Version]
 
 
-def test_interleaved_reads_are_not_overwritten() -> None:
+def test_reads_between_writes_overwrite_nothing() -> None:
     spool = packed._Spool()
     stored = [spool.store(b"one"), spool.store(b"two")]
     assert bytes(stored[0]) == b"one"
@@ -128,7 +128,7 @@ def test_interleaved_reads_are_not_overwritten() -> None:
     assert [bytes(one) for one in stored] == [b"one", b"two", b"three"]
 
 
-def test_the_temporary_file_ends_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_file_is_closed_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 
     def opening() -> Any:
@@ -136,10 +136,10 @@ def test_the_temporary_file_ends_with_the_plan(monkeypatch: pytest.MonkeyPatch) 
         return opened[0]
 
     monkeypatch.setattr(packed, "TemporaryFile", opening)
-    found = pack_tasks([task(1), task(2)], lambda _: 1, 1)
-    sent = pickle.dumps(found)
+    tasks = pack_tasks([task(1), task(2)], lambda _: 1, 1)
+    sent = pickle.dumps(tasks)
     assert not opened[0].closed
-    del found
+    del tasks
     assert opened[0].closed
     assert [one.key for one in pickle.loads(sent)] == ["1", "2"]
 

@@ -58,7 +58,9 @@ TABLE = schema(
 )  # fmt: skip
 
 
-def chosen(*paths: ColumnPath, added: Any = (), variant_as: VariantAs = VariantAs.STRUCT) -> tuple[ReadColumn, ...]:
+def selected_columns(
+    *paths: ColumnPath, added: Any = (), variant_as: VariantAs = VariantAs.STRUCT
+) -> tuple[ReadColumn, ...]:
     return output_columns(TABLE, paths or None, ["p"], variant_as, added)
 
 
@@ -66,65 +68,65 @@ def names(columns: tuple[ReadColumn, ...]) -> list[str]:
     return [column.name for column in columns]
 
 
-def test_all_columns_come_in_their_order_and_with_their_origin() -> None:
-    found = chosen()
-    assert names(found) == TABLE.names
-    assert [column.origin for column in found] == [Origin.FILE, Origin.PARTITION] + [Origin.FILE] * 5
-    assert [column.arrow.nullable for column in found] == [True, True, False] + [True] * 4
+def test_all_columns_have_their_order_and_origin() -> None:
+    columns = selected_columns()
+    assert names(columns) == TABLE.names
+    assert [column.origin for column in columns] == [Origin.FILE, Origin.PARTITION] + [Origin.FILE] * 5
+    assert [column.arrow.nullable for column in columns] == [True, True, False] + [True] * 4
 
 
 def test_added_columns_come_last_unless_they_are_selected() -> None:
-    assert names(chosen(added=ROW_LINEAGE_FIELDS)) == [*TABLE.names, "_row_id", "_row_commit_version"]
-    assert names(chosen(("a",), added=ROW_LINEAGE_FIELDS)) == ["a", "_row_id", "_row_commit_version"]
-    assert names(chosen(("_row_id",), ("a",), added=ROW_LINEAGE_FIELDS)) == ["_row_id", "a"]
-    assert names(chosen(("a",), added=CHANGE_FIELDS)) == ["a"]
-    assert names(chosen(added=CHANGE_FIELDS)) == [*TABLE.names, *(field.name for field in CHANGE_FIELDS)]
-    found = chosen(("_commit_version",), ("_change_type",), ("_commit_timestamp",), added=CHANGE_FIELDS)
-    assert [column.origin for column in found] == [Origin.COMMIT_VERSION, Origin.CHANGE_TYPE, Origin.COMMIT_TIMESTAMP]
-    assert [column.arrow for column in found] == [CHANGE_FIELDS[1], CHANGE_FIELDS[0], CHANGE_FIELDS[2]]
+    assert names(selected_columns(added=ROW_LINEAGE_FIELDS)) == [*TABLE.names, "_row_id", "_row_commit_version"]
+    assert names(selected_columns(("a",), added=ROW_LINEAGE_FIELDS)) == ["a", "_row_id", "_row_commit_version"]
+    assert names(selected_columns(("_row_id",), ("a",), added=ROW_LINEAGE_FIELDS)) == ["_row_id", "a"]
+    assert names(selected_columns(("a",), added=CHANGE_FIELDS)) == ["a"]
+    assert names(selected_columns(added=CHANGE_FIELDS)) == [*TABLE.names, *(field.name for field in CHANGE_FIELDS)]
+    columns = selected_columns(("_commit_version",), ("_change_type",), ("_commit_timestamp",), added=CHANGE_FIELDS)
+    assert [column.origin for column in columns] == [Origin.COMMIT_VERSION, Origin.CHANGE_TYPE, Origin.COMMIT_TIMESTAMP]
+    assert [column.arrow for column in columns] == [CHANGE_FIELDS[1], CHANGE_FIELDS[0], CHANGE_FIELDS[2]]
 
 
-def test_a_selection_of_no_column_has_none() -> None:
+def test_empty_selection_has_no_columns() -> None:
     assert output_columns(TABLE, (), ["p"], VariantAs.STRUCT, CHANGE_FIELDS) == ()
 
 
-def test_a_column_that_is_not_there_is_refused_with_the_nearest() -> None:
+def test_error_of_a_missing_column_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="must"):
-        chosen(("mus",))
+        selected_columns(("mus",))
 
 
-def test_structs_have_the_selected_parts_in_their_own_order() -> None:
-    (found,) = chosen(("s", "z"), ("s", "y", "v"))
-    assert found.arrow.type == pa.struct([("y", pa.struct([("v", pa.float64())])), ("z", pa.date32())])
-    (found,) = chosen(("s", "y"), ("s", "y", "v"))
-    assert found.arrow.type == pa.struct([("y", pa.struct([("u", pa.string()), ("v", pa.float64())]))])
+def test_structs_keep_the_order_of_selected_fields() -> None:
+    (column,) = selected_columns(("s", "z"), ("s", "y", "v"))
+    assert column.arrow.type == pa.struct([("y", pa.struct([("v", pa.float64())])), ("z", pa.date32())])
+    (column,) = selected_columns(("s", "y"), ("s", "y", "v"))
+    assert column.arrow.type == pa.struct([("y", pa.struct([("u", pa.string()), ("v", pa.float64())]))])
     assert filter_columns(TABLE, col("s.z").is_null() & (col("a") > 1), ["p"]) == (
-        chosen(("a",))[0], chosen(("s", "z"))[0],
+        selected_columns(("a",))[0], selected_columns(("s", "z"))[0],
     )  # fmt: skip
     assert filter_columns(TABLE, None, ["p"]) == ()
 
 
-def test_the_columns_of_a_filter_are_always_in_one_order() -> None:
+def test_columns_of_a_filter_are_sorted() -> None:
     predicate = all_of([col(name).is_null() for name in TABLE.names])
     assert names(filter_columns(TABLE, predicate, ["p"])) == sorted(TABLE.names)
 
 
 @pytest.mark.parametrize("variant_as", VariantAs)
-def test_variants_at_every_level_have_the_requested_form(variant_as: VariantAs) -> None:
+def test_nested_variants_have_the_requested_form(variant_as: VariantAs) -> None:
     in_struct = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
     variant = in_struct if variant_as is VariantAs.STRUCT else pa.string()
-    lists, maps, whole = chosen(("lists",), ("maps",), ("v",), variant_as=variant_as)
+    lists, maps, whole = selected_columns(("lists",), ("maps",), ("v",), variant_as=variant_as)
     element = pa.field("element", pa.struct([("k", pa.int64()), ("w", variant)]), nullable=False)
     assert lists.arrow.type.equals(pa.list_(element))
     assert lists.arrow.type.value_field.equals(element)
     assert maps.arrow.type.item_field.equals(pa.field("value", variant, nullable=False))
     assert maps.arrow.type.key_field.equals(pa.field("key", pa.string(), nullable=False))
     assert whole.arrow.type == variant
-    # Filters compare variants in their own form.
+    # Filters always use the struct form.
     assert filter_columns(TABLE, col("v").is_null(), ["p"])[0].arrow.type == in_struct
 
 
-def test_geometry_is_annotated_at_every_level() -> None:
+def test_nested_geometry_is_annotated() -> None:
     table = schema(g="geometry(OGC:CRS84)", lists=array("geometry(OGC:CRS84)"))
     whole, lists = (column.arrow for column in output_columns(table, None, [], VariantAs.STRUCT))
     assert is_geometry(whole)
@@ -142,7 +144,7 @@ def test_geometry_is_annotated_at_every_level() -> None:
     ],
     ids=str,
 )
-def test_the_share_of_a_column_follows_from_the_types(kinds: dict[str, str], share: float) -> None:
+def test_share_of_a_column_depends_on_its_type(kinds: dict[str, str], share: float) -> None:
     spelled = {
         "array<long>": array("long"), "map<string,long>": mapping("string", "long"),
         "struct<long,date>": struct(x="long", y="date"),
@@ -151,12 +153,12 @@ def test_the_share_of_a_column_follows_from_the_types(kinds: dict[str, str], sha
     columns = output_columns(table, [("a",), ("P",)], ["p"], VariantAs.STRUCT)
     for partition in ("p", "P"):
         assert needed_share(table, columns, [partition]) == pytest.approx(share)
-    # A filter may need a part of a column that is returned whole, or columns besides.
+    # A column of the filter that is also returned counts once.
     assert needed_share(table, [*columns, *columns], ["p"]) == pytest.approx(share)
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 1.0
 
 
-def test_all_columns_in_any_order_are_the_whole() -> None:
+def test_share_of_all_columns_is_one_in_any_order() -> None:
     kinds = ["boolean", "decimal(9,2)", "boolean", "date", "boolean"]
     table = schema(**{f"c{number}": kind for number, kind in enumerate(kinds)})
     for paths in itertools.permutations([(name,) for name in table.names]):
@@ -164,11 +166,11 @@ def test_all_columns_in_any_order_are_the_whole() -> None:
 
 
 def test_a_filter_on_a_part_of_a_variant_needs_the_variant() -> None:
-    (found,) = filter_columns(TABLE, col("v.value").is_null(), ["p"])
-    assert found == chosen(("v",))[0]
+    (column,) = filter_columns(TABLE, col("v.value").is_null(), ["p"])
+    assert column == selected_columns(("v",))[0]
 
 
-def test_the_larger_part_of_a_column_counts_once() -> None:
+def test_larger_selection_of_a_column_counts_once() -> None:
     table = schema(s=struct(x="long", y="long"), rest="double")
     part, whole = (output_columns(table, [path], [], VariantAs.STRUCT) for path in (("s", "x"), ("s",)))
     assert needed_share(table, part, []) == pytest.approx(1 / 3)
@@ -176,19 +178,19 @@ def test_the_larger_part_of_a_column_counts_once() -> None:
         assert needed_share(table, columns, []) == pytest.approx(2 / 3)
 
 
-def test_files_without_columns_have_no_share() -> None:
+def test_share_of_files_without_columns_is_zero() -> None:
     table = schema(p="string", nothing="void")
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 0.0
 
 
-def test_dropped_columns_are_in_metadata_and_refused_for_writes() -> None:
+def test_left_out_columns_are_in_metadata_and_refused() -> None:
     table = schema(a="long", new="fromTheFuture", s=struct(x="long", y="alsoNew"))
-    (told,) = (left_out_metadata(table),)
-    assert told == {"delta_sharing.left_out": '{"new": "fromTheFuture", "s.y": "alsoNew"}'}
+    left_out = left_out_metadata(table)
+    assert left_out == {"delta_sharing.left_out": '{"new": "fromTheFuture", "s.y": "alsoNew"}'}
     assert left_out_metadata(TABLE) is None
-    for found in (table, pa.schema([("a", pa.int64())], told)):
+    for incomplete in (table, pa.schema([("a", pa.int64())], left_out)):
         with pytest.raises(UnsupportedFeatureError, match=r"^The file 'x' is without .*'new' \(fromTheFuture\), 's.y'"):
-            check_nothing_left_out(found, "The file 'x'")
+            check_nothing_left_out(incomplete, "The file 'x'")
     check_nothing_left_out(pa.schema([("a", pa.int64())]), "The file 'x'")
     check_nothing_left_out(pa.schema([("a", pa.int64())], {"other": "b"}), "The file 'x'")
     check_nothing_left_out(TABLE, "The file 'x'")
@@ -210,7 +212,7 @@ def test_dropped_columns_are_in_metadata_and_refused_for_writes() -> None:
         ({"a": mapping("string", struct(must="void"))}, "a.value.must"),
     ],
 )
-def test_void_where_nulls_are_forbidden_is_refused_by_name(fields: dict[str, Any], path: str) -> None:
+def test_void_that_is_not_nullable_is_refused(fields: dict[str, Any], path: str) -> None:
     table = schema(b="long", **fields)
     name = next(iter(fields))
     for read in (
@@ -225,11 +227,11 @@ def test_void_where_nulls_are_forbidden_is_refused_by_name(fields: dict[str, Any
     assert names(output_columns(table, [("b",)], [], VariantAs.JSON)) == ["b"]
 
 
-def test_void_where_nulls_are_allowed_is_read() -> None:
+def test_nullable_void_is_read() -> None:
     table = schema(a="void", s=struct(must="long", v="void"), l=array("void"), m=mapping("string", "void"))
-    found = {column.name: column.arrow.type for column in output_columns(table, None, [], VariantAs.JSON)}
-    assert found["a"] == pa.null()
-    assert found["l"].value_field.nullable
-    assert found["m"].item_field.nullable
+    types = {column.name: column.arrow.type for column in output_columns(table, None, [], VariantAs.JSON)}
+    assert types["a"] == pa.null()
+    assert types["l"].value_field.nullable
+    assert types["m"].item_field.nullable
     selected = output_columns(schema(s=struct(must="void", x="long")), [("s", "x")], [], VariantAs.JSON)
     assert [str(column.arrow.type) for column in selected] == ["struct<x: int64>"]

@@ -1,4 +1,4 @@
-"""Valid and invalid requests of a table."""
+"""Valid and invalid read requests."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from tests.unit.storages import metadata, table_state
 
 @pytest.mark.parametrize("name", ["limit", "version"])
 @pytest.mark.parametrize(
-    ("given", "kept"), [(None, None), (0, 0), (7, 7), (np.int64(7), 7), (np.uint8(0), 0), (np.int32(2), 2)]
+    ("value", "expected"), [(None, None), (0, 0), (7, 7), (np.int64(7), 7), (np.uint8(0), 0), (np.int32(2), 2)]
 )
-def test_counts_are_integers_of_any_library(name: str, given: Any, kept: int | None) -> None:
-    found = getattr(ScanRequest(**{name: given}), name)
-    assert found == kept
-    assert type(found) is type(kept)
+def test_counts_are_integers_of_any_library(name: str, value: Any, expected: int | None) -> None:
+    count = getattr(ScanRequest(**{name: value}), name)
+    assert count == expected
+    assert type(count) is type(expected)
 
 
 @pytest.mark.parametrize("name", ["limit", "version"])
-@pytest.mark.parametrize("given", [-1, np.int64(-1), True, False, np.bool_(True), 1.0, "1", np.float64(2)])
-def test_invalid_count_is_refused_by_name(name: str, given: Any) -> None:
+@pytest.mark.parametrize("value", [-1, np.int64(-1), True, False, np.bool_(True), 1.0, "1", np.float64(2)])
+def test_invalid_count_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"^'{name}' must be an integer of 0 or more"):
         # Iceberg tables have the version -1.
-        version_number(ScanRequest(**{name: given}).version) if name == "version" else ScanRequest(limit=given)
+        version_number(ScanRequest(**{name: value}).version) if name == "version" else ScanRequest(limit=value)
 
 
 @pytest.mark.parametrize("name", ["starting_version", "ending_version", "limit"])
-def test_a_feed_is_asked_with_counts(name: str) -> None:
-    found = ChangesRequest(**{"starting_version": 0, name: np.int64(3)})
-    assert type(getattr(found, name)) is int
+def test_versions_and_limit_of_a_feed_are_integers(name: str) -> None:
+    request = ChangesRequest(**{"starting_version": 0, name: np.int64(3)})
+    assert type(getattr(request, name)) is int
     with pytest.raises(UsageError, match=f"'{name}' must be"):
         ChangesRequest(**{"starting_version": 0, name: -1})
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({}, "exactly one of starting_version"),
         ({"starting_version": 0, "starting_timestamp": "2024-01-01"}, "exactly one of starting_version"),
@@ -54,13 +54,13 @@ def test_a_feed_is_asked_with_counts(name: str) -> None:
         ({"starting_version": 2, "ending_version": 1}, "'ending_version' 1 is before 'starting_version' 2"),
     ],
 )
-def test_range_has_one_start_and_at_most_one_end_after_it(given: Any, message: str) -> None:
+def test_range_has_one_start_and_at_most_one_end_after_it(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        ChangesRequest(**given)
+        ChangesRequest(**arguments)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"starting_version": 0},
         {"starting_version": 0, "ending_version": 0},
@@ -71,9 +71,9 @@ def test_range_has_one_start_and_at_most_one_end_after_it(given: Any, message: s
         {"starting_version": 4, "ending_timestamp": "2024-01-01"},
     ],
 )
-def test_range_is_unchanged(given: Any) -> None:
-    found = ChangesRequest(**given)
-    assert {name: getattr(found, name) for name in given} == given
+def test_valid_range_is_unchanged(arguments: Any) -> None:
+    request = ChangesRequest(**arguments)
+    assert {name: getattr(request, name) for name in arguments} == arguments
 
 
 def test_a_snapshot_has_a_version_or_a_timestamp() -> None:
@@ -88,8 +88,8 @@ def test_only_requested_columns_are_added() -> None:
 
     assert added(ScanRequest()) == []
     assert added(ScanRequest(row_lineage=True)) == ["_row_id", "_row_commit_version"]
-    of_iceberg = ["_row_id", "_last_updated_sequence_number"]
-    assert added(ScanRequest(row_lineage=True, of_iceberg=True)) == of_iceberg
+    iceberg_fields = ["_row_id", "_last_updated_sequence_number"]
+    assert added(ScanRequest(row_lineage=True, of_iceberg=True)) == iceberg_fields
     assert added(ScanRequest(of_iceberg=True)) == []
     assert added(ChangesRequest(starting_version=0)) == ["_change_type", "_commit_version", "_commit_timestamp"]
     assert added(ChangesRequest(starting_version=0, of_view=True)) == ["_change_type", "_commit_timestamp"]
@@ -97,8 +97,8 @@ def test_only_requested_columns_are_added() -> None:
 
 def test_names_and_filters_are_bound_to_the_schema() -> None:
     table = table_state(metadata(pa.schema([("Id", pa.int64()), ("s", pa.struct([("X", pa.int32())]))])))
-    found = ScanRequest(columns=["ID", "s.x"], filter=col("iD") > 1, limit=3).bound(table.schema)
-    assert (found.columns, str(found.filter), found.limit) == ((("Id",), ("s", "X")), "Id > 1", 3)
+    request = ScanRequest(columns=["ID", "s.x"], filter=col("iD") > 1, limit=3).bound(table.schema)
+    assert (request.columns, str(request.filter), request.limit) == ((("Id",), ("s", "X")), "Id > 1", 3)
     changes = ChangesRequest(starting_version=4, columns=["_commit_version"], filter=col("_change_type") == "insert")
     assert changes.bound(table.schema).columns == (("_commit_version",),)
     for wrong in (ScanRequest(columns=["_commit_version"]), ScanRequest(filter=col("_row_id") == 1)):
@@ -106,7 +106,7 @@ def test_names_and_filters_are_bound_to_the_schema() -> None:
             wrong.bound(table.schema)
 
 
-def test_a_schema_that_cannot_be_read_is_that_of_the_table() -> None:
+def test_error_of_an_invalid_schema_names_the_table() -> None:
     state = table_state(metadata("no schema"))
     with pytest.raises(ProtocolError) as caught:
         _ = state.schema
@@ -119,7 +119,7 @@ def test_partition_columns_are_spelled_as_in_the_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("arguments", "is_refused"),
     [
         ({"columns": ["NEW"]}, True),
         ({"columns": [("s", "new")]}, True),
@@ -133,28 +133,28 @@ def test_partition_columns_are_spelled_as_in_the_schema() -> None:
     ],
     ids=str,
 )
-def test_column_of_an_unknown_type_is_refused_if_selected(request_: Any, said: bool) -> None:
+def test_column_of_an_unknown_type_is_refused_if_selected(arguments: Any, is_refused: bool) -> None:
     def fields(*kinds: tuple[str, Any]) -> list[dict[str, Any]]:
         return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
 
-    known = [("New", "fromTheFuture"), ("newer", "long")]
-    below = {"type": "struct", "fields": fields(*known)}
-    text = json.dumps({"type": "struct", "fields": fields(("a", "long"), *known, ("s", below))})
+    columns = [("New", "fromTheFuture"), ("newer", "long")]
+    nested = {"type": "struct", "fields": fields(*columns)}
+    text = json.dumps({"type": "struct", "fields": fields(("a", "long"), *columns, ("s", nested))})
     schema = table_state(metadata(text)).schema
-    if said:
+    if is_refused:
         with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
-            ScanRequest(**request_).bound(schema)
+            ScanRequest(**arguments).bound(schema)
     else:
-        ScanRequest(**request_).bound(schema)
+        ScanRequest(**arguments).bound(schema)
 
 
-def test_today_is_one_day_for_the_whole_read() -> None:
+def test_current_date_is_fixed_for_the_whole_read() -> None:
     assert as_of_now(ScanRequest()) == ScanRequest()
     before, after = (datetime.datetime.now(datetime.timezone.utc).date() for _ in range(2))
     fixed = as_of_now(ScanRequest(filter=parse_filter("d = current_date()"))).filter
     assert fixed is not None
-    found = fixed.right  # type: ignore[attr-defined]
-    assert isinstance(found, Literal)
-    assert isinstance(found.value, Day)
-    days = [(one - datetime.date(1970, 1, 1)).days for one in (before, after)]
-    assert days[0] <= found.value.days <= days[1] + 1
+    today = fixed.right  # type: ignore[attr-defined]
+    assert isinstance(today, Literal)
+    assert isinstance(today.value, Day)
+    days = [(date - datetime.date(1970, 1, 1)).days for date in (before, after)]
+    assert days[0] <= today.value.days <= days[1] + 1

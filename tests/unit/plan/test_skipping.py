@@ -1,4 +1,4 @@
-"""The files, row groups and bytes that are skipped, counted at the storage."""
+"""Skipped files, row groups and bytes, counted by the storage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDE = pa.schema([(f"c{i:02d}", pa.int64()) for i in range(16)])
 
 
 def wide(rows: int, start: int = 0) -> pa.Table:
-    # Values that do not compress, so that all columns weigh the same.
+    # Values that do not compress, so that all columns have the same size.
     return pa.table(
         {
             f"c{i:02d}": [(n * 2_654_435_761 + i * 40_503) % 2**61 for n in range(start, start + rows)]
@@ -41,36 +41,36 @@ def wide(rows: int, start: int = 0) -> pa.Table:
 WRITE = {"compression": "NONE", "use_dictionary": False}
 
 
-def test_two_columns_of_sixteen_cost_their_bytes_and_the_footer(make_table: MakeTable, storage: Storage) -> None:
+def test_read_of_two_columns_sends_their_bytes_and_the_footer(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(WIDE)
     table.add(wide(40_000), write=WRITE)
-    found = table.read(columns=["c03", "c11"])
-    assert found.equals(wide(40_000).select(["c03", "c11"]))
+    rows = table.read(columns=["c03", "c11"])
+    assert rows.equals(wide(40_000).select(["c03", "c11"]))
     needed = storage.bytes_of("part-0.parquet") * 2 / 16
     assert storage.sent < 1.1 * needed
     assert len(storage.requests) == 3
 
 
-def test_neighbouring_columns_are_one_request(make_table: MakeTable, storage: Storage) -> None:
+def test_neighbouring_columns_take_one_request(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(WIDE)
     table.add(wide(40_000), write=WRITE)
     table.read(columns=["c03", "c04", "c05"])
     assert len(storage.requests) == 2
 
 
-def test_a_needle_costs_few_bytes(make_table: MakeTable, storage: Storage) -> None:
+def test_read_of_one_row_sends_few_bytes(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(WIDE)
     for part in range(4):
         table.add(wide(40_000, part * 40_000), write={**WRITE, "row_group_size": 1000})
     report = ScanReport()
-    found = table.read(report, filter=col("c00") == 91_234)
-    assert found.equals(wide(1, 91_234))
+    rows = table.read(report, filter=col("c00") == 91_234)
+    assert rows.equals(wide(1, 91_234))
     total = sum(len(data) for data in storage.files.values())
     assert storage.sent < 0.05 * total
     assert (report.row_groups, report.row_groups_skipped) == (1, 159)
 
 
-def test_file_statistics_leave_files_out(make_table: MakeTable, storage: Storage) -> None:
+def test_file_statistics_skip_files(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(WIDE)
     for part in range(4):
         low = part * 100
@@ -82,7 +82,7 @@ def test_file_statistics_leave_files_out(make_table: MakeTable, storage: Storage
     assert report.files_skipped == 3
 
 
-def test_partition_values_leave_files_out(make_table: MakeTable, storage: Storage) -> None:
+def test_partition_values_skip_files(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), ("a", pa.int64())]), ["p"])
     for value in ("x", "y", None, "z"):
         table.add(pa.table({"a": [1, 2]}), partition_values={"p": value})
@@ -112,7 +112,7 @@ def test_partition_values_leave_files_out(make_table: MakeTable, storage: Storag
     ],
     ids=str,
 )
-def test_no_filter_of_a_partition_column_hides_a_row(
+def test_filter_on_a_partition_column_hides_no_row(
     make_table: MakeTable, data_type: pa.DataType, texts: list[str | None], constants: list[Any]
 ) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("p", data_type)]), ["p"])
@@ -123,27 +123,28 @@ def test_no_filter_of_a_partition_column_hides_a_row(
     compared = [test(constant) for constant in constants for test in (p.__lt__, p.__ge__, p.__eq__, p.__ne__)]
     tests = [p.is_null(), p.is_not_null(), *compared, *(~test for test in compared), p.is_in(constants)]
     for place, test in enumerate(tests):
-        asked = test & (col("a") >= 0) if place % 2 else test
-        expected = everything.filter(pa.array(_matches(asked, everything), pa.bool_()))
-        assert repr(table.read(filter=asked).to_pylist()) == repr(expected.to_pylist()), str(asked)  # NaN is not NaN
+        predicate = test & (col("a") >= 0) if place % 2 else test
+        expected = everything.filter(pa.array(_matches(predicate, everything), pa.bool_()))
+        # As text, because NaN is not equal to NaN.
+        assert repr(table.read(filter=predicate).to_pylist()) == repr(expected.to_pylist()), str(predicate)
 
 
 def _matches(predicate: Expression, rows: pa.Table) -> list[bool]:
     batch = rows.combine_chunks().to_batches()[0]
-    return [bool(found) for found in mask(bind(predicate, rows.schema), batch).to_pylist()]
+    return [bool(value) for value in mask(bind(predicate, rows.schema), batch).to_pylist()]
 
 
-def test_limit_with_a_partition_predicate_reads_no_further(make_table: MakeTable, storage: Storage) -> None:
+def test_limit_after_a_partition_filter_reads_no_further_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
     for value in ("x", "y", "y"):
         table.add(wide(40_000), partition_values={"p": value}, write={**WRITE, "row_group_size": 1000})
     assert table.read(filter=col("p") == "y", limit=1500).num_rows == 1500
     assert {request.name for request in storage.requests} == {"part-1.parquet"}
-    # Two row groups of forty.
+    # Two of forty row groups.
     assert storage.sent < 0.08 * storage.bytes_of("part-1.parquet")
 
 
-def test_partition_predicate_takes_one_request_per_file(make_table: MakeTable, storage: Storage) -> None:
+def test_partition_filter_takes_one_request_per_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
     for value in ("x", "y"):
         table.add(wide(40_000), partition_values={"p": value}, write=WRITE)
@@ -152,7 +153,7 @@ def test_partition_predicate_takes_one_request_per_file(make_table: MakeTable, s
 
 
 @pytest.mark.parametrize("columns", [["p"], []])
-def test_only_partition_columns_need_no_file(make_table: MakeTable, storage: Storage, columns: list[str]) -> None:
+def test_partition_columns_alone_need_no_file(make_table: MakeTable, storage: Storage, columns: list[str]) -> None:
     table = make_table(pa.schema([("p", pa.string()), ("a", pa.int64())]), ["p"])
     vector = encode_inline(DeletionVector.from_positions([1]))
     for value in ("x", "y"):
@@ -162,8 +163,8 @@ def test_only_partition_columns_need_no_file(make_table: MakeTable, storage: Sto
             stats={"numRecords": 3, "tightBounds": False},
             deletion_vector=vector,
         )
-    found = table.read(filter=col("p") == "y", columns=columns)
-    assert (found.num_rows, found.column_names) == (2, columns)
+    rows = table.read(filter=col("p") == "y", columns=columns)
+    assert (rows.num_rows, rows.column_names) == (2, columns)
     assert table.read(filter=col("p") == "y", columns=columns, limit=1).num_rows == 1
     assert storage.requests == []
 
@@ -177,7 +178,7 @@ def test_row_group_without_a_match_is_not_fetched(make_table: MakeTable, storage
     assert report.row_groups == 1
 
 
-def test_old_file_without_the_filtered_column_costs_its_footer(make_table: MakeTable, storage: Storage) -> None:
+def test_file_without_the_filtered_column_costs_its_footer(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([*WIDE, pa.field("new", pa.int64())]))
     table.add(wide(40_000), write=WRITE)
     assert table.read(filter=col("new") > 1).num_rows == 0
@@ -206,8 +207,8 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 @pytest.fixture(scope="module")
 def shared_storage() -> Any:
-    with running_storage() as found:
-        yield found
+    with running_storage() as storage:
+        yield storage
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -226,7 +227,7 @@ def test_skipping_never_loses_a_row(shared_storage: Storage, kind: str, data: st
     table.add(parquet_bytes(content, row_group_size=group, **options))
     found = table.read(columns=["n"], filter=predicate)["n"].to_pylist()
     table.adds.clear()
-    # The same rows in one file whose footer has no statistics: nothing can be skipped there.
+    # Without statistics in its footer, nothing of the file is skipped.
     table.add(parquet_bytes(content, write_statistics=False, **options))
     assert found == table.read(columns=["n"], filter=predicate)["n"].to_pylist()
 
@@ -244,7 +245,7 @@ def _predicate(operator: str, operand: Any) -> Expression:
     return result
 
 
-def test_nan_is_found_although_parquet_statistics_omit_it(make_table: MakeTable) -> None:
+def test_nan_matches_although_parquet_statistics_omit_it(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("c", pa.float64())]))
     table.add(pa.table({"c": [1.0, float("nan")]}))
     assert table.read(filter=col("c") > 1e300).num_rows == 1
@@ -253,8 +254,7 @@ def test_nan_is_found_although_parquet_statistics_omit_it(make_table: MakeTable)
 # === Limits ===
 
 
-def test_limit_after_a_filter_reads_past_files_without_matches(make_table: MakeTable) -> None:
-    """How many rows a file has is no reason to be content with it where they may not match."""
+def test_limit_after_a_filter_ignores_numrecords(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     for first in (0, 10, 20):
         table.add(pa.table({"a": range(first, first + 10)}), stats={"numRecords": 10})
@@ -282,17 +282,19 @@ def test_explain_shows_read_and_skipped_files_without_urls(make_table: MakeTable
     assert "signature" not in text
 
 
-@pytest.mark.parametrize(("rows", "kind", "is_said"), [(10**6, 9, True), (10**6, None, False), (10**6 - 1, 9, False)])
+@pytest.mark.parametrize(
+    ("rows", "kind", "is_suggested"), [(10**6, 9, True), (10**6, None, False), (10**6 - 1, 9, False)]
+)
 def test_explain_suggests_a_faster_type_for_many_decimals(
-    make_table: MakeTable, rows: int, kind: int | None, is_said: bool
+    make_table: MakeTable, rows: int, kind: int | None, is_suggested: bool
 ) -> None:
     data_type = pa.int64() if kind is None else pa.decimal128(kind, 2)
     table = make_table(pa.schema([("d", data_type)]))
     table.add(pa.table({"d": pa.array([1], data_type)}), stats={"numRecords": rows})
-    assert ("dtype_backend='pyarrow'" in explain(table.plan())) is is_said
+    assert ("dtype_backend='pyarrow'" in explain(table.plan())) is is_suggested
 
 
-def test_explain_of_a_limit_gives_the_reason_for_skipped_files(make_table: MakeTable) -> None:
+def test_explain_names_the_limit_as_reason_for_skipping(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     for _ in range(3):
         table.add(pa.table({"a": [1, 2]}), stats={"numRecords": 2})

@@ -1,4 +1,4 @@
-"""The files of a snapshot that are read, and the report about the others."""
+"""The files of a snapshot that are read, and the counts of the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def file(
     renew_at: int | None = None,
     **fields: Any,
 ) -> SharedFile:
-    """A file whose ``a`` is between 1 and 9."""
+    """Return a file whose statistics bound ``a`` by 1 and 9."""
     stats = {"numRecords": rows, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
     text = None if rows is None else json.dumps(stats)
     add = AddFile(f"https://h/{name}?sig=1", {"p": p}, size, stats=text, **fields)
@@ -55,14 +55,14 @@ def plan(*files: SharedFile, **request: Any) -> ScanPlan:
     return plan_snapshot(TABLE, files, ScanRequest(**request), fast_options())
 
 
-def names(found: ScanPlan) -> list[str | None]:
-    return [task.file_id for task in found.tasks]
+def names(made: ScanPlan) -> list[str | None]:
+    return [task.file_id for task in made.tasks]
 
 
 # === Skipping ===
 
 
-def test_skipped_file_is_counted_once_with_its_first_reason() -> None:
+def test_skipped_file_is_counted_once() -> None:
     files = [
         file("a", size=3),
         file("b", p="y", size=5),
@@ -70,49 +70,49 @@ def test_skipped_file_is_counted_once_with_its_first_reason() -> None:
         file("d", p=None, size=7),
         file("e", size=0),
     ]
-    found = plan(*files, filter=(col("p") == "x") & (col("a") > 9))
-    assert names(found) == []
-    assert found.skipped == SkippedFiles(by_partition=2, by_statistics=3, bytes=15)
-    found = plan(*files, filter=(col("p") == "x") & (col("a") >= 9))
-    assert names(found) == ["a", "c", "e"]
-    assert found.skipped == SkippedFiles(by_partition=2, bytes=12)
-    assert found.skipped.files == 2
-    assert [task.num_records for task in found.tasks] == [2, 2, 2]
+    made = plan(*files, filter=(col("p") == "x") & (col("a") > 9))
+    assert names(made) == []
+    assert made.skipped == SkippedFiles(by_partition=2, by_statistics=3, bytes=15)
+    made = plan(*files, filter=(col("p") == "x") & (col("a") >= 9))
+    assert names(made) == ["a", "c", "e"]
+    assert made.skipped == SkippedFiles(by_partition=2, bytes=12)
+    assert made.skipped.files == 2
+    assert [task.num_records for task in made.tasks] == [2, 2, 2]
 
 
-def test_statistics_decide_with_partition_values() -> None:
-    found = plan(file("a"), file("b", p="y"), filter=(col("p") == "x") | (col("a") > 9))
-    assert names(found) == ["a"]
-    assert found.skipped == SkippedFiles(by_statistics=1, bytes=10)
+def test_statistics_are_combined_with_partition_values() -> None:
+    made = plan(file("a"), file("b", p="y"), filter=(col("p") == "x") | (col("a") > 9))
+    assert names(made) == ["a"]
+    assert made.skipped == SkippedFiles(by_statistics=1, bytes=10)
 
 
-def test_partition_is_evaluated_once_until_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_partitions_are_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered in (1, 2, 100):
         monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
         files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
-        found = plan(*files, filter=col("p").is_in(["x", "z"]))
-        assert names(found) == ["x0", "z0", "x1", "z1", "x2", "z2"]
-        assert [task.partition_values for task in found.tasks] == [{"p": "x"}, {"p": "z"}] * 3
+        made = plan(*files, filter=col("p").is_in(["x", "z"]))
+        assert names(made) == ["x0", "z0", "x1", "z1", "x2", "z2"]
+        assert [task.partition_values for task in made.tasks] == [{"p": "x"}, {"p": "z"}] * 3
 
 
 @pytest.mark.parametrize(("remembered", "decided"), [(2, 12), (3, 12), (4, 4)])
 def test_number_of_cached_partitions_is_limited(monkeypatch: pytest.MonkeyPatch, remembered: int, decided: int) -> None:
-    read, asked = StatisticsReader.read, []
+    read, evaluated = StatisticsReader.read, []
 
-    def noting(reader: StatisticsReader, add: AddFile) -> FileStatistics:
-        asked.append(add.partition_values)
+    def noted(reader: StatisticsReader, add: AddFile) -> FileStatistics:
+        evaluated.append(add.partition_values)
         return read(reader, add)
 
     monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
-    monkeypatch.setattr(StatisticsReader, "read", noting)
+    monkeypatch.setattr(StatisticsReader, "read", noted)
     files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
     assert names(plan(*files, filter=col("p") == "none")) == []
-    assert len(asked) == decided
+    assert len(evaluated) == decided
 
 
 def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
-    assert len({id(task.partition_values) for task in found}) == 2
+    tasks = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
+    assert len({id(task.partition_values) for task in tasks}) == 2
     monkeypatch.setattr(listed_files, "_REMEMBERED", 1)
     forgotten = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
     assert [task.partition_values for task in forgotten] == [{"p": "x"}, {"p": "y"}] * 3
@@ -140,45 +140,45 @@ def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch
 )
 def test_files_are_read_until_they_hold_enough_rows(rows: list[int | None], limit: int, read: str) -> None:
     files = [file(str(number), count) for number, count in enumerate(rows)]
-    found = plan(*files, limit=limit)
-    assert "".join(map(str, names(found))) == read
+    made = plan(*files, limit=limit)
+    assert "".join(map(str, names(made))) == read
     left = len(rows) - len(read)
-    assert found.skipped == SkippedFiles(by_limit=left, bytes=10 * left)
-    assert found.limit == limit
+    assert made.skipped == SkippedFiles(by_limit=left, bytes=10 * left)
+    assert made.limit == limit
 
 
-def test_removed_rows_do_not_count_for_the_limit() -> None:
+def test_deleted_rows_do_not_count_for_the_limit() -> None:
     vector = encode_inline(DeletionVector.from_positions([0]))
     assert names(plan(*(file(name, deletion_vector=vector) for name in "abc"), limit=2)) == ["a", "b"]
 
 
-def test_a_filter_leaves_the_limit_to_the_rows() -> None:
-    found = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
-    assert (names(found), found.limit) == (["a", "b", "c"], 1)
+def test_limit_after_a_filter_leaves_no_file_out() -> None:
+    made = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
+    assert (names(made), made.limit) == (["a", "b", "c"], 1)
 
 
 @pytest.mark.parametrize("more", [999, 1000, 1001, 5000])
-def test_a_listing_is_ended_after_a_thousand_files_too_many(more: int) -> None:
-    taken: list[str] = []
+def test_listing_ends_after_a_thousand_unneeded_files(more: int) -> None:
+    listed: list[str] = []
 
     def arriving() -> Iterator[list[SharedFile]]:
         for number in range(1 + more):
-            taken.append(str(number))
+            listed.append(str(number))
             yield [file(str(number))]
 
-    found = stream_snapshot(TABLE, arriving(), ScanRequest(limit=2), fast_options()).whole()
-    assert len(taken) == 1 + min(more, 1000)
-    assert found.skipped == SkippedFiles(
+    made = stream_snapshot(TABLE, arriving(), ScanRequest(limit=2), fast_options()).whole()
+    assert len(listed) == 1 + min(more, 1000)
+    assert made.skipped == SkippedFiles(
         by_limit=min(more, 1000), bytes=10 * min(more, 1000), is_cut=more >= 1000
     )  # fmt: skip
 
 
-def test_files_without_rows_of_the_filter_end_no_listing() -> None:
+def test_filtered_out_files_do_not_end_the_listing() -> None:
     files = [file(str(number), p="y") for number in range(1500)]
     assert names(plan(*files, file("last"), limit=1, filter=col("p") == "x")) == ["last"]
 
 
-def test_plan_has_allowed_urls_query_id_and_version() -> None:
+def test_context_has_allowed_urls_query_id_and_version() -> None:
     table = dataclasses.replace(TABLE, allowed=Allowed(http=True), query_id="query-7", version=3)
     context = plan_snapshot(table, [], ScanRequest(), fast_options()).context
     assert (context.allowed, context.query_id, context.version) == (Allowed(http=True), "query-7", 3)
@@ -203,15 +203,15 @@ def test_task_matches_the_servers_description_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("cardinality", "size", "is_vector"), [(0, 0, False), (0, 5, True), (3, 0, True), (3, 5, True)]
 )
-def test_vector_without_rows_and_bytes_is_ignored(cardinality: int, size: int, is_vector: bool) -> None:
+def test_empty_vector_of_no_bytes_is_ignored(cardinality: int, size: int, is_vector: bool) -> None:
     add = file("a", deletion_vector=DeletionVectorDescriptor("p", "https://h/dv", size, cardinality, 1))
-    found = vector_ref(add)
-    assert (found is not None) == is_vector
-    if found is not None:
+    vector = vector_ref(add)
+    assert (vector is not None) == is_vector
+    if vector is not None:
         (task,) = plan(add).tasks
-        assert found.descriptor is add.action.deletion_vector
-        assert found.key.startswith(task.key)
-        assert found.key != task.key
+        assert vector.descriptor is add.action.deletion_vector
+        assert vector.key.startswith(task.key)
+        assert vector.key != task.key
     assert vector_ref(file("a")) is None
 
 
@@ -230,11 +230,11 @@ def lineage(*files: SharedFile, **properties: str) -> ScanPlan:
 
 
 def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
-    found = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
-    assert found.context.row_lineage == RowLineage(
+    made = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
+    assert made.context.row_lineage == RowLineage(
         row_id=StructField("_id", PrimitiveType("long")), row_update=StructField("_version", PrimitiveType("long"))
     )
-    assert (found.tasks[0].base_row_id, found.tasks[0].default_row_commit_version) == (0, 0)
+    assert (made.tasks[0].base_row_id, made.tasks[0].default_row_commit_version) == (0, 0)
     assert lineage(**{"delta.enableRowTracking": "true"}).context.row_lineage == RowLineage(
         row_id=None, row_update=None
     )
@@ -251,28 +251,28 @@ def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
 def test_a_read_without_row_lineage_has_none() -> None:
     table = table_state(metadata(SCHEMA, ["p"], TRACKED))
     add = file("a", base_row_id=3, default_row_commit_version=4)
-    found = plan_snapshot(table, [add], ScanRequest(), fast_options())
-    assert found.context.row_lineage is None
-    assert found.tasks[0].base_row_id is None
-    assert not found.context.is_change_feed
+    made = plan_snapshot(table, [add], ScanRequest(), fast_options())
+    assert made.context.row_lineage is None
+    assert made.tasks[0].base_row_id is None
+    assert not made.context.is_change_feed
 
 
 # === Columns of unknown types ===
 
 
-def test_a_read_of_all_columns_warns_of_those_that_it_leaves_out() -> None:
+def test_read_of_all_columns_warns_of_unreadable_ones() -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("a", "long"), ("n", "new"))
     ]
     table = table_state(metadata(json.dumps({"type": "struct", "fields": fields})))
     with pytest.warns(IncompleteReadWarning, match=r"'share.schema.t' is without columns .*'n' \(new\)"):
-        found = plan_snapshot(table, [], ScanRequest(), fast_options())
-    assert found.output_schema.metadata == {b"delta_sharing.left_out": b'{"n": "new"}'}
-    assert len(found.notes) == 1
+        made = plan_snapshot(table, [], ScanRequest(), fast_options())
+    assert made.output_schema.metadata == {b"delta_sharing.left_out": b'{"n": "new"}'}
+    assert len(made.notes) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = plan_snapshot(table, [], ScanRequest(columns=["a"]), fast_options())
-    assert (found.output_schema.metadata, found.notes) == (None, ())
+        made = plan_snapshot(table, [], ScanRequest(columns=["a"]), fast_options())
+    assert (made.output_schema.metadata, made.notes) == (None, ())
     alone = table_state(metadata(json.dumps({"type": "struct", "fields": fields[1:]})))
     with pytest.raises(UnsupportedFeatureError, match="no column that can be read: their types are new"):
         plan_snapshot(alone, [], ScanRequest(), fast_options())

@@ -1,4 +1,4 @@
-"""A plan's description of itself: its rows, its bytes, and the text of ``explain``."""
+"""The tasks of a plan, their totals, and the text of ``explain``."""
 
 from __future__ import annotations
 
@@ -65,11 +65,9 @@ def plan(*tasks: FileTask, schema: pa.Schema = SCHEMA, request: ScanRequest | No
         ({"only": removed(3), "without": removed(2)}, None, True),
     ],
 )
-def test_row_count_is_known_where_vectors_are_unambiguous(
-    fields: dict[str, Any], rows: int | None, has_vector: bool
-) -> None:
-    found = task(**fields)
-    assert (found.live_records, found.has_vector) == (rows, has_vector)
+def test_row_count_is_known_if_one_vector_is(fields: dict[str, Any], rows: int | None, has_vector: bool) -> None:
+    counted = task(**fields)
+    assert (counted.live_records, counted.has_vector) == (rows, has_vector)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +94,7 @@ def test_file_gets_a_new_url_if_the_old_one_expires_or_fails(renew_at: int | Non
         (ChangeKind.INSERT, Origin.FILE, None, None),
     ],
 )
-def test_constants_of_a_change_are_bounds_without_null(
-    kind: ChangeKind, origin: Origin, value: Any, bound: Any
-) -> None:
+def test_constants_of_a_change_bound_its_columns(kind: ChangeKind, origin: Origin, value: Any, bound: Any) -> None:
     change = Change(kind, 8, 1_700_000_000_123)
     assert change.value(origin) == value
     assert change.bounds(origin) == (None if bound is None else ColumnBounds(bound, bound, 0, 1))
@@ -107,7 +103,7 @@ def test_constants_of_a_change_are_bounds_without_null(
 # === Sums over files ===
 
 
-def test_bytes_are_those_of_the_files_of_known_length() -> None:
+def test_bytes_are_summed_over_files_of_known_size() -> None:
     assert plan().bytes == 0
     assert plan(task(3), task(-1), task(0), task(4)).bytes == 7
 
@@ -127,7 +123,7 @@ def test_bytes_are_those_of_the_files_of_known_length() -> None:
         ([task(), task(rows=2, without=removed(3))], None, None),
     ],
 )
-def test_the_rows_of_a_plan_are_known_if_those_of_every_file_are(
+def test_row_count_of_a_plan_needs_that_of_every_file(
     tasks: list[FileTask], limit: int | None, rows: int | None
 ) -> None:
     assert plan(*tasks, limit=limit).known_rows == rows
@@ -137,7 +133,7 @@ def test_row_count_after_a_filter_is_unknown() -> None:
     assert plan(task(), request=ScanRequest(filter=col("a") > 1)).known_rows is None
 
 
-def test_a_plan_has_vectors_if_one_of_its_files_has() -> None:
+def test_plan_has_vectors_if_one_file_has() -> None:
     assert not plan(task(), task()).has_vectors
     assert plan(task(), task(only=removed(1))).has_vectors
 
@@ -165,15 +161,15 @@ def test_whole_listing_is_released_and_keeps_its_totals(breaks: bool) -> None:
         with pytest.raises(OSError, match="cut"):
             stream.whole()
     else:
-        found = stream.whole()
-        assert [one.num_records for one in found.tasks] == [4, 5]
-        assert (found.limit, found.access, found.table_files) == (3, "by hand", 6)
-        assert (found.skipped.files, found.notes) == (2, ("Something is missing.",))
-        assert 0 < found.plan_seconds < 600
+        listed = stream.whole()
+        assert [listed_task.num_records for listed_task in listed.tasks] == [4, 5]
+        assert (listed.limit, listed.access, listed.table_files) == (3, "by hand", 6)
+        assert (listed.skipped.files, listed.notes) == (2, ("Something is missing.",))
+        assert 0 < listed.plan_seconds < 600
     assert events == ["released"]
 
 
-def test_a_listing_that_is_closed_ends_and_is_released() -> None:
+def test_closed_listing_ends_and_is_released() -> None:
     events: list[str] = []
 
     def files() -> Generator[FileTask, None, None]:
@@ -190,7 +186,7 @@ def test_a_listing_that_is_closed_ends_and_is_released() -> None:
     assert events == ["ended", "released"]
 
 
-# === As text ===
+# === explain ===
 
 
 def test_explain_of_a_small_plan_is_short() -> None:
@@ -205,19 +201,19 @@ def test_explain_of_a_small_plan_is_short() -> None:
 
 
 def test_explain_of_a_table_without_a_version_names_none() -> None:
-    found = plan(task())
-    changed = dataclasses.replace(found, context=dataclasses.replace(found.context, version=None))
+    made = plan(task())
+    changed = dataclasses.replace(made, context=dataclasses.replace(made.context, version=None))
     assert explain(changed).splitlines()[0] == "Scan of share.schema.t"
 
 
 def test_explain_of_a_large_plan_has_every_part() -> None:
-    asked = ScanRequest(columns=("b",), filter=col("a") > 1, limit=3)
+    request = ScanRequest(columns=("b",), filter=col("a") > 1, limit=3)
     skipped = SkippedFiles(by_partition=1, by_statistics=2, by_limit=3, bytes=999, is_cut=True)
-    found = plan(
-        task(2_000_000_000), task(without=removed(1)), request=asked, limit=3, skipped=skipped, table_files=50,
+    made = plan(
+        task(2_000_000_000), task(without=removed(1)), request=request, limit=3, skipped=skipped, table_files=50,
         notes=["One is missing.", "Two\x1b[2J"],
     )  # fmt: skip
-    assert explain(found).splitlines() == [
+    assert explain(made).splitlines() == [
         "Scan of share.schema.t, version 7",
         "  columns from the files: b, a",
         "  columns for the filter only: a",
@@ -257,11 +253,11 @@ def test_explain_names_twelve_columns_and_counts_the_others() -> None:
     [(999, "999 bytes"), (1000, "1.0 kB"), (999_900, "999.9 kB"), (10**6, "1.0 MB"), (1.5 * 10**9, "1.5 GB"),
      (10**12, "1.0 TB"), (10**16, "10000.0 TB")],
 )  # fmt: skip
-def test_sizes_have_the_unit_that_fits(size: float, shown: str) -> None:
+def test_sizes_have_a_fitting_unit(size: float, shown: str) -> None:
     assert f" of 1, {shown};" in explain(plan(task(int(size))))
 
 
-def test_explain_counts_rows_where_those_of_every_file_are_known() -> None:
+def test_explain_counts_rows_if_every_files_are_known() -> None:
     assert "rows in these files" not in explain(plan(task(), task(rows=None)))
 
 
@@ -273,7 +269,7 @@ def test_explain_of_no_file_counts_no_rows() -> None:
     assert "row groups" not in text
 
 
-def test_no_url_is_shown() -> None:
+def test_repr_and_html_show_no_url() -> None:
     shown = task(file_id="id", without=removed(1), only=removed(2), row_groups=(0,))
     assert repr(shown) == (
         "FileTask(file_id='id', size=10, num_records=4, "
@@ -285,12 +281,12 @@ def test_no_url_is_shown() -> None:
     assert "secret" not in text
 
 
-# === What a plan of real actions holds ===
+# === Tasks of actions ===
 
 
-def test_file_of_unknown_length_or_rows_is_reported() -> None:
+def test_task_of_unknown_size_or_rows_says_so() -> None:
     table = table_state(metadata(SCHEMA))
     adds = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
     files = list(map(SharedFile, adds))
-    found = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
-    assert [(one.size, one.num_records) for one in found] == [(-1, None), (5, 7)]
+    tasks = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
+    assert [(made.size, made.num_records) for made in tasks] == [(-1, None), (5, 7)]
