@@ -77,10 +77,10 @@ if TYPE_CHECKING:
     from delta_sharing_client.protocol.names import Share as Share
     from delta_sharing_client.protocol.names import Table as Table
     from delta_sharing_client.protocol.profile import Profile as Profile
-    from delta_sharing_client.reads import Changes as Changes
-    from delta_sharing_client.reads import Scan as Scan
     from delta_sharing_client.replica import Replica as Replica
     from delta_sharing_client.run.partitions import Partition as Partition
+    from delta_sharing_client.scans import Changes as Changes
+    from delta_sharing_client.scans import Scan as Scan
     from delta_sharing_client.storage.place import StoredFile as StoredFile
     from delta_sharing_client.table import SharedTable as SharedTable
     from delta_sharing_client.table import TableDetails as TableDetails
@@ -140,7 +140,7 @@ _HOMES = {
     ),
     "delta_sharing_client.predicates.tree": ("Expression", "col"),
     "delta_sharing_client.protocol.profile": ("Profile",),
-    "delta_sharing_client.reads": ("Changes", "Scan"),
+    "delta_sharing_client.scans": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),
     "delta_sharing_client.run.partitions": ("Partition",),
     "delta_sharing_client.fetch.report": ("Progress", "ScanReport"),

@@ -28,7 +28,7 @@ import pyarrow as pa
 import requests
 
 from delta_sharing_client import client as our_client
-from delta_sharing_client import errors, loaders, reads, table
+from delta_sharing_client import errors, loaders, scans, table
 from delta_sharing_client.plan.read_columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import from_json_hints
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table
@@ -185,11 +185,11 @@ _FIELDS = {field.name: _in_camel_case(field.name) for field in dataclasses.field
 # === Objects ===
 
 
-class _Outputs(reads.Read):
+class _Outputs(scans.ReadOutputs):
     """The outputs of that package's reads, in addition to ours."""
 
-    to_arrow = _raising_as_before(reads.Read.to_arrow)
-    to_batches = _raising_as_before(reads.Read.to_batches)
+    to_arrow = _raising_as_before(scans.ReadOutputs.to_arrow)
+    to_batches = _raising_as_before(scans.ReadOutputs.to_batches)
 
     def to_record_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Return the rows as an iterator of Arrow record batches; closing it ends the read."""
@@ -208,19 +208,19 @@ class _Outputs(reads.Read):
         return pa.RecordBatchReader.from_batches(schema, self.to_record_batches())
 
 
-class TableSnapshot(_Outputs, reads.Scan):
+class TableSnapshot(_Outputs, scans.Scan):
     """A snapshot of a table, from ``DeltaSharingTable.snapshot``; a ``delta_sharing_client.Scan``."""
 
-    to_pandas = _raising_as_before(reads.Scan.to_pandas)
+    to_pandas = _raising_as_before(scans.Scan.to_pandas)
 
 
-class TableChanges(_Outputs, reads.Changes):
+class TableChanges(_Outputs, scans.Changes):
     """A change data feed, from ``DeltaSharingTable.changes``; a ``delta_sharing_client.Changes``."""
 
     @_raising_as_before
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
         """Like ``load_table_changes_as_pandas``."""
-        return _in_microseconds(loaders.changes_as_pandas(reads.Changes.to_pandas(self, dtype_backend), self))
+        return _in_microseconds(loaders.changes_as_pandas(scans.Changes.to_pandas(self, dtype_backend), self))
 
     @_raising_as_before
     def to_arrow(self) -> pa.Table:

@@ -40,8 +40,8 @@ from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.reads import Changes, Scan
 from delta_sharing_client.redact import printable
+from delta_sharing_client.scans import Changes, Scan
 
 if TYPE_CHECKING:
     import pandas as pd

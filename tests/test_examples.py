@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.reads import Read
+from delta_sharing_client.scans import ReadOutputs
 
 # Each output of a read has one, Spark's runs with the tests of Spark.
-OUTPUTS = {f"Scan.{name}" for name in dir(ds.Scan) if not name.startswith("_") and hasattr(Read, name)}
+OUTPUTS = {f"Scan.{name}" for name in dir(ds.Scan) if not name.startswith("_") and hasattr(ReadOutputs, name)}
 MOST_USED = {
     "SharedTable",
     "SharedTable.changes",

@@ -9,7 +9,7 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.places import place_of_name
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.reads import Read
+from delta_sharing_client.scans import ReadOutputs
 from delta_sharing_client.table import SharedTable
 
 _FULL_NAME = 3
@@ -73,7 +73,7 @@ class Asked:
         """Return the table that is asked for."""
         return client.table(self.full_name)
 
-    def read(self, client: SharingClient, *, limit: int | None = None, most: int = 0) -> Read:
+    def read(self, client: SharingClient, *, limit: int | None = None, most: int = 0) -> ReadOutputs:
         """Return the read that is asked for, of rows or of one version's changes; it sends no request.
 
         If no columns are chosen and the table has more than ``most`` (0: no limit), it reads the first of them, which

@@ -19,9 +19,9 @@ from delta_sharing_client.outputs.excel import check_fits
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.file_writers import write_file
 from delta_sharing_client.plan.costs import expected_bytes
-from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.loop import in_thread
+from delta_sharing_client.scans import ReadOutputs
 
 _FORMATS = {form.value: form for form in (FileFormat.CSV, FileFormat.PARQUET, FileFormat.ARROW, FileFormat.XLSX)}
 # An end is noticed after so many cells, because formats of text are written slowly, in Python.
@@ -133,7 +133,7 @@ def begin(session: Session, asked: Asked) -> dict[str, object]:
     return download.told()
 
 
-def _write_rows(session: Session, download: Download, read: Read, path: Path, file_format: FileFormat) -> None:
+def _write_rows(session: Session, download: Download, read: ReadOutputs, path: Path, file_format: FileFormat) -> None:
     # Planned here, because a long listing must not hold up the page.
     if file_format is FileFormat.XLSX:
         check_fits(read)

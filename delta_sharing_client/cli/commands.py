@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from delta_sharing_client.cli import output
-    from delta_sharing_client.reads import Read
+    from delta_sharing_client.scans import ReadOutputs
 else:
     # Most of it is a library for tables and colors, imported on first use.
     _spec = importlib.util.find_spec("delta_sharing_client.cli.output")
@@ -581,12 +581,12 @@ def mcp_server(
 # === Shared by the commands ===
 
 
-def _print_plan(read: "Read", settings: Settings) -> None:
+def _print_plan(read: "ReadOutputs", settings: Settings) -> None:
     text = read.explain()
     output.print_json({"plan": text.splitlines()}) if settings.as_json else output.print_text(text)
 
 
-def _write(read: "Read", to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
+def _write(read: "ReadOutputs", to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
     chosen = _chosen_format(to, file_format, settings)
     if chosen is FileFormat.XLSX:
         from delta_sharing_client.outputs.excel import check_fits
@@ -619,7 +619,7 @@ def _chosen_format(to: Path | None, file_format: FileFormat | None, settings: Se
     return file_format or (FileFormat.CSV if to is None or str(to) == "-" else format_of(to))
 
 
-def _note_cost(read: "Read", settings: Settings) -> None:
+def _note_cost(read: "ReadOutputs", settings: Settings) -> None:
     if settings.verbose and read.report is not None:
         output.print_note(str(read.report))
 

@@ -36,8 +36,8 @@ from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import asynchronously
+from delta_sharing_client.scans import ReadOutputs
 
 if TYPE_CHECKING:
     import pyspark.sql
@@ -58,7 +58,7 @@ class _Taken:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class FollowedChanges(Read):
+class FollowedChanges(ReadOutputs):
     """The changes of a table in some versions, from ``SharedTable.follow``, with the outputs of a read.
 
     Rows have the table's columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Rows of the

@@ -19,8 +19,8 @@ from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.reads import Scan
 from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.scans import Scan
 
 if TYPE_CHECKING:
     import duckdb

@@ -19,13 +19,13 @@ from delta_sharing_client.errors import DataError, ProtocolError, RequestError, 
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
+from delta_sharing_client.reads import Read
 from delta_sharing_client.threads import Threads
 
 if TYPE_CHECKING:
     import duckdb
 
     from delta_sharing_client.protocol.names import AssetName
-    from delta_sharing_client.reads import Read
 
 _BATCH_ROWS = 131_072
 # The number of concurrent schema requests.

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -22,9 +22,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.outputs.json_values import json_values
-
-if TYPE_CHECKING:
-    from delta_sharing_client.reads import Read
+from delta_sharing_client.reads import Read
 
 MOST_ROWS = 1_048_575
 """Rows below the header."""

@@ -15,11 +15,11 @@ from delta_sharing_client.columns import narrowed
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs.streams import RowStream, end_on_interrupt
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate, without_hints
+from delta_sharing_client.reads import Read
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from delta_sharing_client.reads import Read
     from delta_sharing_client.run.batches import Batches
 
 _TABLE_ROWS = 1_048_576
