@@ -1,4 +1,4 @@
-"""Log directories made line by line, for tests that need exactly one thing to be odd."""
+"""Log directories written line by line, so that a test can change one thing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def vector(name: str, offset: int = 1) -> dict[str, Any]:
 
 
 class LogBuilder:
-    """Writes files into ``<root>/_delta_log``; version 0 gets a protocol and a metadata unless told otherwise."""
+    """Write files into ``<root>/_delta_log``; ``start`` writes version 0 with protocol and metadata."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""The native form of bitmaps, which old Delta writers wrote and no reader writes."""
+"""The native form of bitmaps, which only old Delta writers wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hybrid calendar of old Spark versions, against days that the calendars themselves name."""
+"""The hybrid Julian and Gregorian calendar of old Spark versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATES, INT96, ZONE = b"org.apache.spark.legacyDateTime", b"org.apache.spark.lega
 
 
 def julian_day(year: int, month: int, day: int) -> int:
-    """Days since 1970 of a date of the Julian calendar (the formula of the Astronomical Almanac's supplement)."""
+    """Return the days since 1970 of a Julian date (the formula of the Astronomical Almanac's supplement)."""
     a = (14 - month) // 12
     y, m = year + 4800 - a, month + 12 * a - 3
     return day + (153 * m + 2) // 5 + 365 * y + y // 4 - 32_083 - 2_440_588
@@ -27,54 +27,54 @@ def dates(*days: int | None) -> pa.Array:
     return pa.array(days, pa.int32()).cast(pa.date32())
 
 
-# 29 February 1500 is a day that the Gregorian calendar does not have.
+# The Gregorian calendar has no 29 February 1500.
 JULIAN = [(1582, 10, 4), (1500, 3, 1), (1500, 2, 28), (1400, 2, 28), (1000, 1, 1), (200, 3, 1), (100, 2, 28), (1, 1, 1)]
 
 
 @pytest.mark.parametrize("date", JULIAN, ids=str)
 def test_a_date_keeps_its_year_month_and_day(date: tuple[int, int, int]) -> None:
     expected = (datetime.date(*date) - EPOCH).days
-    found = gregorian_dates(dates(None, julian_day(*date), 0))
+    converted = gregorian_dates(dates(None, julian_day(*date), 0))
 
-    assert found.type == pa.date32()
-    assert found.cast(pa.int32()).to_pylist() == [None, expected, 0]
+    assert converted.type == pa.date32()
+    assert converted.cast(pa.int32()).to_pylist() == [None, expected, 0]
 
 
 def test_leap_day_of_one_calendar_becomes_the_first_of_march() -> None:
     assert gregorian_dates(dates(julian_day(1500, 2, 29))).to_pylist() == [datetime.date(1500, 3, 1)]
 
 
-def test_from_the_fifteenth_of_october_1582_on_nothing_changes() -> None:
+def test_dates_since_15_october_1582_are_unchanged() -> None:
     first = (datetime.date(1582, 10, 15) - EPOCH).days
     array = dates(first, 0, None)
 
     assert gregorian_dates(array) is array
-    # The day before it in the hybrid calendar is the fourth.
+    # In the hybrid calendar, the day before is 4 October.
     days = [datetime.date(1582, 10, 4), datetime.date(1582, 10, 15)]
     assert gregorian_dates(dates(first - 1, first)).to_pylist() == days
     assert gregorian_dates(dates(None)).to_pylist() == [None]
 
 
-def test_instants_of_a_writer_in_utc_keep_their_time_of_day() -> None:
+def test_timestamps_of_a_utc_writer_keep_their_time_of_day() -> None:
     calendar = HybridCalendar(numbers=True, int96=True, zone="UTC")
     micros = julian_day(1000, 1, 1) * DAY + 3_600_000_001
-    found = calendar.instants(pa.array([micros, None, 0], pa.timestamp("us", "UTC")))
+    converted = calendar.instants(pa.array([micros, None, 0], pa.timestamp("us", "UTC")))
 
     expected = (datetime.date(1000, 1, 1) - EPOCH).days * DAY + 3_600_000_001
-    assert found.type == pa.timestamp("us", "UTC")
-    assert found.cast(pa.int64()).to_pylist() == [expected, None, 0]
+    assert converted.type == pa.timestamp("us", "UTC")
+    assert converted.cast(pa.int64()).to_pylist() == [expected, None, 0]
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
-def test_instants_before_1900_of_another_zone_are_refused(zone: str | None) -> None:
+def test_timestamps_before_1900_of_other_zones_are_refused(zone: str | None) -> None:
     calendar = HybridCalendar(numbers=True, int96=True, zone=zone)
-    agreed = (datetime.date(1900, 1, 1) - EPOCH).days * DAY
-    kept = pa.array([agreed, None], pa.timestamp("us", "UTC"))
+    micros_of_1900 = (datetime.date(1900, 1, 1) - EPOCH).days * DAY
+    since_1900 = pa.array([micros_of_1900, None], pa.timestamp("us", "UTC"))
 
-    assert calendar.instants(kept) is kept
+    assert calendar.instants(since_1900) is since_1900
     assert calendar.instants(pa.array([None], pa.timestamp("us"))).to_pylist() == [None]
     with pytest.raises(DataError, match=repr(zone) if zone else "unknown time zone"):
-        calendar.instants(pa.array([agreed - 1], pa.timestamp("us", "UTC")))
+        calendar.instants(pa.array([micros_of_1900 - 1], pa.timestamp("us", "UTC")))
 
 
 @pytest.mark.parametrize(
@@ -93,21 +93,21 @@ def test_instants_before_1900_of_another_zone_are_refused(zone: str | None) -> N
         (None, False, False),
     ],
 )
-def test_footer_names_the_calendar(keys: dict[bytes, bytes] | None, numbers: bool, int96: bool) -> None:
-    found = hybrid_calendar(keys)
+def test_footer_metadata_determines_the_calendar(keys: dict[bytes, bytes] | None, numbers: bool, int96: bool) -> None:
+    calendar = hybrid_calendar(keys)
 
-    assert (found is not None) == (numbers or int96)
-    if found is not None:
-        assert (found.numbers, found.int96, found.zone) == (numbers, int96, None)
-        assert found.concerns(pa.date32()) is numbers
-        assert found.concerns(pa.timestamp("us", "UTC")) is numbers
-        assert found.concerns(pa.timestamp("us")) is int96
-        assert not found.concerns(pa.int32())
+    assert (calendar is not None) == (numbers or int96)
+    if calendar is not None:
+        assert (calendar.numbers, calendar.int96, calendar.zone) == (numbers, int96, None)
+        assert calendar.concerns(pa.date32()) is numbers
+        assert calendar.concerns(pa.timestamp("us", "UTC")) is numbers
+        assert calendar.concerns(pa.timestamp("us")) is int96
+        assert not calendar.concerns(pa.int32())
         assert hybrid_calendar({**(keys or {}), ZONE: b"UTC"}) == HybridCalendar(numbers, int96, "UTC")
 
 
-def test_zone_that_is_not_text_is_refused_like_another_zone() -> None:
-    found = hybrid_calendar({VERSION: b"2.4.8", ZONE: b"Europe/\xff"})
-    assert found is not None
+def test_zone_of_invalid_utf8_is_refused() -> None:
+    calendar = hybrid_calendar({VERSION: b"2.4.8", ZONE: b"Europe/\xff"})
+    assert calendar is not None
     with pytest.raises(DataError, match="Europe/\ufffd"):
-        found.instants(pa.array([-200 * 365 * DAY], pa.timestamp("us", "UTC")))
+        calendar.instants(pa.array([-200 * 365 * DAY], pa.timestamp("us", "UTC")))

@@ -31,7 +31,7 @@ SCHEMA = StructType(
 )
 
 
-def test_the_mode_comes_from_the_table_property() -> None:
+def test_mapping_mode_is_a_table_property() -> None:
     def mode(configuration: dict[str, str] | None) -> ColumnMappingMode:
         return mapping_mode(Metadata(id="t", schema_string="", configuration=configuration))
 
@@ -42,7 +42,7 @@ def test_the_mode_comes_from_the_table_property() -> None:
         mode({"delta.columnMapping.mode": "sideways"})
 
 
-def test_without_mapping_only_the_mapping_is_gone_at_every_level() -> None:
+def test_only_the_mapping_is_removed_at_every_level() -> None:
     plain = without_mapping(SCHEMA)
     assert [item.physical_name for item in plain] == plain.names
     for nested in (plain.fields[1].type.element, plain.fields[2].type.value, plain.fields[3].type):
@@ -103,16 +103,16 @@ def test_every_mapped_column_needs_a_physical_name(
 
 
 def test_physical_names_are_unique_per_struct_and_ids_per_table() -> None:
-    def both(first: StructField, second: StructField, mode: ColumnMappingMode) -> None:
+    def check(first: StructField, second: StructField, mode: ColumnMappingMode) -> None:
         check_mapping(StructType((first, second)), mode)
 
     x, y = _field("x", physical="q", number=2), _field("y", physical="q", number=3)
     for mode in (ColumnMappingMode.NAME, ColumnMappingMode.ID):
         with pytest.raises(ProtocolError, match=r"Columns 'x' and 'y' must not have the same '.*physicalName'"):
-            both(x, y, mode)
-        both(_in_struct(x), y, mode)
-    again = _field("y", physical="r", number=2)
-    both(x, again, ColumnMappingMode.NAME)
+            check(x, y, mode)
+        check(_in_struct(x), y, mode)
+    same_id = _field("y", physical="r", number=2)
+    check(x, same_id, ColumnMappingMode.NAME)
     for place in (_in_struct, _in_list, _in_key, _in_value):
         with pytest.raises(ProtocolError, match=r"Columns '.*x' and 'y' must not have the same '.*\.id'"):
-            both(place(x), again, ColumnMappingMode.ID)
+            check(place(x), same_id, ColumnMappingMode.ID)

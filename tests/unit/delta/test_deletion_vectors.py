@@ -41,12 +41,12 @@ def inline(data: bytes, cardinality: int, size: int | None = None) -> DeletionVe
     return DeletionVectorDescriptor("i", text, len(data) if size is None else size, cardinality)
 
 
-# === Numbers of a descriptor ===
+# === Descriptors ===
 
 EMPTY = struct.pack("<IQ", PORTABLE_MAGIC, 0)
 
 
-def test_a_vector_may_delete_nothing() -> None:
+def test_vector_may_be_empty() -> None:
     assert decode_inline(inline(EMPTY, 0)) == DeletionVector.from_positions([])
 
 
@@ -72,23 +72,23 @@ def test_numbers_out_of_range_are_refused_first(
 
 
 @pytest.mark.parametrize("number", [0, (1 << 31) - 1])
-def test_the_extremes_of_numbers_are_in_range(number: int) -> None:
+def test_extreme_numbers_are_in_range(number: int) -> None:
     assert byte_range(DeletionVectorDescriptor("u", EXAMPLE_FILE, number, 0, number)) == (number, 2 * number + 8)
 
 
-@pytest.mark.parametrize("positions", [[-1], [-1, 5], [5, 1 << 63], [1 << 63]])
-def test_positions_out_of_range_are_refused(positions: list[int]) -> None:
-    with pytest.raises(UsageError, match="between 0 and"):
+@pytest.mark.parametrize("positions", [[-1], [-1, 5], [5, 1 << 63], [1 << 63], range((1 << 63) - 1, (1 << 63) + 1)])
+def test_positions_outside_63_bits_are_refused(positions: Iterable[int]) -> None:
+    with pytest.raises(UsageError, match="Row positions must lie between 0 and"):
         DeletionVector.from_positions(positions)
 
 
 def test_positions_in_a_row_take_few_bytes() -> None:
-    found = DeletionVector.from_positions(range(100_000))
-    assert len(pickle.dumps(found)) < 500
-    assert found.cardinality == 100_000
+    vector = DeletionVector.from_positions(range(100_000))
+    assert len(pickle.dumps(vector)) < 500
+    assert vector.cardinality == 100_000
 
 
-def test_a_bucket_is_there_once() -> None:
+def test_bucket_keys_must_ascend() -> None:
     bucket = struct.pack("<I", 1) + pyroaring.BitMap([1]).serialize()
     decoded = decode_inline(inline(struct.pack("<IQ", PORTABLE_MAGIC, 1) + bucket, 1))
     assert decoded.positions().tolist() == [(1 << 32) + 1]
@@ -98,7 +98,7 @@ def test_a_bucket_is_there_once() -> None:
 
 @pytest.mark.parametrize("containers", range(1, 18))
 @pytest.mark.parametrize("runs", [True, False])
-def test_bitmaps_end_where_another_library_ends_them(containers: int, runs: bool) -> None:
+def test_bitmap_must_end_with_the_data(containers: int, runs: bool) -> None:
     step = 1 if runs else 2
     positions = [number for first in range(containers) for number in range(first << 16, (first << 16) + 50, step)]
     bitmap = pyroaring.BitMap64(positions)
@@ -111,11 +111,11 @@ def test_bitmaps_end_where_another_library_ends_them(containers: int, runs: bool
             decode_inline(inline(wrong, len(positions)))
 
 
-# === An independent decoder, written from the format specification only ===
+# === An independent decoder, written from the specification ===
 
 
 def read_bits(data: bytes) -> set[int]:
-    """Decode either serialization by the letter of the specification; trusts its input."""
+    """Decode either serialization, as the specification has it; the input must be valid."""
     if data[:4] == struct.pack("<I", PORTABLE_MAGIC):
         (count,) = struct.unpack_from("<Q", data, 4)
         at, values = 12, set()
@@ -174,7 +174,7 @@ def read_bitmap(data: bytes, start: int) -> tuple[int, set[int]]:
 
 @st.composite
 def position_sets(draw) -> set[int]:
-    """Scattered values, runs and dense blocks, in several containers and several 32-bit buckets."""
+    """Draw scattered values, runs and dense blocks, in several containers and 32-bit buckets."""
     values = set(draw(st.lists(st.integers(0, 5 << 32), max_size=30)))
     values |= set(draw(st.lists(st.integers(0, 300_000), max_size=30)))
     for start, length, step in draw(
@@ -190,7 +190,7 @@ def position_sets(draw) -> set[int]:
 
 
 def bitmap_of(*containers: tuple[int, int, bytes], keys_first: bytes | None = None) -> bytes:
-    """A portable vector of one bucket of plain containers (key, count, body), with right offsets."""
+    """Return a portable vector with one bucket of containers without runs (key, count, body)."""
     header = struct.pack("<II", 12346, len(containers))
     header += b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     at = len(header) + 4 * len(containers)
@@ -218,7 +218,7 @@ def array(*values: int) -> bytes:
     ("text", "size"),
     [
         ("wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40),
-        # The design document prints this one with "0" for the "i" of the bitmap's cookie.
+        # The design document prints "0" instead of the "i" in the bitmap's cookie.
         ("^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 44),
     ],
     ids=["native big-endian", "portable"],
@@ -241,7 +241,7 @@ GOLDEN_FILE = (
 )
 
 
-def test_bytes_of_a_real_file_decode_to_rows_0_and_9():
+def test_file_of_delta_rs_decodes_to_rows_0_and_9():
     blob = bytes.fromhex(GOLDEN_FILE)
     data = blob[5:]
     descriptor = DeletionVectorDescriptor("u", "vBn[lx{q8@P<9BNH/isA", 36, 2, 1)
@@ -283,13 +283,13 @@ def test_vectors_of_one_file_decode_by_offset(sets, by_uuid):
 
 
 def record(values: Iterable[int]) -> tuple[bytes, int]:
-    """A vector as it is in a file, by pyroaring and zlib, and its size."""
+    """Return a vector as files contain it, made by pyroaring and zlib, and its size."""
     data = struct.pack("<I", PORTABLE_MAGIC) + pyroaring.BitMap64(values).serialize()
     return struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data)), len(data)
 
 
 @pytest.mark.parametrize("offset", [None, 0])
-def test_a_vector_at_byte_0_has_no_version_before_it(offset):
+def test_vector_at_byte_0_has_no_version_byte(offset):
     # "Interpret as `0` if absent" (Delta log protocol, "Deletion Vector Descriptor Schema").
     blob, size = record([1, 3])
     descriptor = DeletionVectorDescriptor("p", "https://host/dv.bin", size, 2, offset)
@@ -313,7 +313,7 @@ def test_a_vector_after_one_at_byte_0_decodes():
     [(b"\1", True), (bytes(8), True), (b"\1" * 7, True), (b"\0", False), (bytes(7), False)],
     ids=repr,
 )
-def test_a_zero_before_a_vector_is_that_of_a_whole_vector(gap, readable):
+def test_zero_version_is_allowed_after_a_whole_vector(gap, readable):
     blob, size = record([1, 3])
     descriptor = DeletionVectorDescriptor("p", "https://host/dv.bin", size, 2, len(gap))
     if readable:
@@ -346,14 +346,14 @@ def test_bitmaps_of_pyroaring_decode(values, with_runs):
 
 @pytest.mark.parametrize("rows", [4095, 4096, 4097, 4098, 65536])
 def test_containers_around_the_limit_of_arrays_decode(rows):
-    # Two containers: where the first one ends decides where the second begins.
+    # Two containers: the second begins at the end of the first.
     values = [*range(0, rows * 2, 2), 200_000, 200_002] if rows < 65536 else [*range(65536), 200_000]
     bitmap = pyroaring.BitMap64(values)
     data = struct.pack("<I", PORTABLE_MAGIC) + bitmap.serialize()
     assert decode_inline(inline(data, len(values))).positions().tolist() == values
 
 
-def test_bitmaps_of_big_endian_native_form_decode():
+def test_big_endian_native_bitmaps_decode():
     vector = DeletionVector.from_positions([1, (1 << 32) + 5, (3 << 32) + 9])
     little = z85_decode(native_inline(vector).path_or_inline_dv)
     big = bytearray(little)
@@ -373,7 +373,7 @@ def test_empty_buckets_of_other_writers_are_read():
     assert decode_inline(inline(data, 0)).cardinality == 0
 
 
-# === Masks and sets ===
+# === Keep masks and sets ===
 
 
 @meets(deleted=6, kept=18)
@@ -396,7 +396,7 @@ def test_keep_mask_beyond_32_bits_is_exact():
     assert vector.keep_mask(0, 1000) is None
 
 
-def test_keep_mask_does_not_visit_rows_one_by_one():
+def test_keep_mask_of_a_million_rows_is_exact():
     vector = DeletionVector.from_positions(range(0, 3_000_000, 2))
     mask = vector.keep_mask(1_000_000, 1_000_000)
     assert mask.true_count == 500_000
@@ -414,7 +414,7 @@ def test_difference_and_equality_are_those_of_sets(left, right):
     assert (first == second) == (left == right)
 
 
-def test_vector_is_a_value():
+def test_vectors_are_compared_hashed_and_pickled():
     vector = DeletionVector.from_positions(EXAMPLE)
     assert vector.cardinality == 6
     assert repr(vector) == "DeletionVector(cardinality=6)"
@@ -424,13 +424,7 @@ def test_vector_is_a_value():
     assert vector.positions().dtype == np.uint64
 
 
-@pytest.mark.parametrize("positions", [[-1], [1 << 63], range((1 << 63) - 1, (1 << 63) + 1)])
-def test_positions_outside_63_bits_are_refused(positions):
-    with pytest.raises(UsageError, match="Row positions"):
-        DeletionVector.from_positions(positions)
-
-
-# === Damage: every disagreement is an error that names it ===
+# === Damage: every error names the contradiction ===
 
 
 def example_file() -> tuple[bytearray, DeletionVectorDescriptor]:
@@ -495,29 +489,25 @@ def test_wrong_cardinality_is_refused(cardinality):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"size_in_bytes": -1}, "sizeInBytes"),
-        ({"size_in_bytes": 1 << 31}, "sizeInBytes"),
-        ({"offset": -5}, "offset"),
         ({"offset": 1 << 40}, "offset"),
-        ({"cardinality": -1}, "cardinality"),
         ({"storage_type": "i"}, "is not in a file"),
         ({"size_in_bytes": (1 << 31) - 1}, "truncated"),
     ],
 )
-def test_descriptor_numbers_out_of_range_are_refused(fields, reason):
+def test_descriptor_that_does_not_fit_the_file_is_refused(fields, reason):
     blob, descriptor = example_file()
     with pytest.raises(DataError, match=reason):
         decode_file(blob, changed(descriptor, **fields))
 
 
 @pytest.mark.parametrize("size", [40, 48])
-def test_inline_size_that_is_not_the_texts_is_refused(size):
+def test_inline_vector_of_another_size_is_refused(size):
     descriptor = encode_inline(DeletionVector.from_positions(EXAMPLE))
     with pytest.raises(DataError, match=f"the {size} bytes of its sizeInBytes"):
         decode_inline(changed(descriptor, size_in_bytes=size))
 
 
-# The third is what delta-kernel-rs writes for a vector of 26 bytes; low bits of the last group would be the row 28168.
+# delta-kernel-rs writes the third for 26 bytes. The low bits of the last group would be the row 28168.
 @pytest.mark.parametrize(
     ("data", "rows"),
     [(run_bitmap(4, (3, 3)), [3, 4, 5, 6]), (run_bitmap(1, (9, 0)), [9]), (bitmap_of((0, 1, array(3))), [3])],
@@ -532,14 +522,14 @@ def test_padded_last_group_is_read_as_written(data, rows):
             decode_inline(DeletionVectorDescriptor("i", text, size, len(rows)))
 
 
-def test_the_text_that_delta_kernel_rs_writes_for_row_3_is_row_3():
+def test_row_3_of_delta_kernel_rs_is_row_3():
     data = bitmap_of((0, 1, array(3)))
     assert in_padded_text(data).endswith("##093")
     assert decode_inline(inline(data, 1)).positions().tolist() == [3]
 
 
 @pytest.mark.parametrize("last", ["%nSc1", "$0000", "####0", "#####", "###31", "##~00"])
-def test_any_other_last_group_beyond_its_bytes_is_refused(last):
+def test_other_padding_of_the_last_group_is_refused(last):
     text = encode_inline(DeletionVector.from_positions([2, 5, 7, 9])).path_or_inline_dv
     for size in range(len(text) // 5 * 4 - 4, len(text) // 5 * 4 + 1):
         with pytest.raises(DataError):
@@ -583,12 +573,12 @@ def test_misprinted_example_of_the_design_document_is_refused():
         (run_bitmap(1), 1, "zero run count"),
     ],
 )
-def test_bitmaps_that_contradict_themselves_are_refused(data, cardinality, reason):
+def test_contradictory_bitmaps_are_refused(data, cardinality, reason):
     with pytest.raises(DataError, match=reason):
         decode_inline(inline(data, cardinality))
 
 
-def test_a_wrong_container_offset_changes_no_row():
+def test_container_offsets_are_not_used():
     data = bytearray(bitmap_of((0, 1, array(3)), (1, 1, array(4))))
     data[16 + 8 + 8] += 1
     assert decode_inline(inline(bytes(data), 2)).positions().tolist() == [3, 65536 + 4]
@@ -606,7 +596,7 @@ def test_a_wrong_container_offset_changes_no_row():
 )
 def test_huge_counts_are_refused_without_memory(data):
     peaks = []
-    # Threads of other tests are traced as well.
+    # The trace includes threads of other tests.
     for _ in range(5):
         tracemalloc.start()
         try:
@@ -618,7 +608,7 @@ def test_huge_counts_are_refused_without_memory(data):
     assert min(peaks) < 1 << 20
 
 
-def test_billions_of_deleted_rows_in_few_bytes_stay_few_bytes():
+def test_billions_of_deleted_rows_need_little_memory():
     # 65536 containers of one full run each: 2^32 rows in less than a megabyte.
     count = 1 << 16
     keys = np.zeros((count, 2), dtype="<u2")
@@ -649,7 +639,7 @@ def test_text_without_a_uuid_is_refused(storage, text):
 
 
 @meets(refused=66, read=8)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=400)
 @given(st.data())
 def test_damaged_bitmaps_give_their_cardinality_or_a_data_error(data):
     values = data.draw(position_sets())
@@ -667,7 +657,7 @@ def test_damaged_bitmaps_give_their_cardinality_or_a_data_error(data):
     assert read_bits(bytes(blob)) == set(vector.positions().tolist())
 
 
-def test_no_rows_are_removed_of_none() -> None:
+def test_empty_range_has_no_deleted_rows() -> None:
     vector = DeletionVector.from_positions([0, 3, 4])
     for start in (0, 3, 9):
         assert vector.count_in(start, 0) == 0
@@ -675,10 +665,10 @@ def test_no_rows_are_removed_of_none() -> None:
     assert (vector.count_in(3, 1), vector.count_in(0, 5), vector.count_in(1, 2)) == (1, 3, 0)
 
 
-def test_a_file_is_named_by_its_uuid_or_its_place() -> None:
+def test_encoded_file_has_a_uuid_or_a_path() -> None:
     vector = DeletionVector.from_positions([1])
-    _, (by_place,) = encode_file([vector], "https://h/dv")
-    assert (by_place.storage_type, by_place.path_or_inline_dv, by_place.offset) == ("p", "https://h/dv", 1)
+    _, (by_path,) = encode_file([vector], "https://h/dv")
+    assert (by_path.storage_type, by_path.path_or_inline_dv, by_path.offset) == ("p", "https://h/dv", 1)
     _, (by_uuid, second) = encode_file([vector, vector], uuid.UUID(int=1), prefix="x1")
     assert (by_uuid.storage_type, by_uuid.path_or_inline_dv[:2], len(by_uuid.path_or_inline_dv)) == ("u", "x1", 22)
     assert second.offset == 1 + by_uuid.size_in_bytes + 8

@@ -58,14 +58,14 @@ def test_unsupported_or_unknown_reader_feature_is_named(name: str) -> None:
         ("adaptiveMetadata-preview", "adaptiveMetadata"),
     ],
 )
-def test_feature_under_an_alias_is_the_same(name: str, usual: str) -> None:
+def test_alias_names_the_same_feature(name: str, usual: str) -> None:
     """See ``tests/protocol/features.py``, which compares all names with those of the engines."""
     check_readable(_features(name), PLAIN, operation=Operation.SNAPSHOT)
-    found, known = find_feature(name), find_feature(usual)
-    assert found is not None
-    assert known is not None
-    assert (found.kind, found.operations, found.parquet_format) == (known.kind, known.operations, known.parquet_format)
-    assert (found.log_only, found.reads_log) == (known.log_only, known.reads_log)
+    aliased, feature = find_feature(name), find_feature(usual)
+    assert aliased is not None
+    assert feature is not None
+    for field in ("kind", "operations", "parquet_format", "log_only", "reads_log"):
+        assert getattr(aliased, field) == getattr(feature, field)
     assert name.lower() in reader_features(Operation.SNAPSHOT)
 
 
@@ -76,7 +76,7 @@ def test_newer_reader_version_is_refused_even_with_features(version: int) -> Non
 
 
 @pytest.mark.parametrize("protocol", [Protocol(2, 7, ["deletionVectors"], []), Protocol(3, 7), Protocol(-1)])
-def test_a_protocol_that_contradicts_itself_is_refused(protocol: Protocol) -> None:
+def test_contradictory_protocol_is_refused(protocol: Protocol) -> None:
     with pytest.raises(ProtocolError):
         check_readable(protocol, operation=Operation.SNAPSHOT)
 
@@ -90,18 +90,18 @@ def test_a_protocol_that_contradicts_itself_is_refused(protocol: Protocol) -> No
         Protocol(3, 7, [], ["columnMapping"]),
     ],
 )
-def test_column_mapping_counts_where_the_protocol_has_it(protocol: Protocol) -> None:
+def test_column_mapping_is_read_if_the_protocol_allows_it(protocol: Protocol) -> None:
     check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
 
 
 @pytest.mark.parametrize("protocol", [Protocol(1, 2), _features("deletionVectors")])
-def test_column_mapping_without_the_protocol_s_leave_is_refused(protocol: Protocol) -> None:
+def test_column_mapping_needs_the_protocol(protocol: Protocol) -> None:
     with pytest.raises(ProtocolError, match="columnMapping"):
         check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
 
 
 @pytest.mark.parametrize(("old", "is_read"), [("integer", True), ("decimal(5,0)", False), ("string", False)])
-def test_types_that_were_not_widened_are_refused_with_the_table(old: str, is_read: bool) -> None:
+def test_type_change_that_is_no_widening_is_refused(old: str, is_read: bool) -> None:
     changes = f'[{{"fromType":"{old}","toType":"long"}},{{"fromType":1}},"?"]'
     column = f'{{"name":"a","type":"long","nullable":true,"metadata":{{"delta.typeChanges":{changes}}}}}'
     metadata = Metadata(id="t", schema_string=f'{{"type":"struct","fields":[{column}]}}')
@@ -123,7 +123,7 @@ def test_types_that_were_not_widened_are_refused_with_the_table(old: str, is_rea
         ("x", "long", False),
     ],
 )
-def test_void_may_have_become_any_type(old: str, new: str, is_read: bool) -> None:
+def test_void_may_change_to_any_type(old: str, new: str, is_read: bool) -> None:
     column = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
     column["metadata"] = {"delta.typeChanges": [{"fromType": old, "toType": new}]}
     metadata = Metadata(id="t", schema_string=json.dumps({"type": "struct", "fields": [column]}))
@@ -135,17 +135,17 @@ def test_void_may_have_become_any_type(old: str, new: str, is_read: bool) -> Non
 
 
 def test_capabilities_name_exactly_the_supported_features() -> None:
-    named = reader_features(Operation.SNAPSHOT)
-    assert {"deletionvectors", "columnmapping", "timestampntz", "typewidening", "varianttype"} <= set(named)
-    assert all(name == name.lower() for name in named)
-    for name in named:
+    supported = reader_features(Operation.SNAPSHOT)
+    assert {"deletionvectors", "columnmapping", "timestampntz", "typewidening", "varianttype"} <= set(supported)
+    assert all(name == name.lower() for name in supported)
+    for name in supported:
         check_readable(_features(name), operation=Operation.SNAPSHOT)
-    refused = {f.name.lower() for f in FEATURES if f.kind is FeatureKind.READER_WRITER} - set(named)
+    refused = {f.name.lower() for f in FEATURES if f.kind is FeatureKind.READER_WRITER} - set(supported)
     assert refused == {"redirectreaderwriter-preview"}
-    assert not any(find_feature(name).kind is FeatureKind.WRITER for name in named)  # type: ignore[union-attr]
+    assert not any(find_feature(name).kind is FeatureKind.WRITER for name in supported)  # type: ignore[union-attr]
 
 
-def test_features_are_listed_once_and_found_regardless_of_case() -> None:
+def test_feature_names_are_unique_and_case_insensitive() -> None:
     assert len({feature.name.lower() for feature in FEATURES}) == len(FEATURES)
     assert find_feature("DELETIONvectors") is find_feature("deletionVectors")
     assert find_feature("nope") is None
@@ -185,9 +185,7 @@ def test_parquet_format_refuses_unsupported_features(
         (_features("catalogManaged", "fromTheFuture"), PLAIN, ["fromTheFuture"]),
     ],
 )
-def test_a_list_of_files_needs_no_feature_of_the_log(
-    protocol: Protocol, metadata: Metadata, expected: list[str]
-) -> None:
+def test_file_list_needs_no_log_only_feature(protocol: Protocol, metadata: Metadata, expected: list[str]) -> None:
     assert needed_features(protocol, metadata) == expected
 
 

@@ -1,4 +1,4 @@
-"""Values of other types in files: converted to the very same value, or not at all."""
+"""Values of another type in a file are converted without loss, or refused."""
 
 from __future__ import annotations
 
@@ -77,27 +77,27 @@ NEVER = [
 ]
 
 
-@pytest.mark.parametrize(("name", "target", "found", "values", "expected"), EXACT, ids=str)
-def test_the_same_value_has_another_type(
-    name: str, target: pa.DataType, found: pa.DataType, values: list[Any], expected: list[Any]
+@pytest.mark.parametrize(("name", "target", "stored_type", "values", "expected"), EXACT, ids=str)
+def test_value_of_another_type_is_converted(
+    name: str, target: pa.DataType, stored_type: pa.DataType, values: list[Any], expected: list[Any]
 ) -> None:
-    convert = TYPES[name].stored(target, found)
+    convert = TYPES[name].stored(target, stored_type)
     assert convert is not None
-    array = convert(pa.array(values, found))
+    array = convert(pa.array(values, stored_type))
     assert array.type == target
     assert array.to_pylist() == expected
 
 
-@pytest.mark.parametrize(("name", "target", "found", "values"), INEXACT, ids=str)
-def test_a_value_that_does_not_fit_is_an_error(
-    name: str, target: pa.DataType, found: pa.DataType, values: list[Any]
+@pytest.mark.parametrize(("name", "target", "stored_type", "values"), INEXACT, ids=str)
+def test_value_that_does_not_fit_is_an_error(
+    name: str, target: pa.DataType, stored_type: pa.DataType, values: list[Any]
 ) -> None:
-    convert = TYPES[name].stored(target, found)
+    convert = TYPES[name].stored(target, stored_type)
     assert convert is not None
     with pytest.raises(pa.ArrowInvalid):
-        convert(pa.array(values, found))
+        convert(pa.array(values, stored_type))
 
 
-@pytest.mark.parametrize(("name", "target", "found"), NEVER, ids=str)
-def test_type_with_other_values_is_not_converted(name: str, target: pa.DataType, found: pa.DataType) -> None:
-    assert TYPES[name].stored(target, found) is None
+@pytest.mark.parametrize(("name", "target", "stored_type"), NEVER, ids=str)
+def test_type_with_other_values_is_not_converted(name: str, target: pa.DataType, stored_type: pa.DataType) -> None:
+    assert TYPES[name].stored(target, stored_type) is None

@@ -1,4 +1,4 @@
-"""Files of a snapshot as a server lists them: each once, and no two with one id."""
+"""Files of a snapshot as a server lists them: duplicates and contradictions."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def names(files: list[SharedFile]) -> list[str]:
     return [file.action.path.partition("?")[0].rpartition("/")[2] for file in files]
 
 
-# Files whose names are held as text: all, the first, and none.
+# The names of all files are held as text, of the first, or of none.
 @pytest.mark.parametrize("most", [100, 1, 0])
 @pytest.mark.parametrize("vector", [None, VECTOR])
-def test_a_file_is_new_once_however_its_url_is_signed(most: int, vector: DeletionVectorDescriptor | None) -> None:
-    def made(name: str, signature: str = "1") -> SharedFile:
+def test_file_with_another_signature_is_not_new(most: int, vector: DeletionVectorDescriptor | None) -> None:
+    def signed(name: str, signature: str = "1") -> SharedFile:
         return file(name, signature=signature, deletion_vector=vector)
 
     listed = ListedFiles("s.s.t", 3, most)
-    assert names(listed.new([made("a"), made("b")])) == ["a", "b"]
-    assert names(listed.new([made("b", "2"), made("c"), made("c", "3")])) == ["c"]
-    assert listed.new([made("a"), made("b")]) == []
+    assert names(listed.new([signed("a"), signed("b")])) == ["a", "b"]
+    assert names(listed.new([signed("b", "2"), signed("c"), signed("c", "3")])) == ["c"]
+    assert listed.new([signed("a"), signed("b")]) == []
     assert listed.new([]) == []
-    assert names(listed.new([made("d")])) == ["d"]
-    assert listed.new([made("d", "2")]) == []
+    assert names(listed.new([signed("d")])) == ["d"]
+    assert listed.new([signed("d", "2")]) == []
     assert (listed.files, listed.bytes) == (4, 12)
 
 
@@ -75,14 +75,14 @@ def test_two_files_of_one_id_are_refused(most: int, together: bool, other: Share
 @pytest.mark.parametrize("most", [100, 0])
 @pytest.mark.parametrize("together", [True, False])
 def test_files_without_ids_are_distinguished_by_path(most: int, together: bool) -> None:
-    """``/get?name=a`` and ``/get?name=b`` of one size may be two files; if one was left out, its rows were missing."""
-    without = [replace(file(name), file_id=None) for name in ("a", "b", "c")]
+    """``/get?name=a`` and ``/get?name=b`` may be two files; to drop one would lose rows."""
+    without_ids = [replace(file(name), file_id=None) for name in ("a", "b", "c")]
     listed = ListedFiles("s.s.t", 3, most)
-    assert listed.new(without) == without
+    assert listed.new(without_ids) == without_ids
     other = replace(file("d"), file_id=None)
     pages = [[other, replace(file("d", signature="2"), file_id=None)]]
     if not together:
-        pages = [[one] for one in pages[0]]
+        pages = [[listed_file] for listed_file in pages[0]]
     *before, last = pages
     for page in before:
         assert listed.new(page) == page
@@ -92,14 +92,14 @@ def test_files_without_ids_are_distinguished_by_path(most: int, together: bool) 
 
 @pytest.mark.parametrize("vector", [None, VECTOR])
 def test_page_of_new_files_is_returned_unchanged(vector: DeletionVectorDescriptor | None) -> None:
-    """A million files are looked at all at once, not one by one."""
+    """Pages are compared as a whole, not file by file."""
     listed = ListedFiles("s.s.t", 3, 2)
     for page in (["a", "b"], ["c"], ["d", "e", "f"]):
         files = [file(name, deletion_vector=vector) for name in page]
         assert listed.new(files) is files
 
 
-def test_names_are_held_up_to_a_number() -> None:
+def test_number_of_names_held_as_text_is_limited() -> None:
     listed = ListedFiles("s.s.t", 3, 3)
     held = []
     for number in range(10):
@@ -112,10 +112,10 @@ def test_kept_files_share_partition_values(monkeypatch: pytest.MonkeyPatch) -> N
     for remembered, dicts in ((2, 2), (1, 6)):
         monkeypatch.setattr(listed_module, "_REMEMBERED", remembered)
         files = [SharedFile(AddFile("a", {"p": "xy"[number % 2]}), str(number)) for number in range(6)]
-        whole = kept([files[:3], [], files[3:]])
-        assert whole == files
-        assert [each.action.partition_values for each in whole] == [{"p": "x"}, {"p": "y"}] * 3
-        assert len({id(each.action.partition_values) for each in whole}) == dicts
+        shared = kept([files[:3], [], files[3:]])
+        assert shared == files
+        assert [file.action.partition_values for file in shared] == [{"p": "x"}, {"p": "y"}] * 3
+        assert len({id(file.action.partition_values) for file in shared}) == dicts
     (remove,) = kept([[SharedFile(RemoveFile("a"))]])
     assert remove.action.partition_values is None
 
@@ -130,7 +130,7 @@ def test_total_bytes_are_known_if_every_size_is() -> None:
     assert (listed.files, listed.bytes) == (5, None)
 
 
-def test_line_that_is_not_a_snapshot_file_is_refused() -> None:
+def test_removed_file_in_a_snapshot_is_refused() -> None:
     with pytest.raises(ProtocolError, match="a line of type 'RemoveFile' was found") as caught:
         ListedFiles("s.s.t", 3).new([file("a"), SharedFile(RemoveFile("b"))])
     assert (caught.value.table, caught.value.version) == ("s.s.t", 3)

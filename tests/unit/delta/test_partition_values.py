@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from decimal import Context, Decimal
 
@@ -37,7 +36,7 @@ def kind(name: str) -> PrimitiveType:
 
 @pytest.mark.parametrize("data_type", ALL_TYPES, ids=str)
 @pytest.mark.parametrize("text", ["", None])
-def test_empty_and_none_are_null_for_every_type(data_type, text):
+def test_empty_text_and_none_are_null(data_type, text):
     assert parse_partition_value(text, data_type) is None
 
 
@@ -82,7 +81,7 @@ def test_empty_and_none_are_null_for_every_type(data_type, text):
         ("timestamp", "2024-01-01T18:00:00+18:00", micros(2024, 1, 1)),
         ("timestamp", "2024-01-01T17:59:59+17:59:59", micros(2024, 1, 1)),
         ("timestamp", "2024-01-01", micros(2024, 1, 1)),
-        ("timestamp", "12000-01-01 00:00:00", 316516204800000000),
+        ("timestamp", "12000-01-01 00:00:00.000001", 316516204800000001),
         ("timestamp", "294247-01-10 04:00:54.775807", 2**63 - 1),
         ("timestamp_nanos", "2262-04-11 23:47:16.854775807", 2**63 - 1),
         ("timestamp_nanos", "1677-09-21 00:12:43.145224192", -(2**63)),
@@ -92,12 +91,12 @@ def test_empty_and_none_are_null_for_every_type(data_type, text):
     ],
 )
 def test_text_of_the_log_becomes_the_value(name, text, value):
-    found = parse_partition_value(text, kind(name))
-    assert found == value
-    assert type(found) is type(value)
+    parsed = parse_partition_value(text, kind(name))
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
-# As Spark 4.3 casts intervals to text when it writes partitions.
+# Spark 4.3 casts intervals to these texts when it writes partitions.
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -212,9 +211,9 @@ def test_nested_partition_type_is_refused():
     ],
 )
 def test_decimals_are_exact_and_rescaled(precision, scale, text, value):
-    found = parse_partition_value(text, DecimalType(precision, scale))
-    assert format(found, "f") == value
-    assert pa.scalar(found, to_arrow_type(DecimalType(precision, scale))).as_py() == Decimal(value)
+    parsed = parse_partition_value(text, DecimalType(precision, scale))
+    assert format(parsed, "f") == value
+    assert pa.scalar(parsed, to_arrow_type(DecimalType(precision, scale))).as_py() == Decimal(value)
 
 
 @pytest.mark.parametrize(
@@ -234,11 +233,6 @@ def test_decimals_that_do_not_fit_are_refused(text, reason):
         parse_partition_value(text, DecimalType(5, 2))
 
 
-def test_json_escapes_of_the_specification_become_bytes():
-    text = json.loads(r'"\u0001\u0002\u0003"')
-    assert parse_partition_value(text, kind("binary")) == b"\x01\x02\x03"
-
-
 @pytest.mark.parametrize(
     ("data_type", "text", "arrow_type"),
     [
@@ -252,13 +246,9 @@ def test_json_escapes_of_the_specification_become_bytes():
         (DecimalType(20, 5), "1.5", pa.decimal128(20, 5)),
     ],
 )
-def test_arrow_takes_the_values_as_the_columns_type(data_type, text, arrow_type):
+def test_arrow_accepts_the_values_of_a_column(data_type, text, arrow_type):
     assert to_arrow_type(data_type) == arrow_type
     assert pa.scalar(parse_partition_value(text, data_type), arrow_type).is_valid
-
-
-def test_out_of_range_timestamp_keeps_its_microseconds_in_arrow():
-    assert parse_partition_value("12000-01-01 00:00:00.000001", kind("timestamp")) == 316516204800000001
 
 
 # === Round trips ===
@@ -299,7 +289,7 @@ def typed_values(draw):
 
 
 def written(value, data_type):
-    """A value as a writer of the specification spells it."""
+    """Return the text that the specification requires for a value."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -342,7 +332,7 @@ def test_zoned_datetimes_keep_their_instant(moment):
 
 @meets(read=4, refused=17)
 @given(st.text(max_size=30), st.sampled_from(ALL_TYPES))
-def test_any_text_parses_or_is_a_data_error(text, data_type):
+def test_any_text_is_parsed_or_is_a_data_error(text, data_type):
     try:
         parse_partition_value(text, data_type)
     except DataError:
@@ -352,5 +342,5 @@ def test_any_text_parses_or_is_a_data_error(text, data_type):
     assert text or parse_partition_value(text, data_type) is None
 
 
-def test_no_bytes_are_null_in_a_log():
+def test_empty_bytes_are_null_in_the_log():
     assert binary_text(b"") is None

@@ -33,7 +33,7 @@ segments = st.text(st.characters(exclude_characters="/\0", exclude_categories=("
 
 @meets(quoted=24)
 @given(st.lists(segments, min_size=1, max_size=4))
-def test_any_relative_file_name_survives_the_log(parts: list[str]) -> None:
+def test_relative_file_name_round_trips(parts: list[str]) -> None:
     name = "/".join(parts)
     encoded = quote(name)
     met("quoted", encoded != name)
@@ -44,7 +44,7 @@ def test_any_relative_file_name_survives_the_log(parts: list[str]) -> None:
 
 @meets(quoted=24)
 @given(st.lists(segments, min_size=1, max_size=4))
-def test_any_absolute_file_name_survives_the_log(parts: list[str]) -> None:
+def test_absolute_file_name_round_trips(parts: list[str]) -> None:
     met("quoted", quote("".join(parts)) != "".join(parts))
     name = "/" + "/".join(parts)
     encoded = "file://" + quote(name)
@@ -87,12 +87,12 @@ def test_one_file_has_one_canonical_path(path: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["file:/x", "FILE:///x", "File:/x"])
-def test_a_local_file_may_have_its_scheme_in_any_case(path: str) -> None:
+def test_file_scheme_is_case_insensitive(path: str) -> None:
     assert resolve("/table", path) == Path("/x")
 
 
 @pytest.mark.parametrize("path", ["s3://b/x", "https://host/file?sig=secret", "../up", "a/%2E%2E/b", "", "a%00b"])
-def test_path_outside_a_local_table_is_refused_without_signature(path: str) -> None:
+def test_error_of_a_path_outside_the_table_has_no_signature(path: str) -> None:
     with pytest.raises(DataError) as caught:
         resolve("/table", path)
     assert "secret" not in str(caught.value)
@@ -116,7 +116,7 @@ SIGNED = "https://h/p?sig=secret"
         (SharedFile(AddCdcFile(SIGNED), None, version=4), "cdc:4:https://h/p"),
     ],
 )
-def test_file_key_has_its_kind_and_version(file: SharedFile, key: str) -> None:
+def test_file_key_has_kind_and_version(file: SharedFile, key: str) -> None:
     assert url_key(file) == key
 
 
@@ -125,7 +125,7 @@ def vector(kind: str, path: str, offset: int | None = 1) -> DeletionVectorDescri
 
 
 @pytest.mark.parametrize(
-    ("found", "vector_id", "key"),
+    ("descriptor", "vector_id", "key"),
     [
         (None, None, "a"),
         (vector("i", "x", None), None, ("a", "ix")),
@@ -136,10 +136,10 @@ def vector(kind: str, path: str, offset: int | None = 1) -> DeletionVectorDescri
         (vector("p", "https://h/d?sig=secret", 7), "v", ("a", "pv@7")),
     ],
 )
-def test_logical_file_is_identified_with_its_vector(
-    found: DeletionVectorDescriptor | None, vector_id: str | None, key: object
+def test_logical_file_key_includes_its_vector(
+    descriptor: DeletionVectorDescriptor | None, vector_id: str | None, key: object
 ) -> None:
-    file = SharedFile(AddFile(SIGNED, deletion_vector=found), "a", vector_id)
+    file = SharedFile(AddFile(SIGNED, deletion_vector=descriptor), "a", vector_id)
     assert shared_file_key(file) == key
 
 
@@ -167,5 +167,5 @@ def test_only_http_urls_are_urls() -> None:
         ("add:7:", "add::"),
     ],
 )
-def test_a_key_without_its_version_names_a_file_of_one_snapshot(key: str, same: str) -> None:
+def test_version_is_removed_from_a_key(key: str, same: str) -> None:
     assert unversioned(key) == same

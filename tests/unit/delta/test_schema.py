@@ -73,7 +73,7 @@ def _field(name: str, type_: object, **extra: object) -> dict[str, object]:
 
 @meets(nested=11, empty=1)
 @given(_structs(types))
-def test_any_schema_survives_the_way_to_text_and_back(schema: StructType) -> None:
+def test_schema_round_trips_through_json(schema: StructType) -> None:
     met("nested", any(isinstance(field.type, StructType) for field in schema.fields))
     met("empty", not schema.fields)
     text = schema_to_json(schema)
@@ -100,7 +100,7 @@ def test_text_that_is_not_a_schema_is_a_protocol_error(text: str) -> None:
         ({"type": "variant"}, PrimitiveType("variant")),
     ],
 )
-def test_a_type_spelled_in_another_accepted_way_is_read(spelled: object, expected: DataType) -> None:
+def test_other_spellings_of_a_type_are_read(spelled: object, expected: DataType) -> None:
     assert parse_schema(_schema(_field("c", spelled))).fields[0].type == expected
 
 
@@ -114,7 +114,7 @@ def test_a_type_spelled_in_another_accepted_way_is_read(spelled: object, expecte
         ("interval month", "year_month_interval"),
     ],
 )
-def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) -> None:
+def test_base_of_a_type_omits_its_parameters(name: str, base: str) -> None:
     assert PrimitiveType(name).base == base
 
 
@@ -154,11 +154,11 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
     ],
 )
 def test_geospatial_column_is_binary_with_geoarrow_metadata(name: str, base: str, content: dict[str, str]) -> None:
-    found = parse_schema(_schema(_field("id", "long"), _field("place", name)))
-    assert found.all_left_out == ()
-    assert found.fields[1].type == PrimitiveType(name)
-    assert found.fields[1].type.base == base
-    field = to_arrow_schema(found).field("place")
+    schema = parse_schema(_schema(_field("id", "long"), _field("place", name)))
+    assert schema.all_left_out == ()
+    assert schema.fields[1].type == PrimitiveType(name)
+    assert schema.fields[1].type.base == base
+    field = to_arrow_schema(schema).field("place")
     assert field.type == pa.binary()
     assert field.metadata[b"ARROW:extension:name"] == b"geoarrow.wkb"
     assert json.loads(field.metadata[b"ARROW:extension:metadata"]) == content
@@ -167,14 +167,14 @@ def test_geospatial_column_is_binary_with_geoarrow_metadata(name: str, base: str
     assert is_geometry(field)
     assert is_geometry(nested.value_field)
     assert is_geometry(to_arrow_type(MapType(PrimitiveType("long"), PrimitiveType(name))).item_field)
-    assert not is_geometry(to_arrow_schema(found).field("id"))
+    assert not is_geometry(to_arrow_schema(schema).field("id"))
     assert not is_geometry(pa.field("a", pa.binary(), metadata={"ARROW:extension:name": "geoarrow.point"}))
 
 
 @pytest.mark.parametrize(("name", "arrow"), [("timestamp_nanos", ("ns", "UTC")), ("timestamp_nanos_ntz", ("ns", None))])
-def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str, str | None]) -> None:
-    found = parse_schema(_schema(_field("t", name)))
-    assert to_arrow_schema(found).field("t").type == pa.timestamp(*arrow)
+def test_nanosecond_timestamp_has_the_unit_ns_in_arrow(name: str, arrow: tuple[str, str | None]) -> None:
+    schema = parse_schema(_schema(_field("t", name)))
+    assert to_arrow_schema(schema).field("t").type == pa.timestamp(*arrow)
 
 
 @pytest.mark.parametrize(
@@ -190,24 +190,24 @@ def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str
 def test_unknown_type_leaves_out_only_its_column(name: str) -> None:
     nested = {"type": "struct", "fields": [_field("inner", name), _field("other", "long")]}
     alone = {"type": "array", "elementType": {"type": "struct", "fields": [_field("inner", name)]}}
-    found = parse_schema(_schema(_field("outer", nested), _field("alone", alone), _field("a", "long")))
-    assert found.names == ["outer", "a"]
-    assert found.fields[0].type == StructType((StructField("other", PrimitiveType("long")),), found.all_left_out[1:])
-    assert [item.path for item in found.all_left_out] == [("alone",), ("outer", "inner")]
-    assert "'outer.inner'" in found.all_left_out[1].reason
-    assert found.all_left_out[1].feature == name
+    schema = parse_schema(_schema(_field("outer", nested), _field("alone", alone), _field("a", "long")))
+    assert schema.names == ["outer", "a"]
+    assert schema.fields[0].type == StructType((StructField("other", PrimitiveType("long")),), schema.all_left_out[1:])
+    assert [item.path for item in schema.all_left_out] == [("alone",), ("outer", "inner")]
+    assert "'outer.inner'" in schema.all_left_out[1].reason
+    assert schema.all_left_out[1].feature == name
     if name:
-        assert found.all_left_out[0].feature == name
+        assert schema.all_left_out[0].feature == name
 
 
 @pytest.mark.parametrize("name", ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)"])
-def test_an_impossible_decimal_is_refused(name: str) -> None:
+def test_invalid_decimal_is_refused(name: str) -> None:
     with pytest.raises(ProtocolError, match="decimal"):
         parse_schema(_schema(_field("c", name)))
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "a"), ("Name", "nAME"), ("É", "é")])
-def test_two_columns_of_one_name_regardless_of_case_are_refused(first: str, second: str) -> None:
+def test_column_names_are_unique_regardless_of_case(first: str, second: str) -> None:
     with pytest.raises(ProtocolError, match="unique"):
         parse_schema(_schema(_field(first, "long"), _field(second, "long")))
     inner = {"type": "struct", "fields": [_field(first, "long"), _field(second, "long")]}
@@ -238,7 +238,7 @@ def test_deeply_nested_schema_is_refused_without_recursion_error(depth: int) -> 
         "a",
     ],
 )
-def test_a_malformed_field_is_refused(field: object) -> None:
+def test_invalid_field_is_refused(field: object) -> None:
     with pytest.raises(ProtocolError):
         parse_schema(_schema(field))
 
@@ -266,13 +266,13 @@ def test_a_malformed_field_is_refused(field: object) -> None:
         ),
     ],
 )
-def test_message_names_the_column_and_its_type(text: str, message: str) -> None:
+def test_schema_error_names_the_column_and_its_type(text: str, message: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse_schema(text)
     assert caught.value.message == message
 
 
-def test_find_ignores_case_and_prefers_nothing_else() -> None:
+def test_columns_are_found_regardless_of_case() -> None:
     schema = parse_schema(_schema(_field("Alpha", "long"), _field("beta", "string")))
     assert schema.find("ALPHA") is schema.fields[0]
     assert schema.find("gamma") is None
@@ -281,7 +281,7 @@ def test_find_ignores_case_and_prefers_nothing_else() -> None:
     assert len(schema) == 2
 
 
-def test_column_metadata_is_kept_and_gives_physical_name_and_id() -> None:
+def test_column_metadata_has_physical_name_and_id() -> None:
     metadata = {"delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 7, "comment": "x"}
     field = parse_schema(_schema(_field("a", "long", metadata=metadata), _field("b", "long"))).fields
     assert (field[0].physical_name, field[0].field_id, field[0].metadata["comment"]) == ("col-1", 7, "x")
@@ -301,9 +301,9 @@ def test_collation_of_a_column_is_parsed(type_: str, metadata: dict[str, object]
     assert parse_schema(_schema(_field("c", type_, metadata=metadata))).fields[0].collation == expected
 
 
-# === As Arrow has it ===
+# === Arrow types ===
 
-# pyarrow has views of texts since 16.
+# pyarrow has string views since 16.
 NEWEST_TEXT = getattr(pa, "string_view", pa.large_string)()
 
 
@@ -334,7 +334,7 @@ def test_each_primitive_has_its_arrow_type(name: str, expected: pa.DataType) -> 
 
 
 def test_void_is_always_nullable_in_arrow() -> None:
-    """Arrow has no other null type; a read of such a column is refused, and one of the others is not."""
+    """Arrow's null type is nullable. A read refuses void columns that are not."""
     void = PrimitiveType("void")
     arrow = to_arrow_schema(
         StructType(
@@ -364,7 +364,7 @@ def test_a_variant_is_a_struct_of_metadata_and_value() -> None:
     assert [(field.name, field.type) for field in arrow] == [("metadata", pa.binary()), ("value", pa.binary())]
 
 
-def test_nesting_and_nullability_survive_the_round_trip() -> None:
+def test_nesting_and_nullability_round_trip_through_arrow() -> None:
     schema = StructType(
         (
             StructField("id", PrimitiveType("long"), nullable=False),
@@ -400,7 +400,7 @@ def test_nesting_and_nullability_survive_the_round_trip() -> None:
         (pa.duration("s"), PrimitiveType("interval day to second")),
     ],
 )
-def test_other_arrow_types_become_the_delta_type_that_holds_them(arrow: pa.DataType, expected: object) -> None:
+def test_other_arrow_types_become_wider_delta_types(arrow: pa.DataType, expected: object) -> None:
     assert from_arrow_type(arrow) == expected
 
 
@@ -411,7 +411,7 @@ def test_an_arrow_type_without_a_delta_type_is_refused(arrow: pa.DataType) -> No
 
 
 @pytest.mark.parametrize("kind", ["struct", "array", "map"])
-def test_a_hundred_levels_are_the_most_of_every_kind(kind: str) -> None:
+def test_types_nest_at_most_100_levels(kind: str) -> None:
     def nested(levels: int) -> str:
         node: object = "long"
         for _ in range(levels):
@@ -428,7 +428,7 @@ def test_a_hundred_levels_are_the_most_of_every_kind(kind: str) -> None:
         parse_schema(nested(100))
 
 
-# As Spark's ``df.schema.json()`` has a column of ``pyspark.ml.linalg.Vectors``.
+# From Spark's ``df.schema.json()``: a column of ``pyspark.ml.linalg.Vectors``.
 VECTOR = {
     "type": "udt",
     "class": "org.apache.spark.ml.linalg.VectorUDT",
@@ -449,9 +449,9 @@ VECTOR = {
 }
 
 
-def test_a_user_defined_type_is_its_sql_type() -> None:
+def test_user_defined_type_is_read_as_its_sql_type() -> None:
     plain = {"type": "udt", "pyClass": "module.Class", "serializedClass": "...", "sqlType": "double"}
-    found = parse_schema(
+    schema = parse_schema(
         _schema(
             _field("v", VECTOR),
             _field("p", plain),
@@ -460,7 +460,7 @@ def test_a_user_defined_type_is_its_sql_type() -> None:
             _field("s", {"type": "struct", "fields": [_field("v", {**plain, "sqlType": plain})]}),
         )
     )
-    assert not found.all_left_out
+    assert not schema.all_left_out
     vector = pa.struct(
         [
             pa.field("type", pa.int8(), False),
@@ -468,7 +468,7 @@ def test_a_user_defined_type_is_its_sql_type() -> None:
             pa.field("indices", pa.list_(pa.field("element", pa.int32(), False))),
         ]
     )
-    assert to_arrow_schema(found).types == [
+    assert to_arrow_schema(schema).types == [
         vector,
         pa.float64(),
         pa.list_(pa.float64()),
@@ -485,7 +485,7 @@ def test_a_user_defined_type_needs_a_sql_type(sql_type: object) -> None:
     assert [item.path for item in unknown.all_left_out] == [("v",)]
 
 
-def test_user_defined_types_nest_no_deeper_than_others() -> None:
+def test_nested_user_defined_types_have_the_same_limit() -> None:
     node: object = "long"
     for _ in range(MAX_NESTING + 1):
         node = {"type": "udt", "sqlType": node}

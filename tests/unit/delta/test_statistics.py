@@ -98,10 +98,10 @@ DAY = 86_400_000_000_000
         (DecimalType(15, 0), 123456789012345, 123456789012345, Decimal(123456789012345), Decimal(123456789012345)),
     ],
 )
-def test_bounds_have_the_columns_comparable_type(data_type, low, high, lower, upper):
-    found = bounds(data_type, low, high)
-    assert found == ColumnBounds(lower, upper, 0, 10)
-    assert type(found.lower) is type(lower)
+def test_bounds_have_the_comparable_type_of_the_column(data_type, low, high, lower, upper):
+    column_bounds = bounds(data_type, low, high)
+    assert column_bounds == ColumnBounds(lower, upper, 0, 10)
+    assert type(column_bounds.lower) is type(lower)
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_bounds_have_the_columns_comparable_type(data_type, low, high, lower, up
         (field("c", "string", __COLLATIONS={"c": "ICU.de_DE"}), "a"),
     ],
 )
-def test_values_that_do_not_fit_the_type_are_unknown_bounds(data_type, value):
+def test_values_of_another_type_are_unknown_bounds(data_type, value):
     assert bounds(data_type, value, value) == ColumnBounds(None, None, 0, 10)
 
 
 def test_one_unreadable_bound_leaves_the_other():
     assert bounds("long", 1, "x") == ColumnBounds(1, None, 0, 10)
-    for stats, found in (({"minValues": {"c": 1}}, (1, None)), ({"maxValues": {"c": 1}}, (None, 1))):
-        assert read("long", {"numRecords": 10, **stats}).bounds(("c",)) == ColumnBounds(*found, None, 10)
+    for stats, expected in (({"minValues": {"c": 1}}, (1, None)), ({"maxValues": {"c": 1}}, (None, 1))):
+        assert read("long", {"numRecords": 10, **stats}).bounds(("c",)) == ColumnBounds(*expected, None, 10)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_one_unreadable_bound_leaves_the_other():
     ],
 )
 def test_bounds_in_the_wrong_order_are_unknown(data_type, low, high):
-    """As ``tests/unit/delta/test_value_bounds.py`` has it for footers."""
+    """Footers: ``tests/unit/delta/test_value_bounds.py``."""
     assert bounds(data_type, low, high) == ColumnBounds(None, None, 0, 10)
     assert bounds(data_type, high, low) != ColumnBounds(None, None, 0, 10)
 
@@ -177,9 +177,9 @@ def test_bounds_in_the_wrong_order_inside_a_struct_are_unknown():
     column = field("A", StructType((field("b", "long"), field("c", "long"))))
     reader = StatisticsReader(StructType((column,)), ColumnMappingMode.NONE, [], [("A", "b"), ("A", "c")])
     low, high = {"A": {"b": 2, "c": 1}}, {"A": {"b": 1, "c": 2}}
-    found = reader.read(AddFile("f", stats=json.dumps({"numRecords": 3, "minValues": low, "maxValues": high})))
-    assert found.bounds(("A", "b")) is None
-    assert found.bounds(("A", "c")) == ColumnBounds(1, 2, None, 3)
+    statistics = reader.read(AddFile("f", stats=json.dumps({"numRecords": 3, "minValues": low, "maxValues": high})))
+    assert statistics.bounds(("A", "b")) is None
+    assert statistics.bounds(("A", "c")) == ColumnBounds(1, 2, None, 3)
 
 
 # === Floating point ===
@@ -187,11 +187,11 @@ def test_bounds_in_the_wrong_order_inside_a_struct_are_unknown():
 
 def test_zeros_of_both_signs_are_in_order():
     for low, high in ((0.0, -0.0), (-0.0, 0.0)):
-        found = bounds("double", low, high)
-        assert found.lower == found.upper_without_nan == 0
+        zeros = bounds("double", low, high)
+        assert zeros.lower == zeros.upper_without_nan == 0
 
 
-def test_floats_have_no_upper_bound_because_nan_is_largest():
+def test_floats_have_no_upper_bound_as_nan_is_largest():
     assert bounds("double", 1.5, 2.5) == ColumnBounds(1.5, None, 0, 10, 2.5)
     assert bounds("double", "-Infinity", "Infinity") == ColumnBounds(-math.inf, None, 0, 10, math.inf)
     assert bounds("double", 1, "NaN") == ColumnBounds(1.0, None, 0, 10)
@@ -211,27 +211,27 @@ def test_float_widened_to_double_covers_the_written_float():
     (written,) = struct.unpack("<f", struct.pack("<f", 3.4))
     assert written > 3.4
     column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
-    found = bounds(column, 3.4, 3.4)
-    assert (found.lower, found.upper_without_nan) == (3.4, written)
-    found = bounds(column, -3.4, -3.4)
-    assert (found.lower, found.upper_without_nan) == (-written, -3.4)
+    widened = bounds(column, 3.4, 3.4)
+    assert (widened.lower, widened.upper_without_nan) == (3.4, written)
+    widened = bounds(column, -3.4, -3.4)
+    assert (widened.lower, widened.upper_without_nan) == (-written, -3.4)
     assert bounds(column, "NaN", 3.4) == ColumnBounds(None, None, 0, 10, written)
 
 
-def test_only_columns_that_were_floats_are_covered_so():
+def test_other_doubles_have_exact_bounds():
     for changes in ([{"fromType": "integer", "toType": "double"}], ["float"], "float", None):
-        found = bounds(field("c", "double", **{"delta.typeChanges": changes}), 3.4, 3.4)
-        assert (found.lower, found.upper_without_nan) == (3.4, 3.4)
+        exact = bounds(field("c", "double", **{"delta.typeChanges": changes}), 3.4, 3.4)
+        assert (exact.lower, exact.upper_without_nan) == (3.4, 3.4)
 
 
-def test_doubles_beyond_every_float_are_their_own_bounds():
+def test_doubles_outside_the_floats_have_exact_bounds():
     column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
-    found = bounds(column, -1e300, 1e300)
-    assert (found.lower, found.upper_without_nan) == (-1e300, 1e300)
+    exact = bounds(column, -1e300, 1e300)
+    assert (exact.lower, exact.upper_without_nan) == (-1e300, 1e300)
     assert bounds(column, None, None) == ColumnBounds(None, None, 0, 10)
 
 
-# === What writers cut off ===
+# === Truncated bounds ===
 
 
 @meets(cut=22, wide=22)
@@ -247,12 +247,12 @@ def test_text_bounds_hold_for_values_cut_at_32_characters(values):
 
 
 def java(text: str) -> list[int]:
-    """The UTF-16 units of a text."""
+    """Return the UTF-16 code units of a text."""
     return list(memoryview(text.encode("utf-16-le")).cast("H"))
 
 
 def stored(units: list[int]) -> str:
-    """Units as a writer stores them in UTF-8: half of a surrogate pair becomes a question mark."""
+    """Return code units as a writer stores them in UTF-8: half of a surrogate pair becomes a question mark."""
     text = b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "surrogatepass")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass").encode("utf-8", "replace").decode()
 
@@ -327,7 +327,7 @@ def nanos_of(moment: datetime.datetime) -> int:
 
 
 def text_of_spark_3(moment: datetime.datetime) -> str:
-    """The text of Delta for Spark before 4.0: Java's pattern XXX has no seconds, and is Z without hours and minutes."""
+    """Return the text of Delta for Spark before 4.0: Java's pattern XXX omits seconds, and is Z for zero minutes."""
     minutes = abs(moment.utcoffset()) // datetime.timedelta(minutes=1)
     sign = "-" if moment.utcoffset() < datetime.timedelta() else "+"
     zone = f"{sign}{minutes // 60:02}:{minutes % 60:02}" if minutes else "Z"
@@ -338,8 +338,8 @@ def text_of_spark_3(moment: datetime.datetime) -> str:
     ("seconds", "text"),
     [(3208, "+00:53"), (-17762, "-04:56"), (-2670, "-00:44"), (-60, "-00:01"), (-52, "Z"), (59, "Z"), (0, "Z")],
 )
-def test_the_text_of_spark_3_is_that_of_java(seconds, text):
-    # By DateTimeFormatter.ofPattern("XXX").
+def test_text_of_spark_3_has_the_offset_of_java(seconds, text):
+    # The oracle is DateTimeFormatter.ofPattern("XXX").
     zone = datetime.timezone(datetime.timedelta(seconds=seconds))
     assert text_of_spark_3(datetime.datetime(1900, 1, 1, tzinfo=zone)) == "1900-01-01T00:00:00.000" + text
 
@@ -357,14 +357,14 @@ def zones_and_moments():
 @pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
 def test_timestamp_bounds_hold_without_offset_seconds(data_type):
     reader = StatisticsReader(StructType((field("c", data_type),)), ColumnMappingMode.NONE, [], [("c",)])
-    wrong = 0
+    with_seconds = 0
     for moment in zones_and_moments():
         end = {"c": text_of_spark_3(moment)}
-        found = reader.read(AddFile("f", stats=json.dumps({"minValues": end, "maxValues": end}))).bounds(("c",))
-        assert found.lower <= nanos_of(moment) <= found.upper, moment
-        assert found.upper - found.lower <= 2 * 59 * SECOND + 999_999
-        wrong += moment.utcoffset() % datetime.timedelta(minutes=1) > datetime.timedelta()
-    assert wrong > 1000
+        moment_bounds = reader.read(AddFile("f", stats=json.dumps({"minValues": end, "maxValues": end}))).bounds(("c",))
+        assert moment_bounds.lower <= nanos_of(moment) <= moment_bounds.upper, moment
+        assert moment_bounds.upper - moment_bounds.lower <= 2 * 59 * SECOND + 999_999
+        with_seconds += moment.utcoffset() % datetime.timedelta(minutes=1) > datetime.timedelta()
+    assert with_seconds > 1000
 
 
 @pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
@@ -384,15 +384,15 @@ def test_timestamp_bounds_hold_without_offset_seconds(data_type):
         ("1850-01-01T00:00:00.000-00:00:00", 0),
     ],
 )
-def test_bounds_are_moved_only_where_an_offset_may_lack_seconds(data_type, text, error):
+def test_bounds_are_widened_if_an_offset_may_lack_seconds(data_type, text, error):
     nanos = nanos_of(datetime.datetime.fromisoformat(text.upper().replace("Z", "+00:00")))
     expected = ColumnBounds(nanos - error * SECOND, nanos + error * SECOND + 999_999, 0, 10)
     assert bounds(data_type, text, text) == expected
     if data_type == "timestamp":
         return
     local = text[:23]
-    found = bounds("timestamp_nanos_ntz", local, local)
-    assert found.upper - found.lower == 999_999
+    local_bounds = bounds("timestamp_nanos_ntz", local, local)
+    assert local_bounds.upper - local_bounds.lower == 999_999
 
 
 @pytest.mark.parametrize("data_type", ["timestamp", "timestamp_nanos"])
@@ -403,9 +403,9 @@ def test_bounds_are_moved_only_where_an_offset_may_lack_seconds(data_type, text,
 def test_an_offset_with_seconds_is_exact(data_type, text, zone):
     moment = datetime.datetime(1850, 1, 1, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(seconds=zone)))
     for fraction, cut in ((".000", 999_999), (".000001", 0 if data_type == "timestamp" else 999)):
-        found = bounds(data_type, "1850-01-01T01:01:01" + fraction + text, "1850-01-01T01:01:01" + fraction + text)
+        exact = bounds(data_type, "1850-01-01T01:01:01" + fraction + text, "1850-01-01T01:01:01" + fraction + text)
         lower = nanos_of(moment) + int(float(fraction) * 1_000_000) * 1000
-        assert found == ColumnBounds(lower, lower + cut, 0, 10)
+        assert exact == ColumnBounds(lower, lower + cut, 0, 10)
 
 
 @meets(long=1, fraction=15)
@@ -424,12 +424,12 @@ def test_decimal_bounds_hold_for_values_written_through_a_double(unscaled, scale
 def test_decimals_keep_digits_that_a_double_would_lose():
     digits = "12345678901234567890123456789012345678"
     text = f'{{"numRecords":1,"minValues":{{"c":{digits}}},"maxValues":{{"c":{digits}}},"nullCount":{{"c":0}}}}'
-    found = read(DecimalType(38, 0), text).bounds(("c",))
-    assert found.lower < Decimal(digits) < found.upper
-    assert found.upper - found.lower < Decimal(digits) * Decimal("5E-16")
+    decimal_bounds = read(DecimalType(38, 0), text).bounds(("c",))
+    assert decimal_bounds.lower < Decimal(digits) < decimal_bounds.upper
+    assert decimal_bounds.upper - decimal_bounds.lower < Decimal(digits) * Decimal("5E-16")
 
 
-# === Counts, tight and wide ===
+# === Counts, with tight and wide bounds ===
 
 
 @pytest.mark.parametrize(
@@ -450,41 +450,36 @@ def test_decimals_keep_digits_that_a_double_would_lose():
         (None, None, 11, ColumnBounds(1, 2, None, 10)),
         (None, None, -1, ColumnBounds(1, 2, None, 10)),
         (None, None, "3", ColumnBounds(1, 2, None, 10)),
-        (None, 11, 0, ColumnBounds(1, 2, None, None)),
+        # The vector deletes more rows than the file has.
+        (None, 11, 0, ColumnBounds(1, 2, 0, None)),
+        (True, 11, 0, ColumnBounds(1, 2, None, None)),
     ],
 )
 def test_null_counts_are_exact_for_visible_rows_or_unknown(tight, deleted, nulls, expected):
     stats = {"numRecords": 10, "minValues": {"c": 1}, "maxValues": {"c": 2}, "nullCount": {"c": nulls}}
     if tight is not None:
         stats["tightBounds"] = tight
-    found = read("long", stats, deleted=deleted)
-    if deleted == 11:
-        expected = expected._replace(null_count=0)
-    assert found.bounds(("c",)) == expected
-    assert found.num_records == 10
-
-
-def test_vector_larger_than_the_file_makes_counts_unknown():
-    stats = {"numRecords": 10, "tightBounds": True, "minValues": {"c": 1}, "nullCount": {"c": 0}}
-    assert read("long", stats, deleted=11).bounds(("c",)) == ColumnBounds(1, None, None, None)
+    statistics = read("long", stats, deleted=deleted)
+    assert statistics.bounds(("c",)) == expected
+    assert statistics.num_records == 10
 
 
 def test_null_count_without_row_count_is_unknown():
-    found = read("long", {"minValues": {"c": 1}, "maxValues": {"c": 2}, "nullCount": {"c": 0}})
-    assert found.bounds(("c",)) == ColumnBounds(1, 2, None, None)
-    assert found.num_records is None
+    statistics = read("long", {"minValues": {"c": 1}, "maxValues": {"c": 2}, "nullCount": {"c": 0}})
+    assert statistics.bounds(("c",)) == ColumnBounds(1, 2, None, None)
+    assert statistics.num_records is None
 
 
 @pytest.mark.parametrize(
     ("stated", "deleted", "counted", "visible"),
     [(0, None, 0, 0), (-1, None, None, None), (5, 5, 5, 0), (5, 6, 5, None)],
 )
-def test_rows_are_counted_from_zero_on(stated, deleted, counted, visible):
-    found = read("long", {"numRecords": stated}, deleted=deleted)
-    assert (found.num_records, found.row_count) == (counted, visible)
+def test_row_count_excludes_deleted_rows(stated, deleted, counted, visible):
+    statistics = read("long", {"numRecords": stated}, deleted=deleted)
+    assert (statistics.num_records, statistics.row_count) == (counted, visible)
 
 
-def test_tightness_comes_from_the_file_or_the_lack_of_a_vector():
+def test_bounds_are_tight_by_default_without_a_vector():
     assert read("long", {"numRecords": 1}).tight_bounds is True
     assert read("long", {"numRecords": 1}, deleted=0).tight_bounds is False
     assert read("long", {"numRecords": 1, "tightBounds": False}).tight_bounds is False
@@ -511,17 +506,17 @@ def test_tightness_comes_from_the_file_or_the_lack_of_a_vector():
     ],
 )
 def test_malformed_statistics_are_unknown(stats):
-    found = read("long", stats)
-    assert found.bounds(("c",)) is None
-    assert found.num_records is None
+    statistics = read("long", stats)
+    assert statistics.bounds(("c",)) is None
+    assert statistics.num_records is None
     assert num_records(stats) is None
 
 
 def test_columns_without_statistics_are_unknown():
-    found = read("long", {"numRecords": 10, "minValues": {"other": 1}, "maxValues": None, "nullCount": {}})
-    assert found.bounds(("c",)) is None
-    assert found.bounds(("never asked for",)) is None
-    assert found.num_records == found.row_count == 10
+    statistics = read("long", {"numRecords": 10, "minValues": {"other": 1}, "maxValues": None, "nullCount": {}})
+    assert statistics.bounds(("c",)) is None
+    assert statistics.bounds(("not requested",)) is None
+    assert statistics.num_records == statistics.row_count == 10
 
 
 def test_num_records_is_read_without_a_schema():
@@ -546,25 +541,27 @@ def test_nested_columns_are_found_by_their_physical_names():
         (ColumnMappingMode.ID, ColumnBounds(5, 5, 1, 2)),
         (ColumnMappingMode.NONE, ColumnBounds(7, 7, None, 2)),
     ):
-        found = StatisticsReader(schema, mode, [], needed).read(AddFile("f", stats=stats))
-        assert found.bounds(("A", "b")) == found.bounds(("a", "B")) == expected
-        assert [found.bounds(path) for path in needed[3:]] == [None] * 6
+        statistics = StatisticsReader(schema, mode, [], needed).read(AddFile("f", stats=stats))
+        assert statistics.bounds(("A", "b")) == statistics.bounds(("a", "B")) == expected
+        assert [statistics.bounds(path) for path in needed[3:]] == [None] * 6
 
 
 @pytest.mark.parametrize("name", ["a b", "a.b", "é", "名", "\U0001f600", "f0", "{}", "a'b", "num_records", "class"])
-def test_odd_names_are_found(name):
+def test_unusual_names_are_found(name):
     stats = {"numRecords": 1, "minValues": {name: 1}, "maxValues": {name: 2}, "nullCount": {name: 0}}
     assert read("long", stats, name=name).bounds((name,)) == ColumnBounds(1, 2, 0, 1)
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
-def test_names_that_json_escapes_stay_unknown(name):
+def test_bounds_of_names_that_json_escapes_are_unknown(name):
     schema = StructType((field(name, "long"), field("c", "long")))
     reader = StatisticsReader(schema, ColumnMappingMode.NONE, [], [(name,), ("c",)])
     values = {name: 1, "c": 1}
-    found = reader.read(AddFile("f", stats=json.dumps({"numRecords": 1, "minValues": values, "maxValues": values})))
-    assert found.bounds((name,)) is None
-    assert found.bounds(("c",)) == ColumnBounds(1, 1, None, 1)
+    statistics = reader.read(
+        AddFile("f", stats=json.dumps({"numRecords": 1, "minValues": values, "maxValues": values}))
+    )
+    assert statistics.bounds((name,)) is None
+    assert statistics.bounds(("c",)) == ColumnBounds(1, 1, None, 1)
 
 
 # === Partition columns ===
@@ -607,17 +604,17 @@ JSON_VALUES = st.recursive(
 )
 
 
-OF_EACH_COLUMN = ("minValues", "maxValues", "nullCount")
-OF_THE_COLUMN = st.fixed_dictionaries({"c": JSON_VALUES | st.sampled_from([1, -2.5, "x", "2024-01-01", True])})
+COLUMN_STATISTICS = ("minValues", "maxValues", "nullCount")
+VALUES_OF_C = st.fixed_dictionaries({"c": JSON_VALUES | st.sampled_from([1, -2.5, "x", "2024-01-01", True])})
 
 
 @meets(read=3, nothing=10)
 @given(
     st.dictionaries(st.sampled_from(["numRecords", "tightBounds", "minValues", "maxValues", "nullCount"]), JSON_VALUES)
-    | st.fixed_dictionaries({"numRecords": st.just(3)}, optional=dict.fromkeys(OF_EACH_COLUMN, OF_THE_COLUMN)),
+    | st.fixed_dictionaries({"numRecords": st.just(3)}, optional=dict.fromkeys(COLUMN_STATISTICS, VALUES_OF_C)),
     st.sampled_from(["long", "string", "double", "float", "date", "timestamp", "timestamp_ntz", "boolean", "binary"]),
 )
-def test_no_statistics_raise(stats, data_type):
+def test_invalid_statistics_raise_no_error(stats, data_type):
     found = read(data_type, stats).bounds(("c",))
     met("nothing" if found is None else "read")
     assert found is None or isinstance(found, ColumnBounds)

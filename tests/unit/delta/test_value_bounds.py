@@ -1,4 +1,4 @@
-"""Bounds in Parquet footers: used where the file's type has the column's order, and unknown elsewhere."""
+"""Bounds of Parquet footers are used if the file's type has the order of the column's type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delta_sharing_client.read.bounds import typed_bounds
 DAY = 86_400_000_000_000
 US = pa.timestamp("us")
 
-KNOWN = [
+FOOTER_BOUNDS = [
     ("long", -1, 2, pa.int64(), (-1, 2, None)),
     ("integer", 1, 1, pa.int8(), (1, 1, None)),
     ("year_month_interval", 1, 2, pa.int32(), UNKNOWN),
@@ -68,25 +68,27 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "lower", "upper", "found", "expected"), KNOWN, ids=str)
+@pytest.mark.parametrize(("name", "lower", "upper", "stored_type", "expected"), FOOTER_BOUNDS, ids=str)
 def test_footer_bounds_have_the_type_of_the_column(
-    name: str, lower: Any, upper: Any, found: pa.DataType, expected: Any
+    name: str, lower: Any, upper: Any, stored_type: pa.DataType, expected: Any
 ) -> None:
-    bounds = TYPES[name].footer(lower, upper, found)
+    bounds = TYPES[name].footer(lower, upper, stored_type)
     assert bounds == expected
-    assert [type(one) for one in bounds] == [type(one) for one in expected]
+    assert [type(value) for value in bounds] == [type(value) for value in expected]
 
 
 @pytest.mark.parametrize("name", ["long", "boolean", "date", "timestamp", "timestamp_ntz", "double", "decimal"])
-@pytest.mark.parametrize("found", [pa.int64(), pa.bool_(), pa.date32(), US, pa.float64(), pa.string(), pa.binary()])
-def test_bytes_are_not_bounds_of_numbers(name: str, found: pa.DataType) -> None:
-    if name == "boolean" and found == pa.bool_():
+@pytest.mark.parametrize(
+    "stored_type", [pa.int64(), pa.bool_(), pa.date32(), US, pa.float64(), pa.string(), pa.binary()]
+)
+def test_bytes_are_not_bounds_of_numbers(name: str, stored_type: pa.DataType) -> None:
+    if name == "boolean" and stored_type == pa.bool_():
         return
     data_type = DecimalType(5, 2) if name == "decimal" else PrimitiveType(name)
-    assert typed_bounds((b"a", b"b"), StructField("c", data_type), found) == UNKNOWN
+    assert typed_bounds((b"a", b"b"), StructField("c", data_type), stored_type) == UNKNOWN
 
 
-def test_a_decimal_of_the_most_digits_is_not_rounded() -> None:
+def test_decimal_of_76_digits_is_not_rounded() -> None:
     most = 10**76 - 1
     lower, upper, _ = TYPES["decimal"].footer(-most, most, pa.decimal256(76, 38))
     assert (lower, upper) == (Decimal(f"-{'9' * 38}.{'9' * 38}"), Decimal(f"{'9' * 38}.{'9' * 38}"))

@@ -10,24 +10,24 @@ from tests.quota import meets, met
 from tests.vectors import in_padded_text
 
 
-def test_the_example_of_the_zeromq_rfc_converts_both_ways():
+def test_example_of_the_zeromq_rfc_round_trips():
     data = bytes.fromhex("864FD26FB559F75B")
     assert z85_encode(data) == "HelloWorld"
     assert z85_decode("HelloWorld") == data
 
 
-def test_empty_text_is_no_bytes():
+def test_empty_text_is_empty_bytes():
     assert z85_decode("") == b""
     assert z85_encode(b"") == ""
 
 
-def test_largest_group_is_four_ff_bytes_and_one_more_is_refused():
+def test_groups_are_at_most_four_ff_bytes():
     assert z85_decode("%nSc0") == b"\xff" * 4
     with pytest.raises(DataError, match="32 bits, those at position 5"):
         z85_decode("00000%nSc1")
 
 
-def test_leading_padding_is_a_missing_byte():
+def test_padding_shortens_the_last_group():
     assert z85_decode("HelloWorld##093") == bytes.fromhex("864FD26FB559F75B0300")
     assert z85_decode("###30") == b"\xff"
     assert z85_decode("##960") == b"\xff\xff"
@@ -35,18 +35,18 @@ def test_leading_padding_is_a_missing_byte():
 
 
 @pytest.mark.parametrize("tail", ["###31", "##961", "#rr91"])
-def test_a_padded_group_beyond_its_bytes_is_refused(tail):
+def test_padded_group_must_fit_in_its_bytes(tail):
     with pytest.raises(DataError, match="must fit in the bytes they stand for"):
         z85_decode("Hello" + tail)
 
 
 @pytest.mark.parametrize("text", ["####0", "#####", "Hello####0"])
-def test_a_last_group_of_no_byte_is_refused(text):
+def test_group_of_padding_only_is_refused(text):
     with pytest.raises(DataError, match="at most 3 '#'"):
         z85_decode(text)
 
 
-def test_only_the_last_group_is_padded():
+def test_padding_before_the_last_group_is_refused():
     with pytest.raises(DataError, match="32 bits, those at position 5"):
         z85_decode("Hello##093World")
 
@@ -63,7 +63,7 @@ def test_only_the_last_group_is_padded():
         ("\x000000", "at position 0"),
     ],
 )
-def test_text_outside_the_format_is_refused_with_the_place(text, reason):
+def test_error_of_invalid_text_has_the_position(text, reason):
     with pytest.raises(DataError, match=reason):
         z85_decode(text)
 
@@ -75,14 +75,14 @@ def test_length_not_divisible_by_four_is_refused():
 
 @meets(padded=19, whole=5)
 @given(st.binary(max_size=64))
-def test_bytes_survive_the_padding_in_the_text(data):
+def test_bytes_round_trip_with_padding(data):
     met("padded" if len(data) % 4 else "whole")
     assert z85_decode(in_padded_text(data)) == data
 
 
 @meets(bytes=12)
 @given(st.binary(max_size=64).map(lambda data: data + bytes(-len(data) % 4)))
-def test_bytes_survive_a_round_trip(data):
+def test_bytes_round_trip(data):
     met("bytes", len(data) > 4)
     text = z85_encode(data)
     assert len(text) * 4 == len(data) * 5

@@ -1,4 +1,4 @@
-"""An encoder of variants written from the specification alone; it takes every width that a writer may choose."""
+"""An encoder of variants, written from the specification alone, with every width that a writer may choose."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def text(value: str, *, long: bool = False) -> bytes:
 def container(
     values: list[bytes], ids: list[int] | None = None, *, extra: int = 0, large: bool = False, backwards: bool = False
 ) -> bytes:
-    """An object (``ids``) or array; ``backwards`` stores the values in the opposite order of their offsets."""
+    """Return an object (with ``ids``) or array; ``backwards`` stores the values in reverse order."""
     order = list(range(len(values)))[::-1] if backwards else list(range(len(values)))
     offsets, at = [0] * len(values), 0
     for index in order:

@@ -91,7 +91,7 @@ def _snapshot_files(builder: LogBuilder, want: Want = Want.STATS) -> list[AddFil
     return list(DeltaLog.open(builder.root).snapshot(want=want).files)
 
 
-def test_a_classic_checkpoint_gives_every_field_of_its_files(builder: LogBuilder) -> None:
+def test_classic_checkpoint_is_read_with_every_field(builder: LogBuilder) -> None:
     full = add(
         "a%20b",
         partitionValues={"p": "x", "q": None},
@@ -127,18 +127,18 @@ def test_a_classic_checkpoint_gives_every_field_of_its_files(builder: LogBuilder
     assert snapshot.metadata.partition_columns == []
     assert (earliest_version(log), log.latest_version()) == (5, 6)
     assert snapshot.tombstones == ()
-    kept = log.snapshot(want=Want.TOMBSTONES)
-    assert [item.path for item in kept.tombstones] == ["gone", "b"]
-    assert isinstance(kept.tombstones[0], RemoveFile)
-    assert [item.stats for item in kept.files] == [None, None]
+    with_tombstones = log.snapshot(want=Want.TOMBSTONES)
+    assert [item.path for item in with_tombstones.tombstones] == ["gone", "b"]
+    assert isinstance(with_tombstones.tombstones[0], RemoveFile)
+    assert [item.stats for item in with_tombstones.files] == [None, None]
 
 
-def test_a_checkpoint_may_lack_the_column_of_removed_files(builder: LogBuilder) -> None:
+def test_checkpoint_may_lack_the_remove_column(builder: LogBuilder) -> None:
     checkpoint = _classic(builder, 1)
     _write(checkpoint, [*HEAD, add("a")])
     pq.write_table(pq.read_table(checkpoint).drop_columns(["remove"]), checkpoint)
-    found = DeltaLog.open(builder.root).snapshot(want=Want.TOMBSTONES)
-    assert ([item.path for item in found.files], found.tombstones) == (["a"], ())
+    snapshot = DeltaLog.open(builder.root).snapshot(want=Want.TOMBSTONES)
+    assert ([item.path for item in snapshot.files], snapshot.tombstones) == (["a"], ())
 
 
 def test_version_before_the_oldest_checkpoint_names_the_nearest(builder: LogBuilder) -> None:
@@ -150,14 +150,14 @@ def test_version_before_the_oldest_checkpoint_names_the_nearest(builder: LogBuil
     assert [log.snapshot(version).version for version in (5, 6)] == [5, 6]
 
 
-def test_single_checkpoint_is_a_table(builder: LogBuilder) -> None:
+def test_checkpoint_alone_is_a_table(builder: LogBuilder) -> None:
     _write(_classic(builder, 3), [*HEAD, add("a")])
     snapshot = DeltaLog.open(builder.root).snapshot()
     assert (snapshot.version, len(snapshot.files)) == (3, 1)
     assert snapshot.timestamp_ms is not None
 
 
-def test_only_a_multi_part_checkpoint_with_all_its_parts_is_used(builder: LogBuilder) -> None:
+def test_incomplete_multi_part_checkpoint_is_not_used(builder: LogBuilder) -> None:
     def part(version: int, number: int, of: int) -> Path:
         return builder.directory / f"{version:020}.checkpoint.{number:010}.{of:010}.parquet"
 
@@ -175,7 +175,7 @@ def _sidecar(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [f"{2:020}.checkpoint.{UUID}.json", f"{2:020}.checkpoint.{UUID}.parquet", "classic"])
 @pytest.mark.parametrize("where", ["relative", "absolute"])
-def test_a_v2_checkpoint_brings_the_files_of_its_sidecars(builder: LogBuilder, name: str, where: str) -> None:
+def test_v2_checkpoint_includes_the_files_of_its_sidecars(builder: LogBuilder, name: str, where: str) -> None:
     folder = builder.directory / "_sidecars"
     _write(folder / "one.parquet", [add("a"), add("b", partitionValues={"p": "1"})])
     _write(folder / "two two.parquet", [add("c"), remove("r")])
@@ -214,17 +214,17 @@ def test_checkpoint_that_is_not_parquet_is_named(builder: LogBuilder) -> None:
         _snapshot_files(builder)
 
 
-def test_a_checkpoint_cut_short_is_refused(builder: LogBuilder) -> None:
+def test_damaged_checkpoint_is_refused(builder: LogBuilder) -> None:
     _write(_classic(builder, 1), [*HEAD, *(add(f"f{i}") for i in range(1000))])
     whole = _classic(builder, 1).read_bytes()
-    # The footer is intact, the pages before it are not.
+    # The footer is intact, the pages are not.
     _classic(builder, 1).write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
     with pytest.raises(DeltaSharingError):
         _snapshot_files(builder)
 
 
 @pytest.mark.parametrize("missing", ["path", "size", "partitionValues"])
-def test_a_file_row_without_a_required_field_is_refused(builder: LogBuilder, missing: str) -> None:
+def test_add_without_a_required_field_is_refused(builder: LogBuilder, missing: str) -> None:
     row = add("a")
     row["add"][missing] = None
     _write(_classic(builder, 1), [*HEAD, row])
@@ -243,7 +243,7 @@ def test_a_file_row_without_a_required_field_is_refused(builder: LogBuilder, mis
         [("path", pa.list_(pa.string())), ("partitionValues", TEXTS), ("size", pa.int64())],
     ],
 )
-def test_a_file_column_of_a_wrong_type_is_refused(builder: LogBuilder, fields: list[tuple[str, pa.DataType]]) -> None:
+def test_add_field_of_a_wrong_type_is_refused(builder: LogBuilder, fields: list[tuple[str, pa.DataType]]) -> None:
     values = {"path": "p", "partitionValues": None, "size": None}
     for name, arrow in fields:
         if name != "path" and not pa.types.is_map(arrow):
@@ -312,14 +312,14 @@ def _without(*names: str) -> list[tuple[str, pa.DataType]]:
     return [field for field in ADD_FIELDS if field[0] not in names]
 
 
-def test_struct_statistics_become_text_losslessly(builder: LogBuilder) -> None:
+def test_struct_statistics_become_json_without_loss(builder: LogBuilder) -> None:
     fields = [*_without("stats"), ("stats_parsed", STATS_TYPE)]
     _write(_classic(builder, 1), [*HEAD, add("a", stats_parsed=STATS), add("b", stats_parsed=None)], fields)
     assert [file.stats for file in _snapshot_files(builder)] == [STATS_JSON, None]
     assert [file.stats for file in _snapshot_files(builder, Want.NOTHING)] == [None, None]
 
 
-def test_text_statistics_are_kept_and_gaps_filled(builder: LogBuilder) -> None:
+def test_json_statistics_come_before_struct_statistics(builder: LogBuilder) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE)]
     rows = [*HEAD, add("a", stats='{"numRecords":1}', stats_parsed=STATS), add("b", stats_parsed=STATS)]
     _write(_classic(builder, 1), rows, fields)
@@ -333,14 +333,14 @@ def test_every_row_of_several_row_groups_is_read_once(builder: LogBuilder) -> No
     files = [add(f"f{i}") for i in range(7)]
     _write(_classic(builder, 1), [*HEAD, *files, remove("r")], row_group_size=3)
     (checkpoint,) = LogListing.read(LocalDirectory(builder.directory), "t").checkpoints[1]
-    found = list(checkpoints.read_checkpoint(LocalDirectory(builder.directory), checkpoint, Want.TOMBSTONES))
-    assert [one.path for one in found if isinstance(one, AddFile)] == [f"f{i}" for i in range(7)]
-    assert [one.path for one in found if isinstance(one, RemoveFile)] == ["r"]
-    assert len(found) == 10
+    actions = list(checkpoints.read_checkpoint(LocalDirectory(builder.directory), checkpoint, Want.TOMBSTONES))
+    assert [action.path for action in actions if isinstance(action, AddFile)] == [f"f{i}" for i in range(7)]
+    assert [action.path for action in actions if isinstance(action, RemoveFile)] == ["r"]
+    assert len(actions) == 10
 
 
 @pytest.mark.parametrize(
-    ("left_out", "want", "structs", "expected"),
+    ("omitted", "want", "structs", "expected"),
     [
         ([], Want.STATS, False, ["partitionValues", "stats"]),
         ([], Want.STATS, True, ["partitionValues", "stats", "stats_parsed"]),
@@ -350,33 +350,33 @@ def test_every_row_of_several_row_groups_is_read_once(builder: LogBuilder) -> No
         (["partitionValues"], Want.NOTHING, False, ["partitionValues_parsed"]),
     ],
 )
-def test_only_the_needed_forms_are_read(
-    tmp_path: Path, left_out: list[str], want: Want, structs: bool, expected: list[str]
+def test_only_needed_statistics_and_values_are_read(
+    tmp_path: Path, omitted: list[str], want: Want, structs: bool, expected: list[str]
 ) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE), ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
-    _write(tmp_path / "x.parquet", [add("a")], [field for field in fields if field[0] not in left_out])
+    _write(tmp_path / "x.parquet", [add("a")], [field for field in fields if field[0] not in omitted])
     with pq.ParquetFile(tmp_path / "x.parquet") as parquet:
         rows = checkpoints.FileActions(parquet, "add", want, "x.parquet")
-    both = {"partitionValues", "partitionValues_parsed", "stats", "stats_parsed"}
-    found = [leaf.removeprefix("add.") for leaf in rows.leaves(structs=structs)]
-    assert [name for name in found if name in both] == expected
-    others = [name for name, _ in ADD_FIELDS if name not in both]
-    assert sorted(set(found) - both) == sorted(others)
+    alternatives = {"partitionValues", "partitionValues_parsed", "stats", "stats_parsed"}
+    leaves = [leaf.removeprefix("add.") for leaf in rows.leaves(structs=structs)]
+    assert [name for name in leaves if name in alternatives] == expected
+    others = [name for name, _ in ADD_FIELDS if name not in alternatives]
+    assert sorted(set(leaves) - alternatives) == sorted(others)
 
 
-def test_late_gap_in_text_statistics_is_filled_once(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_gap_in_json_statistics_is_filled(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "BATCH_ROWS", 16)
     parsed = pa.struct([("numRecords", pa.int64())])
     files = [add(f"f{i:03}", stats='{"numRecords":1}', stats_parsed={"numRecords": 2}) for i in range(100)]
     files[70]["add"]["stats"] = None
     _write(_classic(builder, 1), [*HEAD, *files], [*ADD_FIELDS, ("stats_parsed", parsed)], row_group_size=60)
-    found = _snapshot_files(builder)
-    assert [file.path for file in found] == [f"f{i:03}" for i in range(100)]
-    assert [file.stats for file in found].count('{"numRecords":1}') == 99
-    assert found[70].stats == '{"numRecords":2}'
+    read = _snapshot_files(builder)
+    assert [file.path for file in read] == [f"f{i:03}" for i in range(100)]
+    assert [file.stats for file in read].count('{"numRecords":1}') == 99
+    assert read[70].stats == '{"numRecords":2}'
 
 
-def test_int96_bounds_are_instants(builder: LogBuilder) -> None:
+def test_int96_bounds_are_in_utc(builder: LogBuilder) -> None:
     stats = pa.struct([("numRecords", pa.int64()), ("maxValues", pa.struct([("t", pa.timestamp("us"))]))])
     row = add("a", stats_parsed={"numRecords": 1, "maxValues": {"t": datetime.datetime(2900, 1, 1, 0, 0, 0, 5)}})
     fields = [*_without("stats"), ("stats_parsed", stats)]
@@ -389,14 +389,13 @@ def test_int96_bounds_are_instants(builder: LogBuilder) -> None:
 @pytest.mark.parametrize(
     ("moment", "parsed"),
     [
-        # The value that Spark parsed from 1850-01-01T01:01:01.000+00:53, the truncated text of Europe/Stockholm
-        # (+00:53:28).
+        # Spark parsed 1850-01-01T01:01:01.000+00:53, the truncated text of Europe/Stockholm (+00:53:28).
         (datetime.datetime(1850, 1, 1, 0, 7, 33), datetime.datetime(1850, 1, 1, 0, 8, 1)),
         # Africa/Monrovia (-00:44:30) on its last day.
         (datetime.datetime(1972, 1, 7, 0, 44, 29), datetime.datetime(1972, 1, 7, 0, 43, 59)),
     ],
 )
-def test_bounds_parsed_from_an_offset_without_seconds_hold(
+def test_bounds_include_seconds_lost_from_the_offset(
     builder: LogBuilder, moment: datetime.datetime, parsed: datetime.datetime, int96: bool
 ) -> None:
     ends = pa.struct([("t", pa.timestamp("us", None if int96 else "UTC"))])
@@ -412,7 +411,7 @@ def test_bounds_parsed_from_an_offset_without_seconds_hold(
     assert bounds.upper >= (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) * 1000
 
 
-def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder) -> None:
+def test_struct_partition_values_become_texts(builder: LogBuilder) -> None:
     parsed = pa.struct(
         [
             ("i", pa.int32()),
@@ -462,7 +461,7 @@ def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder
     assert second.partition_values == nulls
 
 
-def test_many_row_groups_give_every_file_once(builder: LogBuilder) -> None:
+def test_equal_partition_values_are_shared(builder: LogBuilder) -> None:
     rows = [*HEAD, *(add(f"f{i:05}", partitionValues={"p": str(i % 3)}) for i in range(5_000))]
     _write(_classic(builder, 1), rows, row_group_size=700)
     files = _snapshot_files(builder)
@@ -471,9 +470,9 @@ def test_many_row_groups_give_every_file_once(builder: LogBuilder) -> None:
     assert files[0].partition_values is files[3].partition_values
 
 
-# === Points in time of every unit, and what cannot be read ===
+# === Timestamps of every unit, and invalid checkpoints ===
 
-MOMENTS = [-1_500, 1_700, 86_400_000_000_001]
+NANOS = [-1_500, 1_700, 86_400_000_000_001]
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
@@ -485,17 +484,17 @@ def test_bounds_in_nanoseconds_lose_no_digit(builder: LogBuilder, zone: str | No
     fields = [*_without("stats", "partitionValues"), ("stats_parsed", stats), ("partitionValues_parsed", parsed)]
     end = "Z" if zone else ""
     texts = ["1969-12-31 23:59:59.999998500", "1970-01-01 00:00:00.000001700", "1970-01-02 00:00:00.000000001"]
-    found = []
-    for nanos in MOMENTS:
+    files = []
+    for nanos in NANOS:
         value = pa.scalar(nanos, pa.int64()).cast(pa.timestamp("ns")).cast(kind)
         row = add("a", stats_parsed={"numRecords": 1, "minValues": {"t": value}, "maxValues": {"t": value}})
         row["add"]["partitionValues_parsed"] = {"p": value}
         _write(_classic(builder, 1), [*HEAD, row], fields)
-        found += _snapshot_files(builder)
-    for file, text in zip(found, texts, strict=True):
-        stated = json.loads(file.stats or "")
-        zoned = "+00:00" if zone else ""  # what the text was parsed from is unknown, so it may be wrong by seconds
-        assert stated["minValues"] == stated["maxValues"] == {"t": text.replace(" ", "T") + zoned}
+        files += _snapshot_files(builder)
+    for file, text in zip(files, texts, strict=True):
+        statistics = json.loads(file.stats or "")
+        zoned = "+00:00" if zone else ""  # an offset without seconds: the bound may be wrong by seconds
+        assert statistics["minValues"] == statistics["maxValues"] == {"t": text.replace(" ", "T") + zoned}
         assert file.partition_values == {"p": text.replace(" ", "T") + end if zone else text}
 
 
@@ -511,7 +510,7 @@ def test_bounds_of_every_unit_use_microseconds_where_possible(builder: LogBuilde
     assert json.loads(file.stats or "")["maxValues"] == {"t": "1970-01-01T00:00:03.000000"}
 
 
-def test_numbers_that_json_does_not_have_are_texts(builder: LogBuilder) -> None:
+def test_infinity_and_nan_become_texts(builder: LogBuilder) -> None:
     values = {"a": float("inf"), "b": float("-inf"), "c": float("nan"), "d": -0.5}
     bounds = pa.struct([(name, pa.float64()) for name in values])
     stats, parsed = pa.struct([("minValues", bounds)]), bounds
@@ -525,7 +524,7 @@ def test_numbers_that_json_does_not_have_are_texts(builder: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
-def test_bytes_of_partitions_are_texts_and_have_no_bounds(builder: LogBuilder, kind: pa.DataType) -> None:
+def test_binary_bounds_are_omitted_and_values_are_texts(builder: LogBuilder, kind: pa.DataType) -> None:
     stats = pa.struct(
         [("numRecords", pa.int64()), ("minValues", pa.struct([("b", kind), ("l", pa.list_(pa.int32()))]))]
     )
@@ -547,8 +546,8 @@ def test_missing_fields_have_defaults(builder: LogBuilder) -> None:
     assert [(one.modification_time, one.data_change) for one in _snapshot_files(builder)] == [(0, True), (0, True)]
 
 
-def test_unrepresentable_statistics_are_left_out(builder: LogBuilder) -> None:
-    # Seconds beyond 64 bits of microseconds.
+def test_unrepresentable_statistics_are_omitted(builder: LogBuilder) -> None:
+    # 2^60 seconds exceed 64 bits as microseconds.
     stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp("s"))]))])
     parsed = pa.StructArray.from_arrays(
         [pa.StructArray.from_arrays([pa.array([2**60]).cast(pa.timestamp("s"))], ["t"])], ["maxValues"]
@@ -560,10 +559,10 @@ def test_unrepresentable_statistics_are_left_out(builder: LogBuilder) -> None:
     with pytest.raises(ProtocolError, match=r"The field 'add.partitionValues_parsed' of 'f' cannot be read"):
         rows._parsed_partitions(parsed.field(0))
     rows._other_calendar = True
-    fine = pa.array([{"numRecords": 1}])
-    assert rows._parsed_statistics(fine) == [None]
+    readable = pa.array([{"numRecords": 1}])
+    assert rows._parsed_statistics(readable) == [None]
     rows._other_calendar = False
-    assert rows._parsed_statistics(fine) == ['{"numRecords":1}']
+    assert rows._parsed_statistics(readable) == ['{"numRecords":1}']
 
 
 def test_checkpoint_with_duplicate_or_mistyped_column_is_refused(builder: LogBuilder) -> None:
@@ -578,7 +577,7 @@ def test_checkpoint_with_duplicate_or_mistyped_column_is_refused(builder: LogBui
         _snapshot_files(builder)
 
 
-def test_a_json_checkpoint_that_cannot_be_opened_is_named(builder: LogBuilder) -> None:
+def test_unreadable_json_checkpoint_is_named(builder: LogBuilder) -> None:
     (builder.directory / f"{2:020}.checkpoint.{UUID}.json").mkdir()
     with pytest.raises(DataError, match=r"The checkpoint '.*json' cannot be read: Is a directory"):
         _snapshot_files(builder)

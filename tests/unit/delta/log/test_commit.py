@@ -26,11 +26,11 @@ ADD, REMOVE, CDC = AddFile("a", size=1), RemoveFile("r"), AddCdcFile("c", size=1
 NOTHING = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": 0}
 
 
-def test_only_change_files_count_if_there_are_any() -> None:
+def test_commit_with_change_files_has_no_other_changes() -> None:
     assert change_actions(Commit.from_actions(1, 5, [ADD, CDC, REMOVE])) == [CDC]
 
 
-def test_without_cdc_files_adds_and_removes_count() -> None:
+def test_adds_and_removes_are_changes_without_cdc_files() -> None:
     moved = [AddFile("m", size=1, data_change=False), RemoveFile("n", data_change=False)]
     assert change_actions(Commit.from_actions(1, 5, [REMOVE, *moved, ADD])) == [ADD, REMOVE]
 
@@ -45,7 +45,7 @@ def test_without_cdc_files_adds_and_removes_count() -> None:
         (CommitInfo(operation="WRITE", operation_metrics=NOTHING), [ADD]),
     ],
 )
-def test_a_merge_that_changed_no_row_gives_no_changes(info: CommitInfo, expected: list[AddFile]) -> None:
+def test_merge_that_changed_no_row_has_no_changes(info: CommitInfo, expected: list[AddFile]) -> None:
     assert change_actions(Commit.from_actions(1, 5, [info, ADD])) == expected
 
 
@@ -56,7 +56,7 @@ def test_a_commit_sorts_its_actions_by_kind() -> None:
     assert Commit.from_actions(4, 9, [ADD, Protocol(1), metadata, REMOVE, CDC, txn, domain, info]) == expected
 
 
-# === Times ===
+# === Commit timestamps ===
 
 START = 1_540_415_658_000
 MINUTE = 60_000
@@ -80,7 +80,7 @@ def _log(root: Path, *times: int) -> DeltaLog:
 @pytest.mark.parametrize(
     ("offset", "version"), [(0, 0), (10 * MINUTE, 0), (20 * MINUTE - 1, 0), (20 * MINUTE, 1), (99 * MINUTE, 1)]
 )
-def test_time_travel_takes_the_newest_version_at_or_before(tmp_path: Path, offset: int, version: int) -> None:
+def test_version_at_is_the_newest_at_or_before(tmp_path: Path, offset: int, version: int) -> None:
     assert _log(tmp_path, START, START + 20 * MINUTE).version_at(START + offset) == version
 
 
@@ -90,29 +90,29 @@ def test_time_before_the_first_version_names_the_nearest(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("offset", "version"), [(-(10**9), 0), (0, 0), (1, 1), (20 * MINUTE, 1)])
-def test_a_start_takes_the_earliest_version_at_or_after(tmp_path: Path, offset: int, version: int) -> None:
+def test_version_from_is_the_earliest_at_or_after(tmp_path: Path, offset: int, version: int) -> None:
     assert _log(tmp_path, START, START + 20 * MINUTE).version_from(START + offset) == version
 
 
-def test_a_start_after_the_newest_version_is_refused_with_it(tmp_path: Path) -> None:
+def test_start_after_the_newest_version_names_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"newest version is 1 of {format_millis(START + MINUTE)}"):
         _log(tmp_path, START, START + MINUTE).version_from(START + MINUTE + 1)
 
 
-def test_file_times_that_go_back_are_made_to_grow(tmp_path: Path) -> None:
+def test_file_times_are_adjusted_to_increase(tmp_path: Path) -> None:
     log = _log(tmp_path, START, START - MINUTE, START - MINUTE, START + 10)
     assert [log.commit_timestamp(v) - START for v in range(4)] == [0, 1, 2, 10]
     assert log.version_at(START + 1) == 1
     assert log.snapshot(2).timestamp_ms == START + 2
 
 
-def test_only_versions_that_can_be_rebuilt_are_found_by_time(tmp_path: Path) -> None:
+def test_version_at_is_one_that_can_be_rebuilt(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     builder.commit(0, PROTOCOL, metadata(), mtime_ms=START).commit(2, mtime_ms=START + MINUTE)
     assert DeltaLog.open(builder.root).version_at(START + 2 * MINUTE) == 0
 
 
-def test_commits_with_their_own_time_need_no_file_time(tmp_path: Path) -> None:
+def test_in_commit_timestamps_replace_file_times(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), TIMED, metadata(configuration=properties), mtime_ms=1)
@@ -132,7 +132,7 @@ def _enabled_at_two(tmp_path: Path) -> DeltaLog:
     }
     builder = LogBuilder(tmp_path / "table")
     builder.commit(0, PROTOCOL, metadata(), mtime_ms=START - 2 * MINUTE)
-    # The file of version 1 was touched later: its time is after that of version 2.
+    # The file of version 1 was touched after version 2 was written.
     builder.commit(1, mtime_ms=START + 5 * MINUTE)
     builder.commit(2, _info(START), TIMED, metadata(configuration=properties), mtime_ms=START + 9 * MINUTE)
     builder.commit(3, _info(START + MINUTE), mtime_ms=1)
@@ -143,14 +143,14 @@ def _enabled_at_two(tmp_path: Path) -> DeltaLog:
     ("time", "version"),
     [(START - 2 * MINUTE, 0), (START - 1, 0), (START, 2), (START + MINUTE - 1, 2), (START + 5 * MINUTE, 3)],
 )
-def test_time_since_enablement_finds_only_later_versions(tmp_path: Path, time: int, version: int) -> None:
+def test_times_since_enablement_use_in_commit_timestamps(tmp_path: Path, time: int, version: int) -> None:
     log = _enabled_at_two(tmp_path)
     assert log.version_at(time) == version
     assert log.commit_timestamp(1) == START + 5 * MINUTE
     assert log.commit_timestamp(2) == START
 
 
-def test_recorded_time_is_only_that_of_its_commit(tmp_path: Path) -> None:
+def test_enablement_timestamp_needs_its_version(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     listing = LogListing.read(LocalDirectory(tmp_path / "table" / "_delta_log"), "t")
     times = CommitTimes(listing, Enablement(2, START))
@@ -160,7 +160,7 @@ def test_recorded_time_is_only_that_of_its_commit(tmp_path: Path) -> None:
     assert times.newest_at_or_before(START, [0, 3]) == 0
 
 
-def test_touched_files_hide_no_version_with_its_own_time(tmp_path: Path) -> None:
+def test_touched_files_do_not_hide_an_in_commit_timestamp(tmp_path: Path) -> None:
     properties = {
         "delta.enableInCommitTimestamps": "true",
         "delta.inCommitTimestampEnablementVersion": "3",
@@ -173,7 +173,7 @@ def test_touched_files_hide_no_version_with_its_own_time(tmp_path: Path) -> None
     assert DeltaLog.open(builder.root).version_at(START + MINUTE) == 3
 
 
-def test_a_commit_without_the_time_it_must_carry_is_refused(tmp_path: Path) -> None:
+def test_missing_in_commit_timestamp_is_refused(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), TIMED, metadata(configuration=properties))
@@ -192,32 +192,32 @@ def test_non_numeric_enablement_version_is_refused(tmp_path: Path, value: str) -
         DeltaLog.open(builder.root).commit_timestamp(0)
 
 
-def test_property_without_the_feature_is_ignored(tmp_path: Path) -> None:
+def test_timestamp_property_without_the_feature_is_ignored(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), PROTOCOL, metadata(configuration=properties), mtime_ms=START + 5)
     assert DeltaLog.open(builder.root).commit_timestamp(0) == START + 5
 
 
-@pytest.mark.parametrize("several", ["protocol", "metadata"])
-def test_newest_protocol_and_metadata_say_where_times_are(tmp_path: Path, several: str) -> None:
+@pytest.mark.parametrize("repeated", ["protocol", "metadata"])
+def test_newest_protocol_and_metadata_decide_on_timestamps(tmp_path: Path, repeated: str) -> None:
     properties = {"delta.enableInCommitTimestamps": "true"}
     before = {"protocol": TIMED, "metadata": metadata(configuration=properties)}
     after = {"protocol": PROTOCOL, "metadata": metadata()}
     builder = LogBuilder(tmp_path / "table")
-    # The other one of the two is found in the oldest commit alone, after both of these.
+    # Commits 1 and 2 repeat one action; the oldest commit alone has the other.
     builder.commit(0, _info(START), *before.values(), mtime_ms=START + 5)
-    builder.commit(1, _info(START + 1), before[several], mtime_ms=START + 6)
-    builder.commit(2, _info(START + 2), after[several], mtime_ms=START + 7)
+    builder.commit(1, _info(START + 1), before[repeated], mtime_ms=START + 6)
+    builder.commit(2, _info(START + 2), after[repeated], mtime_ms=START + 7)
     builder.commit(3, _info(START + 3), add("a"), mtime_ms=START + 8)
     log = DeltaLog.open(builder.root)
     assert [log.commit_timestamp(version) - START for version in range(4)] == [5, 6, 7, 8]
 
 
-def test_unreadable_time_is_unknown(tmp_path: Path) -> None:
+def test_commit_that_cannot_be_opened_for_its_time_is_named(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     log = tmp_path / "table" / "_delta_log"
-    # The newest commit repeats what the table is, so the one before it is opened for its time alone.
+    # Commit 3 has protocol and metadata, so commit 2 is opened for its timestamp alone.
     (log / f"{3:020}.json").write_bytes((log / f"{2:020}.json").read_bytes())
     (log / f"{2:020}.json").unlink()
     (log / f"{2:020}.json").mkdir()
@@ -225,13 +225,13 @@ def test_unreadable_time_is_unknown(tmp_path: Path) -> None:
         DeltaLog.open(tmp_path / "table").commit_timestamp(2)
 
 
-def test_checkpoint_states_that_commits_have_their_times(tmp_path: Path) -> None:
+def test_checkpoint_may_enable_in_commit_timestamps(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     builder = LogBuilder.__new__(LogBuilder)
     builder.root, builder.directory = tmp_path / "table", tmp_path / "table" / "_delta_log"
-    described = (builder.directory / f"{2:020}.json").read_text()
+    commit = (builder.directory / f"{2:020}.json").read_text()
     name = f"{3:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
-    (builder.directory / name).write_text(described.partition("\n")[2])
+    (builder.directory / name).write_text(commit.partition("\n")[2])
     for version in range(3):
         (builder.directory / f"{version:020}.json").unlink()
     builder.commit(4, _info(START + 2 * MINUTE), mtime_ms=2)

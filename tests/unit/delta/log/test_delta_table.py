@@ -25,7 +25,7 @@ def _paths(log: DeltaLog, version: int | None = None) -> list[str]:
     return [file.path for file in log.snapshot(version).files]
 
 
-def test_each_version_shows_its_own_files(builder: LogBuilder) -> None:
+def test_each_version_has_its_own_files(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b"), {"txn": {"appId": "x", "version": 5}})
     builder.commit(2, remove("a"), add("c"))
     log = DeltaLog.open(builder.root)
@@ -34,7 +34,7 @@ def test_each_version_shows_its_own_files(builder: LogBuilder) -> None:
     assert log.snapshot().transactions == {"x": Transaction("x", 5)}
 
 
-def test_a_log_that_grows_is_seen_by_the_next_call(builder: LogBuilder) -> None:
+def test_new_commits_are_seen_by_the_next_call(builder: LogBuilder) -> None:
     builder.start(add("a"))
     log = DeltaLog.open(builder.root)
     before = log.snapshot()
@@ -53,7 +53,7 @@ def test_directory_without_a_log_is_not_a_table(tmp_path: Path, make: str) -> No
         DeltaLog.open(tmp_path)
 
 
-def test_a_gap_is_named_and_the_versions_before_it_can_be_read(builder: LogBuilder) -> None:
+def test_versions_before_a_missing_commit_are_read(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b")).commit(3, add("d")).commit(4, add("e"))
     log = DeltaLog.open(builder.root)
     with pytest.raises(DataError, match=r"commit 2 is missing, so version 4 .* nearest version that can is 1"):
@@ -70,13 +70,13 @@ def test_missing_version_is_a_usage_error_naming_the_range(builder: LogBuilder, 
         DeltaLog.open(builder.root).snapshot(version)
 
 
-def test_a_log_that_starts_late_without_a_checkpoint_is_refused(builder: LogBuilder) -> None:
+def test_log_without_first_commit_and_checkpoint_is_refused(builder: LogBuilder) -> None:
     builder.commit(5, PROTOCOL, metadata()).commit(6, add("a"))
     with pytest.raises(DataError, match="commits start at 5"):
         DeltaLog.open(builder.root).snapshot()
 
 
-def test_one_data_file_with_changing_vectors_stays_one_file(builder: LogBuilder) -> None:
+def test_data_file_with_changing_vectors_is_one_file(builder: LogBuilder) -> None:
     builder.start(add("a"))
     builder.commit(1, add("a", deletionVector=vector("x")), remove("a"))
     builder.commit(2, remove("a", deletionVector=vector("x")), add("a", deletionVector=vector("x", 99)))
@@ -89,7 +89,7 @@ def test_one_data_file_with_changing_vectors_stays_one_file(builder: LogBuilder)
 def test_reconciled_compaction_file_replaces_its_commits(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b")).commit(2, remove("a")).commit(3, add("d"))
     builder.write(f"{1:020}.{2:020}.compacted.json", remove("a"), add("b"))
-    # Gone commits show that the compacted file was read.
+    # Without the commits, only the compacted file can be read.
     for version in (1, 2):
         (builder.directory / f"{version:020}.json").unlink()
     log = DeltaLog.open(builder.root)
@@ -107,9 +107,9 @@ def test_compaction_file_past_the_requested_version_is_not_used(builder: LogBuil
     assert _paths(log, 2) == ["b"]
 
 
-def test_unreconciled_compaction_file_gives_way_to_the_commits(builder: LogBuilder) -> None:
+def test_commits_come_before_an_unreconciled_compaction(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, remove("a")).commit(2, add("b"))
-    # Newest first and not reconciled: read in order it would bring the removed file back.
+    # Newest first and not reconciled: in this order the removed file would return.
     builder.write(f"{0:020}.{1:020}.compacted.json", remove("a"), PROTOCOL, metadata(), add("a"))
     log = DeltaLog.open(builder.root)
     assert _paths(log) == ["b"]
@@ -133,17 +133,6 @@ def test_other_files_in_the_log_directory_are_ignored(builder: LogBuilder) -> No
     assert DeltaLog.open(builder.root).latest_version() == 0
 
 
-@pytest.mark.parametrize(
-    ("actions", "missing"), [([PROTOCOL, add("a")], "metaData"), ([metadata(), add("a")], "protocol")]
-)
-def test_a_log_without_protocol_or_metadata_is_refused_by_name(
-    builder: LogBuilder, actions: list[dict[str, object]], missing: str
-) -> None:
-    builder.commit(0, *actions)
-    with pytest.raises(ProtocolError, match=f"must have a '{missing}' action"):
-        DeltaLog.open(builder.root).snapshot()
-
-
 def test_a_metadata_without_a_schema_is_refused_by_name(builder: LogBuilder) -> None:
     broken = metadata()
     del broken["metaData"]["schemaString"]
@@ -164,7 +153,7 @@ def test_unknown_reader_feature_is_refused_only_where_it_applies(builder: LogBui
         list(log.commits(0, 1))
 
 
-def test_commits_are_returned_singly_with_their_time(builder: LogBuilder) -> None:
+def test_commits_have_their_actions_and_timestamps(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, add("b"), mtime_ms=5_000_000_000_000).commit(2)
     log = DeltaLog.open(builder.root)
     commits = list(log.commits(1, 2))
@@ -180,14 +169,14 @@ def test_a_range_outside_the_log_is_a_usage_error(builder: LogBuilder, start: in
         DeltaLog.open(builder.root).commits(start, end)
 
 
-def test_statistics_can_be_left_out(builder: LogBuilder) -> None:
+def test_statistics_are_read_on_request(builder: LogBuilder) -> None:
     builder.start(add("a", stats='{"numRecords":1}'))
     log = DeltaLog.open(builder.root)
     assert log.snapshot().files[0].stats == '{"numRecords":1}'
     assert log.snapshot(want=Want.NOTHING).files[0].stats is None
 
 
-def test_a_damaged_hint_does_not_keep_the_table_from_being_read(builder: LogBuilder) -> None:
+def test_damaged_last_checkpoint_is_ignored(builder: LogBuilder) -> None:
     builder.start(add("a"))
     (builder.directory / "_last_checkpoint").write_bytes(b"\xff\xfe{")
     log = DeltaLog.open(builder.root)
@@ -198,7 +187,7 @@ def test_a_damaged_hint_does_not_keep_the_table_from_being_read(builder: LogBuil
         assert _paths(log, 0) == ["a"]
 
 
-def test_a_commit_cut_short_is_refused(builder: LogBuilder) -> None:
+def test_truncated_commit_is_refused(builder: LogBuilder) -> None:
     builder.start(add("a"), add("b"))
     path = builder.directory / f"{0:020}.json"
     path.write_bytes(path.read_bytes()[:-20])
@@ -207,7 +196,7 @@ def test_a_commit_cut_short_is_refused(builder: LogBuilder) -> None:
 
 
 class Remote(LocalDirectory):
-    """A log directory that is told what comes next."""
+    """A log directory that records the files it opens and expects."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -222,7 +211,7 @@ class Remote(LocalDirectory):
         return super().open(path)
 
 
-def test_store_is_notified_of_the_next_files(builder: LogBuilder) -> None:
+def test_directory_is_told_which_files_follow(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1).commit(2)
     builder.write(f"{2:020}.crc", checksum(numFiles=1, tableSizeBytes=10, **NO_VECTORS))
     sidecar = {"sidecar": {"path": "x.json", "sizeInBytes": 1, "modificationTime": 1}}
@@ -270,7 +259,7 @@ def table_with(builder: LogBuilder, *lines: dict[str, Any]) -> DeltaLog:
     return DeltaLog.open(builder.root)
 
 
-def told(log: DeltaLog, version: int | None = None) -> list[str]:
+def warnings_of(log: DeltaLog, version: int | None = None) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert len(log.snapshot(version).files) == 2
@@ -284,17 +273,17 @@ def told(log: DeltaLog, version: int | None = None) -> list[str]:
         {},
         {"txnId": "x", "fileSizeHistogram": {"fileCounts": [2]}, "allFiles": [], "setTransactions": []},
         {"numDeletedRecordsOpt": None, "numDeletionVectorsOpt": None},
-        # The order of keys inside a schema, and what only a newer writer knows.
+        # Further fields of newer writers.
         {"metadata": {**metadata()["metaData"], "createdTime": 5, "new": True}},
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2, "readerFeatures": [], "writerFeatures": []}},
     ],
 )
 def test_matching_checksum_gives_no_warning(builder: LogBuilder, fields: dict[str, Any]) -> None:
-    assert told(table_with(builder, checksum(**fields))) == []
+    assert warnings_of(table_with(builder, checksum(**fields))) == []
 
 
-def test_fields_that_a_writer_left_out_are_not_compared(builder: LogBuilder) -> None:
-    assert told(table_with(builder, {"numFiles": 2})) == []
+def test_missing_checksum_fields_are_not_compared(builder: LogBuilder) -> None:
+    assert warnings_of(table_with(builder, {"numFiles": 2})) == []
 
 
 @pytest.mark.parametrize(
@@ -337,19 +326,19 @@ def test_fields_that_a_writer_left_out_are_not_compared(builder: LogBuilder) -> 
         ({"numFiles": 3, "tableSizeBytes": 19}, "'tableSizeBytes' must be 19, found 20; 'numFiles' must be 3, found 2"),
     ],
 )
-def test_replaced_table_error_shows_both_values(builder: LogBuilder, fields: dict[str, Any], message: str) -> None:
-    (found,) = told(table_with(builder, checksum(**fields)))
+def test_checksum_mismatch_shows_both_values(builder: LogBuilder, fields: dict[str, Any], message: str) -> None:
+    (warning,) = warnings_of(table_with(builder, checksum(**fields)))
 
-    assert found.startswith("The table 'table' is not what its version checksum '00000000000000000000.crc' says: ")
-    assert message in found
-    assert "the log of version 0" in found
-    assert len(found) < 1200
+    assert warning.startswith("The table 'table' is not what its version checksum '00000000000000000000.crc' says: ")
+    assert message in warning
+    assert "the log of version 0" in warning
+    assert len(warning) < 1200
 
 
 @pytest.mark.parametrize(("length", "shown"), [(298, f"'{'u' * 298}',"), (299, f"'{'u' * 299}...,")])
-def test_long_value_is_shown_by_its_beginning(builder: LogBuilder, length: int, shown: str) -> None:
-    (found,) = told(table_with(builder, checksum(metadata=metadata(id="u" * length)["metaData"])))
-    assert f"'metadata.id' must be {shown} found 't'" in found
+def test_long_value_is_truncated_in_the_warning(builder: LogBuilder, length: int, shown: str) -> None:
+    (warning,) = warnings_of(table_with(builder, checksum(metadata=metadata(id="u" * length)["metaData"])))
+    assert f"'metadata.id' must be {shown} found 't'" in warning
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"numFiles": "2"}', '{"numFiles": -1}', "\xff", '{"a":' * 100_000])
@@ -357,22 +346,22 @@ def test_damaged_checksum_is_ignored_with_a_warning(builder: LogBuilder, text: s
     log = table_with(builder)
     (builder.directory / f"{0:020}.crc").write_bytes(text.encode("latin-1"))
 
-    (found,) = told(log)
+    (warning,) = warnings_of(log)
 
-    assert "The version checksum '00000000000000000000.crc' of the table 'table' is ignored: " in found
+    assert "The version checksum '00000000000000000000.crc' of the table 'table' is ignored: " in warning
 
 
-def test_only_the_checksum_of_the_version_that_is_read_counts(builder: LogBuilder) -> None:
+def test_only_the_checksum_of_the_read_version_is_compared(builder: LogBuilder) -> None:
     log = table_with(builder, checksum(numFiles=3))
     builder.commit(1)
     builder.write(f".{1:020}.crc.crc", checksum(numFiles=5))
     builder.write(f".{1:020}.json.crc", checksum(numFiles=5))
 
-    assert told(log, 1) == []
-    assert len(told(log, 0)) == 1
+    assert warnings_of(log, 1) == []
+    assert len(warnings_of(log, 0)) == 1
 
 
-def test_the_warning_can_be_made_an_error(builder: LogBuilder) -> None:
+def test_checksum_warning_may_be_raised(builder: LogBuilder) -> None:
     log = table_with(builder, checksum(numFiles=3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -380,7 +369,7 @@ def test_the_warning_can_be_made_an_error(builder: LogBuilder) -> None:
             log.snapshot()
 
 
-def test_a_commit_that_cannot_be_opened_is_named(builder: LogBuilder) -> None:
+def test_unreadable_commit_is_named(builder: LogBuilder) -> None:
     builder.start(add("a"))
     (builder.directory / f"{1:020}.json").mkdir()
     log = DeltaLog.open(builder.root)

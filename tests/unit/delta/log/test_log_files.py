@@ -86,18 +86,16 @@ V2 = f"{3:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
         ({"version": 3, "size": 1, "v2Checkpoint": {"path": V2}}, V2),
     ],
 )
-def test_a_good_hint_chooses_among_checkpoints_of_one_version(
-    tmp_path: Path, hint: dict[str, object], chosen: str
-) -> None:
+def test_valid_hint_selects_one_of_several_checkpoints(tmp_path: Path, hint: dict[str, object], chosen: str) -> None:
     text = json.dumps({**hint, "checksum": json_checksum(json.dumps(hint))})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = hinted_checkpoint(_listing(tmp_path, text, CLASSIC, *PARTS, V2))
-        assert found is not None
-        assert found.files[0] == chosen
+        checkpoint = hinted_checkpoint(_listing(tmp_path, text, CLASSIC, *PARTS, V2))
+        assert checkpoint is not None
+        assert checkpoint.files[0] == chosen
 
 
-def test_latest_and_rebuildable_versions_use_every_kind_of_file(tmp_path: Path) -> None:
+def test_latest_and_rebuildable_versions_use_every_file(tmp_path: Path) -> None:
     compacted = [
         f"{1:020}.{2:020}.compacted.json",
         f"{4:020}.{6:020}.compacted.json",
@@ -105,7 +103,7 @@ def test_latest_and_rebuildable_versions_use_every_kind_of_file(tmp_path: Path) 
     ]
     listing = _listing(tmp_path, None, *compacted, CLASSIC)
 
-    # 0 is a commit, 1 to 2 and 4 to 6 are compacted, 3 a checkpoint; a range that ends before it begins is none.
+    # 0 is a commit, 1 to 2 and 4 to 6 are compacted, 3 is a checkpoint; 9 to 8 is not a range.
     assert listing.latest == 6
     assert listing.rebuildable == (0, 2, 3, 6)
     assert _listing(tmp_path, None, f"{7:020}.checkpoint.parquet").latest == 7
@@ -114,10 +112,10 @@ def test_latest_and_rebuildable_versions_use_every_kind_of_file(tmp_path: Path) 
     assert _listing(tmp_path, None, f"{10:020}.json").rebuildable == (0, 2, 3, 6, 7, 8)
 
 
-def test_versions_are_built_upon_each_other_in_their_order(tmp_path: Path) -> None:
+def test_rebuildable_versions_start_at_a_checkpoint(tmp_path: Path) -> None:
     later = [f"{version:020}.json" for version in (7, 8, 9)]
     assert _listing(tmp_path, None, f"{6:020}.checkpoint.parquet", *later).rebuildable == (0, 6, 7, 8, 9)
-    # One way is enough, whatever else would need more.
+    # One complete chain of files is enough.
     assert _listing(tmp_path, None, f"{4:020}.{8:020}.compacted.json").rebuildable == (0, 6, 7, 8, 9)
 
 
@@ -135,34 +133,30 @@ def test_versions_are_built_upon_each_other_in_their_order(tmp_path: Path) -> No
         ((1,), 9_999_999_999, False),
     ],
 )
-def test_a_checkpoint_in_parts_needs_each_of_them(
+def test_multi_part_checkpoint_needs_each_part(
     tmp_path: Path, numbers: tuple[int, ...], of: int, complete: bool
 ) -> None:
     names = [f"{3:020}.checkpoint.{number:010}.{of:010}.parquet" for number in numbers]
-    found = _listing(tmp_path, None, *names).checkpoints
-    assert found.keys() == ({3} if complete else set())
+    checkpoints = _listing(tmp_path, None, *names).checkpoints
+    assert checkpoints.keys() == ({3} if complete else set())
     if complete:
-        assert found[3][0].files == tuple(names)
+        assert checkpoints[3][0].files == tuple(names)
 
 
-def test_a_single_commit_is_a_compacted_range_too(tmp_path: Path) -> None:
+def test_compacted_range_may_have_one_commit(tmp_path: Path) -> None:
     assert _listing(tmp_path, None, f"{1:020}.{1:020}.compacted.json").latest == 1
 
 
-def test_multipart_checkpoint_needs_all_parts(tmp_path: Path) -> None:
-    listing = _listing(tmp_path, None, PARTS[0])
-    assert listing.checkpoints == {}
+def test_multi_part_checkpoint_has_the_newest_time_of_parts(tmp_path: Path) -> None:
+    _listing(tmp_path, None, *PARTS)
     os.utime(tmp_path / PARTS[0], (5, 5))
-    listing = _listing(tmp_path, None, PARTS[1])
     os.utime(tmp_path / PARTS[1], (1, 1))
-    (found,) = LogListing.read(LocalDirectory(tmp_path), "t").checkpoints[3]
-
-    assert found.files == tuple(PARTS)
-    assert found.modified_ms == 5000
+    (checkpoint,) = LogListing.read(LocalDirectory(tmp_path), "t").checkpoints[3]
+    assert checkpoint.modified_ms == 5000
 
 
 def test_classic_checkpoint_comes_before_parts_of_one_version(tmp_path: Path) -> None:
-    names = [one.files[0] for one in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
+    names = [checkpoint.files[0] for checkpoint in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
 
     assert names == [CLASSIC, PARTS[0], V2]
 
@@ -228,13 +222,13 @@ def test_order_of_a_listing_does_not_matter(tmp_path: Path, backwards: bool, mon
         return sorted(entries(self), reverse=backwards)
 
     monkeypatch.setattr(LocalDirectory, "entries", ordered)
-    found = _listing(tmp_path, None, *names)
-    assert [file.name for file in found.compacted[0]] == compacted
-    assert [one.files for one in found.checkpoints[3]] == [(CLASSIC,), tuple(PARTS), (V2,), (other,)]
-    assert list(found.commits) == list(range(5))
+    listing = _listing(tmp_path, None, *names)
+    assert [file.name for file in listing.compacted[0]] == compacted
+    assert [checkpoint.files for checkpoint in listing.checkpoints[3]] == [(CLASSIC,), tuple(PARTS), (V2,), (other,)]
+    assert list(listing.commits) == list(range(5))
 
 
-def test_a_file_that_is_deleted_while_it_is_listed_has_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_deleted_during_the_listing_has_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         name = CLASSIC
 
@@ -245,7 +239,7 @@ def test_a_file_that_is_deleted_while_it_is_listed_has_no_size(tmp_path: Path, m
     assert LocalDirectory(tmp_path).entries() == [LogEntry(CLASSIC, -1, 0)]
 
 
-def test_an_empty_file_is_that_of_a_writer_that_died(tmp_path: Path) -> None:
+def test_empty_compaction_and_checkpoint_are_ignored(tmp_path: Path) -> None:
     name = f"{0:020}.{1:020}.compacted.json"
     listing = _listing(tmp_path, None, name, f"{1:020}.json", CLASSIC)
     assert [file.name for file in listing.compacted[0]] == [name]
@@ -256,7 +250,7 @@ def test_an_empty_file_is_that_of_a_writer_that_died(tmp_path: Path) -> None:
     assert (listing.compacted, listing.checkpoints) == ({}, {})
 
 
-def test_version_is_built_from_the_longest_ranges(tmp_path: Path) -> None:
+def test_version_is_built_from_the_longest_compactions(tmp_path: Path) -> None:
     compacted = [f"{first:020}.{last:020}.compacted.json" for first, last in ((0, 1), (0, 2), (0, 4), (3, 3))]
     listing = _listing(tmp_path, None, *compacted, *(f"{version:020}.json" for version in range(1, 5)))
     for version, ranges in ((1, [0]), (2, [1]), (3, [1, 3]), (4, [2])):
@@ -266,7 +260,7 @@ def test_version_is_built_from_the_longest_ranges(tmp_path: Path) -> None:
 def test_version_is_built_from_the_preferred_checkpoint(tmp_path: Path) -> None:
     listing = _listing(tmp_path, None, CLASSIC, V2, f"{3:020}.json", f"{4:020}.json")
     first, other = listing.checkpoints[3]
-    for preferred, found in ((None, first), (first, first), (other, other)):
-        assert listing.segment(4, preferred).checkpoint is found
+    for preferred, expected in ((None, first), (first, first), (other, other)):
+        assert listing.segment(4, preferred).checkpoint is expected
     of_another_version = dataclasses.replace(other, version=2)
     assert listing.segment(4, of_another_version).checkpoint is first

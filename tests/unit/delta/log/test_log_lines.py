@@ -49,7 +49,7 @@ def test_every_action_is_read_with_its_fields() -> None:
     assert mark == RowIdHighWaterMark(9)
 
 
-def test_domain_configuration_of_the_first_spec_becomes_text() -> None:
+def test_domain_configuration_as_a_map_becomes_text() -> None:
     (domain,) = _read({"domainMetadata": {"domain": "d", "configuration": {"k": "v"}, "removed": True}})
     assert domain == DomainMetadata("d", '{"k":"v"}', True)
 
@@ -78,13 +78,13 @@ def test_unknown_actions_and_empty_lines_are_skipped() -> None:
         b'{"metaData":{"id":"t"}}',
         b'{"add":{"path":"\xff"}}',
         b'{"commitInfo":{"operation":"\xff"}}',
-        # As deep as no stack is: from 3.14 on, Python does not count levels, but what is left of the stack.
+        # Deeper than any stack: since Python 3.14 the limit is the stack's size, not a number of levels.
         b'{"x":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}",
         b'{"commitInfo":' + b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_000 + b"}",
     ],
     ids=lambda line: repr(line[:60]),
 )
-def test_a_malformed_line_is_refused_by_file_and_number(line: bytes) -> None:
+def test_error_of_an_invalid_line_names_file_and_number(line: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"Line 2 of '.*7\.json'"):
         list(read_actions([b'{"txn":{"appId":"a","version":1}}', line], "7.json"))
 
@@ -100,7 +100,7 @@ LIKE_FILES = st.fixed_dictionaries(
 
 @meets(refused=20, read=4)
 @given(st.binary(max_size=60) | LIKE_FILES)
-def test_any_bytes_give_actions_or_one_of_our_errors(line: bytes) -> None:
+def test_any_bytes_give_actions_or_an_error(line: bytes) -> None:
     try:
         list(read_actions([line, b'{"add":' + line + b"}"], "f"))
     except DeltaSharingError:
@@ -109,7 +109,7 @@ def test_any_bytes_give_actions_or_one_of_our_errors(line: bytes) -> None:
     met("read")
 
 
-def test_free_text_commit_info_keeps_the_understood_fields() -> None:
+def test_invalid_fields_of_commit_info_are_ignored() -> None:
     info = {"timestamp": "yesterday", "operation": "MERGE", "operationMetrics": 5, "inCommitTimestamp": 12}
     assert parse_commit_info(json.dumps(info).encode()) == CommitInfo(operation="MERGE", in_commit_timestamp=12)
     assert parse_commit_info(b'"just text"') is None
@@ -130,7 +130,7 @@ def test_a_line_of_several_actions_is_refused(first: str, second: str) -> None:
         _read({first: fields[first], second: fields[second]})
 
 
-def test_checkpoint_row_without_an_action_is_refused() -> None:
+def test_invalid_action_in_a_checkpoint_is_refused() -> None:
     assert convert_action({"appId": "a", "version": 3}, Transaction, "f") == Transaction("a", 3)
     domain = convert_action({"domain": "d", "configuration": {"k": "v"}, "removed": True}, DomainMetadata, "f")
     assert domain == DomainMetadata("d", '{"k":"v"}', True)

@@ -1,4 +1,4 @@
-"""Logs we write are opened by another engine (deltalake) and by our own reader, on tables that deltalake made."""
+"""Both deltalake and our reader open the logs that we write for tables of deltalake."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six versions: four appends, a delete and an update, with change files."""
+    """A table of six versions: four appends, a delete and an update, with change files."""
     root = tmp_path_factory.mktemp("source") / "table"
     for i in range(4):
         rows = pa.table({"a": [i * 3, i * 3 + 1, i * 3 + 2], "p": ["x", "y", "z"]})
@@ -53,7 +53,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _data_beside(source: Path, target: Path) -> Path:
+def _copy_data(source: Path, target: Path) -> Path:
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("_delta_log"))
     return target
 
@@ -64,7 +64,7 @@ def _rows(root: Path) -> list[int]:
 
 @pytest.mark.parametrize("version", [0, 1, 3, 5])
 def test_snapshot_keeps_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
-    target = _data_beside(source, tmp_path / "copy")
+    target = _copy_data(source, tmp_path / "copy")
     snapshot = DeltaLog.open(source).snapshot(version)
     write_log(target, snapshot)
     assert DeltaLog.open(target).latest_version() == version
@@ -77,7 +77,7 @@ def test_snapshot_keeps_version_and_rows_for_another_engine(source: Path, tmp_pa
 
 
 def test_signed_urls_are_refused_and_local_files_written(source: Path, tmp_path: Path) -> None:
-    target = _data_beside(source, tmp_path / "copy")
+    target = _copy_data(source, tmp_path / "copy")
     local = DeltaLog.open(source).snapshot()
     shared = [
         msgspec.structs.replace(file, path=f"https://host/{i}?X-Amz-Signature=5ecr3t")
@@ -87,15 +87,15 @@ def test_signed_urls_are_refused_and_local_files_written(source: Path, tmp_path:
     with pytest.raises(UsageError, match="signed") as caught:
         write_log(tmp_path / "refused", snapshot)
     assert "5ecr3t" not in str(caught.value)
-    placed = [msgspec.structs.replace(file, path=was.path) for file, was in zip(shared, local.files, strict=True)]
-    log = write_log(target, dataclasses.replace(snapshot, files=placed))
+    local_files = [msgspec.structs.replace(file, path=was.path) for file, was in zip(shared, local.files, strict=True)]
+    log = write_log(target, dataclasses.replace(snapshot, files=local_files))
     assert _rows(target) == _rows(source)
     text = (log / f"{5:020}.json").read_text()
     assert not any(word in text for word in ("5ecr3t", "https"))
     assert [file.path for file in DeltaLog.open(target).snapshot().files] == [file.path for file in local.files]
 
 
-def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> None:
+def test_appended_commit_has_an_in_commit_timestamp(tmp_path: Path) -> None:
     metadata = msgspec.structs.replace(METADATA, configuration={"delta.enableInCommitTimestamps": "true"})
     protocol = Protocol(1, 7, None, ["inCommitTimestamp"])
     write_log(tmp_path, Snapshot.from_actions(3, [protocol, metadata], timestamp_ms=5_000))
@@ -103,7 +103,7 @@ def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> 
     commit = Commit(4, 6_000, metadata=later, adds=(AddFile("a", size=1),), removes=(RemoveFile("b"),))
     append_commit(str(tmp_path), commit, protocol=protocol, metadata=later)
     opened = DeltaLog.open(tmp_path)
-    assert [found.timestamp_ms for found in opened.commits(3, 4)] == [5_000, 6_000]
+    assert [commit_read.timestamp_ms for commit_read in opened.commits(3, 4)] == [5_000, 6_000]
     assert [len(opened.snapshot(version).files) for version in (3, 4)] == [0, 1]
     assert opened.snapshot().metadata == later
     assert DeltaTable(tmp_path).version() == 4
@@ -129,17 +129,17 @@ def test_missing_partition_value_is_written_as_null(tmp_path: Path) -> None:
         for line in (tmp_path / f"_delta_log/{number:020}.json").read_text().splitlines()
     ]
     files = [line.get("add") or line.get("remove") or line.get("cdc") for line in lines]
-    told = [(file["path"], file.get("partitionValues")) for file in files if file is not None]
+    values = [(file["path"], file.get("partitionValues")) for file in files if file is not None]
     null = {name: None}
-    # A value under a name in another case is not left out.
+    # A name in another case also has its value.
     written = [("b", {name: "1"}), ("e", {name.upper(): "1"})]
-    assert told == [("a", null), ("a", null), ("c", None), *written, ("d", null)]
+    assert values == [("a", null), ("a", null), ("c", None), *written, ("d", null)]
 
 
 VECTOR = DeletionVectorDescriptor("p", "https://host/dv?sig=5ecr3t", 4, 1, 9)
 
 
-def test_a_signed_deletion_vector_without_a_place_is_refused(tmp_path: Path) -> None:
+def test_deletion_vector_at_a_signed_url_is_refused(tmp_path: Path) -> None:
     snapshot = Snapshot.from_actions(0, [Protocol(1), METADATA, AddFile("a", size=1, deletion_vector=VECTOR)])
     with pytest.raises(UsageError, match="deletion vector") as caught:
         write_log(tmp_path, snapshot)
@@ -167,9 +167,7 @@ def test_a_signed_deletion_vector_without_a_place_is_refused(tmp_path: Path) -> 
         ),
     ],
 )
-def test_the_protocol_is_written_so_that_both_halves_agree(
-    tmp_path: Path, protocol: Protocol, expected: dict[str, Any]
-) -> None:
+def test_protocol_is_written_with_both_versions(tmp_path: Path, protocol: Protocol, expected: dict[str, Any]) -> None:
     log = write_log(tmp_path, Snapshot.from_actions(0, [protocol, METADATA]))
     lines = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
     assert next(line["protocol"] for line in lines if "protocol" in line) == expected
@@ -192,8 +190,8 @@ def test_a_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
         (DomainMetadata("d", "{}"),),
     )
     append_commit(tmp_path, commit, protocol=Protocol(1, 2), metadata=metadata)
-    (found,) = DeltaLog.open(tmp_path).commits(1, 1)
-    assert dataclasses.replace(found, commit_info=None) == commit
+    (commit_read,) = DeltaLog.open(tmp_path).commits(1, 1)
+    assert dataclasses.replace(commit_read, commit_info=None) == commit
 
 
 @pytest.mark.parametrize(
@@ -203,7 +201,7 @@ def test_a_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
         (Protocol(3, 7, ["a", "b"], ["c", "a"]), {"readerFeatures": ["a", "b"], "writerFeatures": ["c", "a", "b"]}),
     ],
 )
-def test_protocol_lists_reader_features_for_writers_too(protocol: Protocol, expected: dict[str, Any]) -> None:
+def test_reader_features_are_writer_features_too(protocol: Protocol, expected: dict[str, Any]) -> None:
     assert action_fields(protocol) == {"minReaderVersion": 3, "minWriterVersion": 7, **expected}
 
 
@@ -214,12 +212,12 @@ def test_a_metadata_always_has_its_configuration(configuration: dict[str, str] |
 
 
 def test_maps_are_pairs_for_arrow() -> None:
-    """PyArrow 14 takes no dicts for maps."""
+    """PyArrow 14 does not accept dicts for maps."""
     fields = {"path": "a", "partitionValues": {"p": None}, "tags": {"t": "1"}, "configuration": {}, "size": 3}
     pairs = {"path": "a", "partitionValues": [("p", None)], "tags": [("t", "1")], "configuration": [], "size": 3}
     assert writer._arrow_ready(fields) == pairs
-    described = {"format": {"provider": "parquet", "options": {"o": "1"}}, "tags": None}
-    assert writer._arrow_ready(described) == {"format": {"provider": "parquet", "options": [("o", "1")]}, "tags": None}
+    nested = {"format": {"provider": "parquet", "options": {"o": "1"}}, "tags": None}
+    assert writer._arrow_ready(nested) == {"format": {"provider": "parquet", "options": [("o", "1")]}, "tags": None}
 
 
 def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
@@ -229,14 +227,14 @@ def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
     actions = [Protocol(1, 2), METADATA, file, gone, Transaction("app", 4), DomainMetadata("d", "{}")]
     assert write_checkpoint(tmp_path / "x.parquet", actions) == (6, 1)
     rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
-    described = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    assert [list(row) for row in described] == [
+    non_null = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    assert [list(row) for row in non_null] == [
         ["protocol"], ["metaData"], ["add"], ["remove"], ["txn"], ["domainMetadata"]
     ]  # fmt: skip
-    for row, action in zip(described, actions, strict=True):
-        (found,) = row.values()
+    for row, action in zip(non_null, actions, strict=True):
+        (struct,) = row.values()
         expected = writer._arrow_ready(action_fields(action))
-        assert {name: value for name, value in found.items() if value is not None} == {
+        assert {name: value for name, value in struct.items() if value is not None} == {
             name: value for name, value in expected.items() if value is not None
         }
 
@@ -275,7 +273,7 @@ def test_row_tracking_marks_and_domains_are_kept(tmp_path: Path) -> None:
     assert back.row_id_high_water_mark == RowIdHighWaterMark(9)
 
 
-def test_log_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+def test_log_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
     log = write_log(tmp_path, Snapshot.from_actions(2, [Protocol(1), METADATA]))
     plain = tmp_path / "plain"
     plain.touch()
@@ -283,7 +281,7 @@ def test_log_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_file_system_without_hard_links_has_whole_entries_too(
+def test_entry_is_written_whole_without_hard_links(
     tmp_path: Path, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def link(source: object, target: object) -> None:
@@ -302,7 +300,7 @@ def test_a_file_system_without_hard_links_has_whole_entries_too(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_failed_entry_is_not_left_behind(tmp_path: Path) -> None:
+def test_failed_entry_is_removed(tmp_path: Path) -> None:
     def write() -> None:
         with writer._published(tmp_path / "x.json") as temporary:
             temporary.write_text("half")
@@ -325,7 +323,7 @@ def test_checkpoint_replaces_the_commits_before_it(tmp_path: Path) -> None:
         name.unlink()
     after = DeltaLog.open(tmp_path).snapshot(want=Want.STATS | Want.TOMBSTONES)
     assert (after.version, list(after.files)) == (1, list(before.files))
-    assert [one.path for one in after.tombstones] == ["a"]
+    assert [file.path for file in after.tombstones] == ["a"]
     assert after.transactions == {"app": Transaction("app", 4)}
     assert [name.name for name in sorted(log.iterdir())] == [f"{1:020}.checkpoint.parquet", "_last_checkpoint"]
 
@@ -334,7 +332,7 @@ def test_checkpoint_replaces_the_commits_before_it(tmp_path: Path) -> None:
     ("timestamp", "info"),
     [(None, {"operation": "DELTA SHARING"}), (5_000, {"operation": "DELTA SHARING", "timestamp": 5_000})],
 )
-def test_commit_begins_with_the_known_actions(tmp_path: Path, timestamp: int | None, info: dict[str, Any]) -> None:
+def test_commit_begins_with_commit_info(tmp_path: Path, timestamp: int | None, info: dict[str, Any]) -> None:
     log = write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1, 2), METADATA]))
     append_commit(tmp_path, Commit(1, timestamp), protocol=Protocol(1, 2), metadata=METADATA)
     path = log / f"{1:020}.json"

@@ -36,7 +36,7 @@ UTC = datetime.timezone.utc
 
 
 def column(values: list[tuple[bytes, bytes] | None], *, value_first: bool = False) -> pa.StructArray:
-    """A variant column of (value, metadata)."""
+    """Return a variant column of (value, metadata)."""
     fields = [pa.field("metadata", pa.binary()), pa.field("value", pa.binary())]
     rows = [None if item is None else {"value": item[0], "metadata": item[1]} for item in values]
     return pa.array(rows, pa.struct(fields[::-1] if value_first else fields))
@@ -46,7 +46,7 @@ def as_json(value: bytes, metadata: bytes = EMPTY) -> str:
     return variant_to_json(column([(value, metadata)])).to_pylist()[0]
 
 
-# === Scalars; the texts are what Spark 4.1 prints with to_json in time zone UTC ===
+# === Scalars; Spark 4.1 printed the texts with to_json in time zone UTC ===
 
 
 def double(value: float) -> bytes:
@@ -110,7 +110,7 @@ SCALARS = [
     (text("short", long=True), '"short"', "short"),
     (text("x" * 64), '"' + "x" * 64 + '"', "x" * 64),
     (text(""), '""', ""),
-    # Types that Spark does not print: in the same manner.
+    # Types that Spark does not print, in the same style.
     (long_(17, 0), '"00:00:00"', datetime.time(0)),
     (long_(17, 45_296_000_001), '"12:34:56.000001"', datetime.time(12, 34, 56, 1)),
     (long_(18, 1_704_067_200_000_000_001), '"2024-01-01 00:00:00.000000001+00:00"',
@@ -125,13 +125,13 @@ SCALARS = [
 @pytest.mark.parametrize(("value", "shown", "python"), SCALARS, ids=[shown[:30] for _, shown, _ in SCALARS])
 def test_every_primitive_type_becomes_text_and_python(value, shown, python):
     assert as_json(value) == shown
-    found = variant_to_python(value, EMPTY)
-    assert found == python
-    assert type(found) is type(python)
+    decoded = variant_to_python(value, EMPTY)
+    assert decoded == python
+    assert type(decoded) is type(python)
     json.loads(shown)
 
 
-def test_a_column_of_text_has_a_greatest_length(monkeypatch):
+def test_length_of_a_text_column_is_limited(monkeypatch):
     values = column([(primitive(1), EMPTY), None, (primitive(2), EMPTY)])
     assert variant_to_json(values).to_pylist() == ["true", None, "false"]
     monkeypatch.setattr(variant_column, "_LONGEST_COLUMN", 9)
@@ -193,7 +193,7 @@ def plain(value: object) -> object:
 @meets(objects=8, lists=10, texts=3)
 @settings(max_examples=150)
 @given(TREES, st.integers(0, 3), st.booleans(), st.booleans(), st.integers(1, 4))
-def test_trees_of_every_layout_decode(tree, extra, large, backwards, width):
+def test_trees_decode_in_every_layout(tree, extra, large, backwards, width):
     met("objects", isinstance(tree, dict) and tree)
     met("lists", isinstance(tree, list) and tree)
     met("texts", re.search(r'"[^"]{64}', json.dumps(plain(tree), ensure_ascii=False)))
@@ -210,13 +210,13 @@ def test_many_elements_and_wide_offsets_decode():
     assert variant_to_python(encode(tree, names), dictionary(names, sorted_names=True)) == tree
 
 
-def test_object_of_spark_prints_as_spark_prints_it():
+def test_object_has_the_json_text_of_spark():
     tree = {"a": [1, None, "x"], "b": 1, "é": {}}
     assert as_json(encode(tree, list(tree)), dictionary(list(tree))) == '{"a":[1,null,"x"],"b":1,"é":{}}'
     assert as_json(container([])) == "[]"
 
 
-def test_deep_trees_decode_up_to_the_limit_and_not_beyond():
+def test_trees_deeper_than_the_limit_are_refused():
     value = primitive(0)
     for _ in range(MAX_DEPTH):
         value = container([value])
@@ -241,7 +241,7 @@ def test_null_struct_is_null_and_variant_null_is_text(value_first):
     assert unshred(array).is_valid().to_pylist() == [True, False, True]
 
 
-def test_slices_and_empty_columns_are_read_from_their_own_rows():
+def test_slices_and_empty_columns_are_read():
     array = column([(encode(index, []), EMPTY) for index in range(10)])
     assert variant_to_json(array.slice(3, 2)).to_pylist() == ["3", "4"]
     assert variant_to_json(array.slice(0, 0)).to_pylist() == []
@@ -328,8 +328,8 @@ def test_damaged_variants_are_refused(value, metadata, reason):
         as_json(value, metadata)
 
 
-def test_shared_children_cannot_multiply():
-    # Each level lists the next one eight times over: 8**12 values in a few hundred bytes, if it were believed.
+def test_shared_children_are_refused():
+    # Each level lists the next one eight times: without the check, a few hundred bytes would hold 8**12 values.
     value = primitive(0)
     for _ in range(12):
         value = b"\x03\x08" + bytes(8) + bytes([len(value)]) + value
@@ -337,7 +337,7 @@ def test_shared_children_cannot_multiply():
         as_json(value)
 
 
-def test_repeated_long_names_cannot_multiply():
+def test_repeated_long_names_are_refused():
     names = ["x" * (1 << 20)]
     tree = [{names[0]: None}] * 300
     with pytest.raises(DataError, match="characters of field names"):
@@ -385,7 +385,7 @@ METADATA = dictionary(NAMES)
 
 
 def shredded(typed: pa.DataType, rows: list[tuple[bytes | None, object] | None], metadata: bytes = EMPTY) -> pa.Array:
-    """A shredded column of (value, typed_value)."""
+    """Return a shredded column of (value, typed_value)."""
     return pa.array(
         [None if row is None else {"metadata": metadata, "value": row[0], "typed_value": row[1]} for row in rows],
         pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": typed}),
@@ -393,7 +393,7 @@ def shredded(typed: pa.DataType, rows: list[tuple[bytes | None, object] | None],
 
 
 def event(value: object, kind: object, ts: object) -> dict[str, object]:
-    """A row of ``EVENT``: ``kind`` and ``ts`` are (value, typed_value)."""
+    """Return a row of ``EVENT``; ``kind`` and ``ts`` are (value, typed_value)."""
     fields = {
         "event_type": {"value": kind[0], "typed_value": kind[1]},
         "event_ts": {"value": ts[0], "typed_value": ts[1]},
@@ -405,12 +405,12 @@ MISSING = (None, None)
 NULL = (primitive(0), None)
 
 
-def test_measurements_of_the_specification_are_put_back():
+def test_measurements_of_the_specification_are_unshredded():
     array = shredded(pa.int64(), [(None, 34), (primitive(0), None), (text("n/a"), None), (None, 100), None, MISSING])
     assert variant_to_json(array).to_pylist() == ["34", "null", '"n/a"', "100", None, "null"]
 
 
-def test_the_fields_of_a_shredded_column_may_be_in_any_order():
+def test_fields_of_a_shredded_column_may_have_any_order():
     array = shredded(pa.int64(), [(None, 34), (text("n/a"), None), None])
     for names in itertools.permutations(["metadata", "value", "typed_value"]):
         fields = [pa.field(name, array.type.field(name).type) for name in names]
@@ -420,7 +420,7 @@ def test_the_fields_of_a_shredded_column_may_be_in_any_order():
         assert variant_to_json(reordered).to_pylist() == ["34", '"n/a"', None]
 
 
-def test_tags_of_the_specification_are_put_back():
+def test_tags_of_the_specification_are_unshredded():
     def tags(*items: str | None) -> list[dict[str, object]]:
         return [{"value": primitive(0) if item is None else None, "typed_value": item} for item in items]
 
@@ -440,7 +440,7 @@ def test_tags_of_the_specification_are_put_back():
             assert variants_to_python(array.slice(start, 2)) == expected[start : start + 2]
 
 
-def test_events_of_the_specification_are_put_back():
+def test_events_of_the_specification_are_unshredded():
     moment = datetime.datetime(2024, 10, 24, 18, 21, 54, tzinfo=UTC)
     rows = [
         event(None, (None, "noop"), (None, moment)),
@@ -475,7 +475,7 @@ def test_events_of_the_specification_are_put_back():
     assert list(variants_to_python(array)[1]) == ["email", "event_ts", "event_type"]
 
 
-def test_nested_objects_and_arrays_are_put_back():
+def test_nested_objects_and_arrays_are_unshredded():
     location = pa.struct(
         {
             name: pa.struct({"value": pa.binary(), "typed_value": pa.float64()}) for name in ("latitude", "longitude")
@@ -542,7 +542,7 @@ def test_every_typed_column_becomes_its_variant_type(typed, value, kind, shown):
     assert variant_to_json(array).to_pylist() == ["null", shown]
 
 
-def test_short_text_and_uuid_extension_become_their_types():
+def test_short_text_and_uuid_are_unshredded():
     assert unshred(shredded(pa.string(), [(None, "é")])).field("value").to_pylist() == [text("é")]
     identifier = uuid.uuid4()
     array = shredded(pa.null(), [(primitive(1), None)])
@@ -554,7 +554,7 @@ def test_short_text_and_uuid_extension_become_their_types():
     assert variants_to_python(array) == [identifier]
 
 
-# === What the specification calls invalid ===
+# === Invalid shredding ===
 
 
 @pytest.mark.parametrize(
@@ -580,7 +580,7 @@ def test_short_text_and_uuid_extension_become_their_types():
         ({**event(None, MISSING, MISSING), "metadata": None}, "a row has no metadata"),
     ],
 )
-def test_contradicting_rows_are_refused(row, reason):
+def test_contradictory_rows_are_refused(row, reason):
     with pytest.raises(DataError, match=reason):
         variant_to_json(pa.array([row], EVENT))
 
@@ -610,7 +610,7 @@ def test_columns_outside_the_specification_are_refused(typed, row, reason):
 
 
 def group(**fields: pa.Array) -> pa.StructArray:
-    """A struct array; a name that ends with ``_`` is repeated."""
+    """Return a struct array; a name with ``_`` at its end repeats a field."""
     return pa.StructArray.from_arrays(list(fields.values()), names=[name.rstrip("_") for name in fields])
 
 
@@ -629,7 +629,7 @@ def test_field_that_is_not_a_shredded_group_is_refused(field, reason):
         unshred(array)
 
 
-def test_a_shredded_field_is_there_once():
+def test_shredded_field_may_not_be_repeated():
     field = group(typed_value=pa.array([1]))
     array = group(metadata=pa.array([ONE_NAME]), typed_value=group(a=field, a_=field))
     with pytest.raises(DataError, match="distinct names"):
@@ -643,7 +643,7 @@ def test_decimal_beyond_its_precision_is_refused():
         unshred(array)
 
 
-# === Round trip: shred by the book, put back ===
+# === Round trip: shred as specified, unshred ===
 
 SCALAR = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=5)
 OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), SCALAR | st.lists(SCALAR, max_size=3), max_size=4)
@@ -652,7 +652,7 @@ OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), SCALAR | st.lis
 @meets(objects=11, others=22)
 @settings(max_examples=100)
 @given(st.lists(OBJECTS | SCALAR, max_size=6))
-def test_values_shredded_by_the_book_come_back(values):
+def test_shredded_values_round_trip(values):
     met("objects", any(isinstance(value, dict) and value for value in values))
     met("others", any(not isinstance(value, dict) for value in values))
     names = ["d", "c", "b", "a"]

@@ -1,4 +1,4 @@
-"""Variants are encoded in as few bytes as the format allows."""
+"""Variants are encoded in the fewest bytes that the format allows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from tests.unit.delta.variant_encoder import container, dictionary, encode, prim
     ("largest", "width"),
     [(0, 1), (1, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 3), (2**24 - 1, 3), (2**24, 4), (2**32 - 1, 4)],
 )
-def test_a_number_has_the_fewest_bytes_that_hold_it(largest: int, width: int) -> None:
+def test_numbers_have_the_fewest_bytes_that_hold_them(largest: int, width: int) -> None:
     assert encoding._width([largest]) == encoding._width([0, largest, 1]) == width
-
-
-def test_no_numbers_have_the_width_of_the_smallest() -> None:
     assert encoding._width([]) == 1
 
 
@@ -28,17 +25,17 @@ def test_no_numbers_have_the_width_of_the_smallest() -> None:
 def test_objects_and_arrays_equal_those_of_another_encoder(count: int, size: int) -> None:
     values = [primitive(0)] * (count - 1) + [text("x" * size)] * bool(count)
     assert encoding.encode_array(values) == container(values)
-    # Ids are in another order than names.
+    # The ids are in another order than the names.
     for first in (0, 200, 70_000):
         names = [(f"{number:05}", first + count - number, value) for number, value in enumerate(values)]
-        made = encoding.encode_object(names[::-1])
-        assert made == container(values, [field_id for _, field_id, _ in names])
-        found = encoding.layout(made, 0, len(made))
-        assert (found.stop, len(found.offsets)) == (len(made), count + 1)
+        encoded = encoding.encode_object(names[::-1])
+        assert encoded == container(values, [field_id for _, field_id, _ in names])
+        layout = encoding.layout(encoded, 0, len(encoded))
+        assert (layout.stop, len(layout.offsets)) == (len(encoded), count + 1)
 
 
 @pytest.mark.parametrize("size", [0, 1, 62, 63, 64, 300])
-def test_text_uses_the_short_form_where_it_fits(size: int) -> None:
+def test_text_up_to_63_bytes_has_the_short_form(size: int) -> None:
     assert encoding.write_primitive(encoding.Primitive.STRING, b"x" * size) == text("x" * size)
     data = struct.pack("<I", size) + b"x" * size
     assert encoding.write_primitive(encoding.Primitive.BINARY, b"x" * size) == primitive(15, data)
@@ -63,8 +60,8 @@ def test_total_length_of_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("kind", ["array", "object", "both"])
-def test_every_kind_of_nesting_counts(kind: str) -> None:
-    names, metadata = ["a"], encoding.VariantMetadata(dictionary(["a"]))
+def test_nesting_of_every_kind_is_limited(kind: str) -> None:
+    metadata = encoding.VariantMetadata(dictionary(["a"]))
 
     def nested(levels: int) -> bytes:
         value = primitive(0)
@@ -72,7 +69,6 @@ def test_every_kind_of_nesting_counts(kind: str) -> None:
             value = container([value], [0] if kind == "object" or (kind == "both" and level % 2) else None)
         return value
 
-    assert names
     encoding.decode(nested(encoding.MAX_DEPTH), metadata)
     encoding.decode_json(nested(encoding.MAX_DEPTH), metadata)
     for decode in (encoding.decode, encoding.decode_json):
