@@ -1,4 +1,4 @@
-"""The types that ``test_types`` reads, with values at the ends of what each can hold."""
+"""The types that ``test_types`` reads, with the smallest and largest values of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 UTC = datetime.timezone.utc
-BIG = 9007199254740993  # the first integer that a float64 cannot hold
+BIG = 9007199254740993  # the smallest integer that float64 cannot represent
 DIGITS = Decimal("12345678901234567890.123456789012345678")
 
 DATES = [datetime.date(1, 1, 1), datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), datetime.date(1899, 12, 31)]
@@ -21,15 +21,16 @@ DATES += [datetime.date(1970, 1, 1), datetime.date(2262, 4, 12), datetime.date(9
 CLOCKS = [datetime.datetime(d.year, d.month, d.day, 23, 59, 59, 999999) for d in DATES] + [datetime.datetime(1, 1, 1)]
 INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
 NANOS = (-(2**63) + 1, -1, 0, 1_234_567_891_234_567_891, 2**63 - 1)
-# A character of each kind of plane, the ends of the surrogate gap, line ends that are none in JSON, and NUL.
+# A character of each plane, both sides of the surrogate gap, line separators that JSON allows in text, and NUL.
 TEXTS = ["", "a\x00b", "ß", "\u2028\u0085", "\ud7ff\ue000\uffff", "😀", "\U0002a6d6", "\U000e0001", "\U0010ffff"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A type: its line in the documentation, its name in a schemaString, values, partition values as the log has them.
+    """A type: its line in the documentation, its name in a schemaString, its values, its partition values in the
+    log.
 
-    ``stored`` is its form in Parquet where that is not the Arrow type.
+    ``stored`` is its type in Parquet files if it differs from the Arrow type.
     """
 
     row: str
@@ -133,7 +134,7 @@ KINDS = {
         row="timestamp",
         delta="timestamp",
         arrow=pa.timestamp("us", tz="UTC"),
-        # Writers before pyarrow 23 get times of day before 1970 wrong; ``unit/read`` reads those made byte by byte.
+        # pyarrow before 23 writes times of day before 1970 wrongly; ``unit/read`` reads files made byte by byte.
         values=tuple(
             at.replace(hour=0, minute=0, second=0, microsecond=0) if at.year < 1970 else at for at in INSTANTS
         ),

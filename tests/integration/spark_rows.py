@@ -1,6 +1,6 @@
-"""The tables of ``tests/tables_spark``, and rows compared exactly, guided by the types that Spark wrote to the log.
+"""The tables of ``tests/tables_spark``, and exact comparison of rows by the types that Spark wrote to the log.
 
-Nothing here uses the client: types come from the JSON of the log, expected rows from what Spark read.
+Nothing here uses the client: types come from the JSON of the log, expected rows come from Spark.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
-    "variant": pa.string(),  # its JSON text, as the client gives it unless told otherwise
+    "variant": pa.string(),  # as JSON text, like the client's default
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class SparkTable:
-    """One table that Delta Lake for Spark wrote, with what Spark reads of it."""
+    """A table written by Delta Lake for Spark, with the rows that Spark reads."""
 
     name: str
 
@@ -67,14 +67,14 @@ class SparkTable:
         return _json(path)["queries"] if path.exists() else []
 
     def is_gone(self, version: int) -> bool:
-        """Whether Spark could not read the version, because its files were vacuumed."""
+        """Whether Spark could not read the version because its files were vacuumed."""
         return "refuse" in self.expected["versions"][str(version)]
 
     def rows(self, version: int) -> Sequence[Sequence[object]]:
         return self.expected["version_rows"][str(version)]
 
     def fields(self, version: int) -> list[Mapping[str, Any]]:
-        """Return the columns of a version as Spark wrote them to the log."""
+        """Return the columns of a version as in the log that Spark wrote."""
         for earlier in range(version, -1, -1):
             commit = (self.path / "_delta_log" / f"{earlier:020d}.json").read_text(encoding="utf-8")
             for line in commit.splitlines():
@@ -85,12 +85,13 @@ class SparkTable:
 
 
 def tables() -> list[SparkTable]:
-    """Return every table of the folder in order of name."""
+    """Return every table of the directory in order of name."""
     return [SparkTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
 
 
 def sized(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``field`` with the ``char(n)`` of its column, or of fields of its struct, that Spark keeps beside."""
+    """Return ``field`` with the ``char(n)`` types that Spark stores in the metadata of the column or of struct
+    fields."""
     declared = field["metadata"].get("__CHAR_VARCHAR_TYPE_STRING", "")
     if declared.startswith("char("):
         return {**field, "type": declared}
@@ -102,7 +103,7 @@ def sized(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def arrow_type(kind: Any) -> pa.DataType:
-    """Return the Arrow type that stands for a type of a ``schemaString`` (documentation, "Types")."""
+    """Return the Arrow type of a type in a ``schemaString`` (documentation, "Types")."""
     if isinstance(kind, str):
         if kind.startswith("decimal"):
             precision, scale = kind[len("decimal(") : -1].split(",")
@@ -120,7 +121,7 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 def expected_rows(rows: Iterable[Sequence[object]], kinds: Sequence[Any]) -> Counter[object]:
-    """Return rows of the JSON files as a multiset of canonical values."""
+    """Return the rows of the JSON files as a multiset of canonical values."""
     return Counter(tuple(_from_json(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in rows)
 
 
@@ -134,13 +135,13 @@ def found_rows(table: pa.Table, kinds: Sequence[Any]) -> Counter[object]:
 
 
 def _values(column: pa.ChunkedArray, kind: Any) -> list[Any]:
-    # Python's own date-times end where Spark's do not.
+    # Spark has date-times outside the range of Python's.
     plain = kind in ("timestamp", "timestamp_ntz")
     return (column.cast(pa.int64()) if plain else column).to_pylist()
 
 
 def _from_json(value: Any, kind: Any) -> object:
-    """Return a value of the JSON files as a hashable that only equals itself."""
+    """Return a JSON value as a hashable value that is equal only to the same value."""
     if kind == "variant":
         return _text(value)
     if value is None:
@@ -160,7 +161,7 @@ def _scalar_from_json(value: Any, kind: str) -> object:
     if kind.startswith("decimal"):
         return _exact(decimal.Decimal(value))
     if kind.startswith("char"):
-        # Spark fills up with spaces as it reads; the files do not hold them, and Delta knows no such type.
+        # Spark pads with spaces when it reads; the files have no padding, and Delta has no such type.
         assert len(value) == int(kind[len("char(") : -1])
         return value.rstrip(" ")
     if kind in ("timestamp", "timestamp_ntz"):
@@ -169,7 +170,7 @@ def _scalar_from_json(value: Any, kind: str) -> object:
 
 
 def _from_arrow(value: Any, kind: Any) -> object:
-    """Return a value of Arrow as ``_from_json`` returns the same one."""
+    """Return an Arrow value in the form that ``_from_json`` returns."""
     if value is None:
         return None
     if isinstance(kind, str):
@@ -196,7 +197,7 @@ def _scalar_from_arrow(value: Any, kind: str) -> object:
 
 
 def _text(value: object) -> str | None:
-    """A variant as JSON text; Spark's rows do not tell a missing variant from one that holds null."""
+    """Return a variant as JSON text; Spark's rows do not distinguish a null variant from a variant with a JSON null."""
     return None if value is None else json.dumps(value, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Names and headers in any case: a server that spells them otherwise, and a user who does, mean the same."""
+"""Names and headers are case-insensitive, whether the server or the user changes their case."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def server(tmp_path: pathlib.Path) -> Iterator[mock_server.RunningServer]:
 
 @pytest.fixture
 def relay(server: mock_server.RunningServer) -> Iterator[Callable[[Callable[[str], str]], dict[str, Any]]]:
-    """Return profiles of servers in front of ``server``, whose answers, data too, spell the names of headers anew."""
+    """Return profiles of proxies for ``server`` that change the case of header names in every response, also of data
+    files."""
     started = []
 
     def start(spell: Callable[[str], str]) -> dict[str, Any]:
@@ -85,9 +86,7 @@ def relay(server: mock_server.RunningServer) -> Iterator[Callable[[Callable[[str
 
 @by_name
 @pytest.mark.parametrize("wire", ["parquet", "delta"])
-def test_a_table_is_the_same_by_any_spelling_of_its_name(
-    server: mock_server.RunningServer, name: str, wire: str
-) -> None:
+def test_table_names_are_case_insensitive(server: mock_server.RunningServer, name: str, wire: str) -> None:
     with ds.SharingClient(server.profile) as client:
         table = client.table(name)
 
@@ -133,8 +132,8 @@ def test_header_names_are_case_insensitive(
         assert table.changes(1, 2, response_format=wire).count() == 3
 
 
-def test_capabilities_are_read_in_any_case(server: mock_server.RunningServer) -> None:
-    """The server's side: the header and its words, however a client spells them."""
+def test_capabilities_header_is_case_insensitive(server: mock_server.RunningServer) -> None:
+    """The server accepts the header and its values in any case."""
     for name, text in (
         ("DELTA-SHARING-CAPABILITIES", "RESPONSEFORMAT=DELTA;READERFEATURES=deletionVectors"),
         ("delta-sharing-capabilities", "ResponseFormat=Delta"),

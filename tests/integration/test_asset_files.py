@@ -1,4 +1,4 @@
-"""Files of assets: listed, opened, and read by other libraries, from a local directory and from S3."""
+"""Files of assets are listed, opened, and read by other libraries, from a local directory and from S3."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def paths(volume: Any, *arguments: Any, **options: Any) -> list[str]:
     return sorted(file.path for file in volume.files(*arguments, **options))
 
 
-def test_files_are_listed_with_their_sizes(volume: Any) -> None:
+def test_files_are_listed_with_sizes(volume: Any) -> None:
     found = {file.path: file.size for file in volume.files()}
 
     assert found == {path: len(data) for path, data in FILES.items()}
@@ -112,14 +112,14 @@ def test_files_are_listed_with_their_sizes(volume: Any) -> None:
         (("a.csv", "*.txt"), {}, []),
     ],
 )
-def test_files_are_chosen_by_directory_and_pattern(
+def test_files_are_selected_by_directory_and_pattern(
     volume: Any, arguments: tuple[str, ...], options: dict[str, bool], expected: list[str]
 ) -> None:
     assert paths(volume, *arguments, **options) == expected
 
 
 @pytest.mark.parametrize("path", ["none", "a.csv/x", "deep/er/b.txt/"])
-def test_a_missing_file_is_named(volume: Any, path: str) -> None:
+def test_missing_file_is_named(volume: Any, path: str) -> None:
     if path.endswith("/"):
         assert volume.read_bytes(path) == FILES[path.rstrip("/")]
         return
@@ -148,7 +148,7 @@ def test_bytes_and_text_are_read(volume: Any) -> None:
         volume.read_text("large.bin")
 
 
-# === Streams ===
+# --- streams ---
 
 
 def test_stream_behaves_like_a_local_file(volume: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_stream_behaves_like_a_local_file(volume: Any, monkeypatch: pytest.Monke
         found.read(1)
 
 
-def test_a_stream_reads_from_the_middle_to_the_end(volume: Any) -> None:
+def test_stream_reads_from_the_middle_to_the_end(volume: Any) -> None:
     with volume.open("large.bin") as found:
         assert found.read(10) == LARGE[:10]
         assert found.read() == LARGE[10:]
@@ -185,14 +185,14 @@ def test_a_stream_reads_from_the_middle_to_the_end(volume: Any) -> None:
         assert (found.read(), found.read(5)) == (b"", b"")
 
 
-def test_a_stream_wraps_as_text(volume: Any) -> None:
+def test_stream_can_be_wrapped_as_text(volume: Any) -> None:
     with io.TextIOWrapper(volume.open("deep/er/b.txt"), "utf-8") as lines:
         assert list(lines) == ["Gr\u00fc\u00dfe\n"]
     with volume.open("a.csv") as found, pytest.raises(TypeError, match="pickled"):
         pickle.dumps(found.raw)
 
 
-def test_a_stream_is_of_one_version(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_reads_one_version_of_a_file(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_FIRST_BLOCK", 1000)
     bucket.put("changes/x", LARGE[:100_000])
     options = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, storage_options=bucket.storage_options)
@@ -207,7 +207,7 @@ def test_a_stream_is_of_one_version(bucket: Bucket, monkeypatch: pytest.MonkeyPa
             found.read()
 
 
-# === Other libraries ===
+# --- other libraries ---
 
 
 def test_other_libraries_read_through_the_file_system(volume: Any) -> None:
@@ -259,7 +259,7 @@ def test_file_system_works_with_fsspec(volume: Any) -> None:
             call("deep")
 
 
-def test_the_file_system_writes_nothing(volume: Any) -> None:
+def test_file_system_is_read_only(volume: Any) -> None:
     fs = volume.filesystem()
 
     for call in (
@@ -276,7 +276,7 @@ def test_the_file_system_writes_nothing(volume: Any) -> None:
             call()
 
 
-def test_assets_and_file_systems_read_in_other_processes(volume: Any, tmp_path: pathlib.Path) -> None:
+def test_pickled_assets_and_file_systems_read(volume: Any, tmp_path: pathlib.Path) -> None:
     volume.read_bytes("a.csv")
     (tmp_path / "pickled").write_bytes(pickle.dumps((volume, volume.filesystem())))
     program = (
@@ -295,7 +295,7 @@ def test_assets_and_file_systems_read_in_other_processes(volume: Any, tmp_path: 
     assert run.stdout == "b'%PDF' b'%PDF'\n", run.stderr
 
 
-def test_threads_share_one_opening(bucket: Bucket) -> None:
+def test_threads_open_an_asset_once(bucket: Bucket) -> None:
     bucket.put("shared/x", b"1")
     options = ds.ReadOptions(storage_options=bucket.storage_options)
     with (
@@ -311,7 +311,7 @@ def test_threads_share_one_opening(bucket: Bucket) -> None:
         assert server.stats()["requests"] == {"temporary-volume-credentials": 1}
 
 
-def test_secrets_are_shown_nowhere(volume: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_asset_reprs_and_errors_show_no_secrets(volume: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", logger="delta_sharing_client"):
         texts = [repr(volume), repr(volume.filesystem()), repr(volume.open("a.csv").raw), repr(volume._directory)]
         for call in (volume.read_bytes, volume.open):

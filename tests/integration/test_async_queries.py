@@ -1,4 +1,4 @@
-"""``ReadOptions(async_query=True)``: the server computes its answer while it is polled."""
+"""``ReadOptions(async_query=True)``: the client polls while the server computes the response."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_read_waits_for_a_slow_response(shared: pathlib.Path, tmp_path: pathlib.
         assert table.replicate(tmp_path / "copy").num_files == 1
 
 
-def test_a_query_that_fails_on_the_server_is_an_error(shared: pathlib.Path) -> None:
+def test_query_that_fails_on_the_server_is_an_error(shared: pathlib.Path) -> None:
     with (
         mock_server.running(tables={"s.d.t": shared}, faults=["async-failed"]) as server,
         ds.SharingClient(server.profile, options=ASYNC) as client,

@@ -1,4 +1,4 @@
-"""Reads from coroutines: any loop, several at once, ended by cancelling."""
+"""Reads from coroutines: on any loop, concurrently, and cancelled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def idle() -> bool:
     return not asyncio.all_tasks(loop.current().loop)
 
 
-def test_every_output_is_that_of_the_blocking_one(client: ds.SharingClient) -> None:
+def test_async_outputs_equal_blocking_outputs(client: ds.SharingClient) -> None:
     scan = client.table(ORDERS).scan(filter="amount > 100")
     first = client.table(ORDERS).scan(limit=3)
 
@@ -69,7 +69,7 @@ def test_batches_have_the_requested_number_of_rows(client: ds.SharingClient, row
         scan.to_batches_async(rows=0)
 
 
-def test_batches_of_some_rows_end_when_closed(slow: Table) -> None:
+def test_rebatched_read_ends_when_closed(slow: Table) -> None:
     async def read() -> None:
         batches = AsyncBatches(lambda: slow.plan(options=fast_options()), ScanReport(), rows=3)
         assert [(await anext(batches)).num_rows for _ in range(2)] == [3, 3]
@@ -116,7 +116,7 @@ async def take_all(batches: AsyncBatches) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancelled", "closed", "dropped", "timed out"])
-def test_ending_a_read_early_cancels_requests_in_flight(slow: Table, way: str) -> None:
+def test_closing_a_read_cancels_requests_in_flight(slow: Table, way: str) -> None:
     plan = slow.plan(options=fast_options(max_concurrent_requests=2))
 
     async def read() -> None:
@@ -159,7 +159,7 @@ def test_cancelling_an_output_ends_the_read(serve_demo: Any) -> None:
     wait_for(idle)
 
 
-def test_errors_are_those_of_the_blocking_read(client: ds.SharingClient) -> None:
+def test_async_errors_equal_blocking_errors(client: ds.SharingClient) -> None:
     async def read() -> None:
         missing = client.table("demo.shop.nothing").scan()
         with pytest.raises(ds.NotFoundError):
@@ -172,7 +172,7 @@ def test_errors_are_those_of_the_blocking_read(client: ds.SharingClient) -> None
     asyncio.run(read())
 
 
-def test_an_empty_read_ends_at_once(client: ds.SharingClient) -> None:
+def test_empty_async_read_ends_at_once(client: ds.SharingClient) -> None:
     async def read() -> list[pa.RecordBatch]:
         async with client.table(ORDERS).scan(limit=0).to_batches_async() as batches:
             return [batch async for batch in batches]
@@ -181,7 +181,7 @@ def test_an_empty_read_ends_at_once(client: ds.SharingClient) -> None:
 
 
 def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
-    """As trio does it: its tasks are coroutines that no loop of asyncio runs."""
+    """Like trio, whose tasks are coroutines that no asyncio loop runs."""
     scan = client.table(ORDERS).scan()
     for coroutine in (
         scan.to_arrow_async(),
@@ -194,7 +194,7 @@ def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
             coroutine.send(None)  # type: ignore[attr-defined]
 
     async def on_a_loop_that_runs_it_otherwise() -> None:
-        # The loop runs here, and yet this coroutine is no task of it.
+        # The loop runs here, but this coroutine is not one of its tasks.
         coroutine, loop = scan.to_arrow_async(), asyncio.get_running_loop()
         told = loop.create_future()
 

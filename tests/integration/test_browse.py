@@ -1,4 +1,4 @@
-"""The page of ``delta-sharing browse``, asked as the page asks: what it answers, and what it refuses."""
+"""The page of ``delta-sharing browse``: responses to its requests, and refused requests."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def visitor(page: Running) -> Visitor:
     return Visitor(page.address)
 
 
-# === What is shared ===
+# --- shares ---
 
 
-def test_the_tree_has_shares_schemas_and_all_kinds(visitor: Visitor, serve_demo: Any) -> None:
+def test_tree_has_shares_schemas_and_all_kinds_of_assets(visitor: Visitor, serve_demo: Any) -> None:
     start = visitor.ask("start")
     assert start == {
         "profile": str(serve_demo.profile_path),
@@ -70,7 +70,7 @@ def test_the_tree_has_shares_schemas_and_all_kinds(visitor: Visitor, serve_demo:
     assert "nothing" in visitor.refusal("assets", share="demo", schema="nothing")["error"]
 
 
-def test_a_table_has_columns_facts_and_rows(visitor: Visitor, serve_demo: Any) -> None:
+def test_table_page_has_columns_properties_and_rows(visitor: Visitor, serve_demo: Any) -> None:
     told = visitor.ask("table", name=ORDERS)
     assert [one["column"] for one in told["columns"]] == [
         *("order_id", "customer", "country", "ordered_at", "amount", "status")
@@ -82,7 +82,7 @@ def test_a_table_has_columns_facts_and_rows(visitor: Visitor, serve_demo: Any) -
     assert "Did you mean 'demo.shop.orders'" in visitor.refusal("table", name=["demo", "shop", "order"])["error"]
 
 
-def test_a_preview_has_texts_and_its_cost_before(visitor: Visitor, serve_demo: Any) -> None:
+def test_preview_shows_its_cost_before_its_rows(visitor: Visitor, serve_demo: Any) -> None:
     columns = ["amount", "country"]
     found = visitor.preview(name=ORDERS, columns=columns, filter=" country = 'DE' ", version="2")
     expected = (
@@ -115,7 +115,7 @@ def test_a_preview_has_texts_and_its_cost_before(visitor: Visitor, serve_demo: A
         ("\n amount BETWEEN 3", "BETWEEN"),
     ],
 )
-def test_a_mistake_is_shown_where_it_is(visitor: Visitor, text: str, marked: str) -> None:
+def test_error_is_shown_at_its_position(visitor: Visitor, text: str, marked: str) -> None:
     for question in ("plan", "cost"):
         told = visitor.refusal(question, name=ORDERS, filter=text)
         assert told["field"] == "filter"
@@ -123,7 +123,7 @@ def test_a_mistake_is_shown_where_it_is(visitor: Visitor, text: str, marked: str
         assert text[start:stop] == marked
 
 
-def test_other_mistakes_say_which_input_they_are_in(visitor: Visitor) -> None:
+def test_errors_name_their_input(visitor: Visitor) -> None:
     assert visitor.refusal("plan", name=ORDERS, timestamp="soon")["field"] == "timestamp"
     assert "latest version is 6" in visitor.refusal("plan", name=ORDERS, version="99")["error"]
     for values in ({"name": "x"}, {"name": ["a", "b"]}, {"name": ORDERS, "columns": "amount"}, {"name": [1, 2, 3]}):
@@ -133,7 +133,7 @@ def test_other_mistakes_say_which_input_they_are_in(visitor: Visitor) -> None:
     assert visitor.answer("nothing", {}).status_code == 404
 
 
-def test_history_has_counts_and_a_versions_changes(visitor: Visitor) -> None:
+def test_history_has_counts_and_changes_of_a_version(visitor: Visitor) -> None:
     told = visitor.ask("history", name=ORDERS)
     assert [one["version"] for one in told["versions"]] == ["0", "2", "3", "4", "6"]
     assert told["versions"][2]["deletes"] == 245
@@ -143,7 +143,7 @@ def test_history_has_counts_and_a_versions_changes(visitor: Visitor) -> None:
     assert all(one["version"].isdecimal() and one["operation"] for one in snapshots)
 
 
-def test_much_is_only_read_after_a_click(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_preview_needs_confirmation(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("previews", "tables", "folders"):
         monkeypatch.setattr(f"delta_sharing_client.browse.{module}.ASKED_FROM", -1)
     assert visitor.ask("plan", name=ORDERS)["asks"]
@@ -154,10 +154,10 @@ def test_much_is_only_read_after_a_click(visitor: Visitor, monkeypatch: pytest.M
     assert visitor.ask("look", **picture, agreed=True)["file"]
 
 
-# === Downloads ===
+# --- downloads ---
 
 
-def test_downloads_have_the_rows_in_every_format(visitor: Visitor, page: Running, serve_demo: Any) -> None:
+def test_download_has_the_rows_in_every_format(visitor: Visitor, page: Running, serve_demo: Any) -> None:
     what = {"name": ORDERS, "columns": ["order_id", "amount"], "filter": "country = 'DE'"}
     expected = (
         ds.SharingClient(serve_demo.profile_path)
@@ -179,7 +179,7 @@ def test_downloads_have_the_rows_in_every_format(visitor: Visitor, page: Running
     sheet = openpyxl.load_workbook(io.BytesIO(visitor.downloaded(**what, format="xlsx").content)).active
     assert sheet is not None
     assert list(sheet.values)[1:] == list(zip(*expected.to_pydict().values(), strict=True))
-    # What was taken is gone, and can be taken once.
+    # A finished download can be fetched once and is then deleted.
     left = [path for path in page.session.folder.iterdir() if path.name != "open.html"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in left)
     failed = visitor.ask("download", **{**what, "filter": "amout > 1"}, format="csv")
@@ -191,7 +191,7 @@ def test_downloads_have_the_rows_in_every_format(visitor: Visitor, page: Running
 
 @pytest.fixture(scope="module")
 def slow(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server that would take minutes for its table."""
+    """A server whose table would take minutes to read."""
     root = tmp_path_factory.mktemp("slow")
     for start in range(4):
         numbers = pa.array(range(start * 100_000, (start + 1) * 100_000), pa.int64())
@@ -203,7 +203,7 @@ def slow(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "arrow", "xlsx"])
-def test_an_ended_download_ends_the_read_and_leaves_nothing(slow: Any, name: str) -> None:
+def test_cancelled_download_ends_the_read_and_leaves_no_file(slow: Any, name: str) -> None:
     with running(str(slow.profile_path)) as page:
         visitor = Visitor(page.address)
         begun = visitor.ask("download", name=SLOW, format=name)
@@ -221,7 +221,7 @@ def test_an_ended_download_ends_the_read_and_leaves_nothing(slow: Any, name: str
             assert clock.within(HANGS)
 
 
-def test_a_preview_ends_with_the_page_that_wants_it(slow: Any) -> None:
+def test_preview_ends_when_its_page_is_closed(slow: Any) -> None:
     with running(str(slow.profile_path)) as page:
         visitor = Visitor(page.address)
         plan = visitor.ask("plan", name=SLOW)["plan"]
@@ -242,7 +242,7 @@ def test_a_preview_ends_with_the_page_that_wants_it(slow: Any) -> None:
             assert clock.within(HANGS)
 
 
-def test_downloads_are_few_and_fit_the_disk(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_are_limited_in_number_and_size(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(str(slow.profile_path)) as page:
         visitor = Visitor(page.address)
         for _ in range(8):
@@ -258,7 +258,7 @@ def test_downloads_are_few_and_fit_the_disk(slow: Any, monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_everything_and_leaves_nothing(slow: Any, tmp_path: Path, number: int) -> None:
+def test_ctrl_c_ends_the_server_and_leaves_no_file(slow: Any, tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "delta_sharing_client", "-p", str(slow.profile_path), "browse", "--no-open"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
@@ -281,10 +281,10 @@ def test_ctrl_c_ends_everything_and_leaves_nothing(slow: Any, tmp_path: Path, nu
     assert list(tmp_path.iterdir()) == []
 
 
-# === Files ===
+# --- files ---
 
 
-def test_files_are_looked_at_by_what_they_are(serve: Any, tmp_path: Path) -> None:
+def test_view_of_a_file_depends_on_its_content(serve: Any, tmp_path: Path) -> None:
     volume = tmp_path / "v"
     (volume / "inner").mkdir(parents=True)
     picture = (Path(__file__).parents[2] / "docs" / "overview.svg").read_bytes()
@@ -341,7 +341,9 @@ def test_files_are_looked_at_by_what_they_are(serve: Any, tmp_path: Path) -> Non
         assert "Expected a path" in visitor.refusal("folder", **base, path="a/../../b")["error"]
 
 
-def test_much_is_cut_and_said(visitor: Visitor, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_content_is_truncated_with_a_note(
+    visitor: Visitor, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("delta_sharing_client.browse.folders._MOST_ENTRIES", 3)
     folder = visitor.ask("folder", **DOCUMENTS)
     assert folder["isCut"]
@@ -360,7 +362,7 @@ def test_much_is_cut_and_said(visitor: Visitor, serve: Any, tmp_path: Path, monk
     assert "at most 200 columns" in visitor.refusal("plan", name=ORDERS, columns=many)["error"]
 
 
-def test_models_and_skills_are_told_as_text(visitor: Visitor) -> None:
+def test_models_and_skills_are_described(visitor: Visitor) -> None:
     model = {"kind": "model", "name": ["demo", "shop", "churn"]}
     told = visitor.ask("asset", **model)
     assert [one["version"] for one in told["versions"]] == [1, 2]
@@ -374,10 +376,10 @@ def test_models_and_skills_are_told_as_text(visitor: Visitor) -> None:
     assert "Expected a volume" in visitor.refusal("asset", kind="rest", name=ORDERS)["error"]
 
 
-# === Programs ===
+# --- programs ---
 
 
-def test_programs_run_and_have_the_chosen_rows(
+def test_generated_programs_read_the_selected_rows(
     visitor: Visitor, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what = {"name": ORDERS, "columns": ["order_id", "status"], "filter": "country = 'DE'", "version": "2"}
@@ -399,7 +401,7 @@ def test_programs_run_and_have_the_chosen_rows(
 
 
 @pytest.mark.parametrize("text", [*HOSTILE[::20], "a\nb", "`", "'", '"', "\\", "$(reboot)"])
-def test_programs_hold_any_text_as_text(text: str) -> None:
+def test_generated_programs_quote_any_text(text: str) -> None:
     table = AssetName("-s", "d", text.replace("\n", " "))
     found = programs("p q.share", table, columns=[text], condition=text, timestamp=text)
     words = shlex.split(found["Command line"])
@@ -415,7 +417,7 @@ def test_programs_hold_any_text_as_text(text: str) -> None:
     assert all(named["filter"] == text and named["timestamp"] == text for _, named in calls)
 
 
-def test_programs_have_no_content_of_a_profile(serve_demo: Any) -> None:
+def test_generated_programs_contain_no_profile_content(serve_demo: Any) -> None:
     content = json.dumps(serve_demo.profile)
     for given in (content, serve_demo.profile):
         with running(given) as page:
@@ -424,17 +426,17 @@ def test_programs_have_no_content_of_a_profile(serve_demo: Any) -> None:
             assert "'profile.share#demo.shop.orders'" in told["programs"][0]["text"]
 
 
-# === Safety ===
+# --- security ---
 
 
-def test_the_token_becomes_a_cookie_and_leaves_the_address(page: Running, visitor: Visitor) -> None:
+def test_token_is_moved_from_the_url_to_a_cookie(page: Running, visitor: Visitor) -> None:
     opened = visitor.opened
     assert opened.status_code == 303
     cookie = opened.headers["set-cookie"]
     assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict")
     assert re.fullmatch(r"/#key=[0-9a-f]{64}", opened.headers["location"])
     token = page.address.partition("token=")[2]
-    # What all ports of this machine get opens nothing.
+    # A cookie that is sent to every port of this machine grants nothing.
     assert token not in cookie
     assert visitor.key not in cookie
     assert len(token) >= 43
@@ -448,14 +450,14 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(page: Running, visito
 
 
 def raw(page: Running, request: str) -> tuple[int, str]:
-    """Send a request as it is written."""
+    """Send a raw request."""
     with socket.create_connection(("127.0.0.1", page.port), timeout=HANGS) as connection:
         connection.sendall(request.replace("\n", "\r\n").encode())
         answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
     return int(answer.split(" ")[1]), answer
 
 
-def test_only_this_page_is_answered(page: Running, visitor: Visitor) -> None:
+def test_requests_of_other_pages_are_refused(page: Running, visitor: Visitor) -> None:
     host = f"127.0.0.1:{page.port}"
     cookie = "; ".join(f"{name}={value}" for name, value in visitor.http.cookies.items())
     good = {
@@ -494,7 +496,7 @@ def test_only_this_page_is_answered(page: Running, visitor: Visitor) -> None:
     for line in ("GET /api/start HTTP/1.1", "PUT /api/start HTTP/1.1", "OPTIONS /api/start HTTP/1.1"):
         status, answer = sent({"Origin": None} if line.startswith("GET") else {}, line)
         assert (status, "access-control" in answer.lower()) == (403, False)
-    # Rebinding and foreign pages, also where nothing is secret.
+    # DNS rebinding and foreign pages are refused, also for public resources.
     for path in ("/", "/page.js", "/files/x", "/?token=x"):
         for headers in (f"Host: evil.invalid:{page.port}", f"Host: {host}\nOrigin: http://evil.invalid"):
             assert raw(page, f"GET {path} HTTP/1.1\n{headers}\nConnection: close\n\n")[0] == 403
@@ -506,7 +508,7 @@ def test_only_this_page_is_answered(page: Running, visitor: Visitor) -> None:
     assert raw(page, f"{visit}Connection: close\n\n")[0] == 200
 
 
-def test_a_file_needs_the_cookie_and_its_secret_name(page: Running, visitor: Visitor) -> None:
+def test_file_needs_the_cookie_and_its_secret_name(page: Running, visitor: Visitor) -> None:
     file = visitor.ask("look", **DOCUMENTS, path="pictures/sign.png")["file"]
     assert visitor.http.get(f"{visitor.base}/files/{file}", timeout=HANGS).status_code == 200
     host = f"Host: 127.0.0.1:{page.port}\nConnection: close\n\n"
@@ -517,7 +519,7 @@ def test_a_file_needs_the_cookie_and_its_secret_name(page: Running, visitor: Vis
         assert visitor.http.get(f"{visitor.base}/{name}", timeout=HANGS).status_code == 404
 
 
-def test_every_answer_has_the_headers_of_a_closed_page(page: Running, visitor: Visitor) -> None:
+def test_every_response_has_restrictive_headers(page: Running, visitor: Visitor) -> None:
     answers = [
         visitor.http.get(f"{visitor.base}/{path}", timeout=HANGS) for path in ("", "page.js", "none", "?token=x")
     ]
@@ -535,11 +537,11 @@ def test_every_answer_has_the_headers_of_a_closed_page(page: Running, visitor: V
         contextlib.suppress(OSError),
         socket.create_connection((socket.gethostbyname(socket.gethostname()), page.port)),
     ):
-        # Only if the name of this machine is that of loopback.
+        # Only for a loopback host name.
         assert socket.gethostbyname(socket.gethostname()).startswith("127.")
 
 
-def test_the_page_makes_nothing_of_text_but_text() -> None:
+def test_page_inserts_text_only_as_text() -> None:
     scripts = "".join(path.read_text() for path in _STATIC.glob("*.js"))
     for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "DOMParser"):
         assert sink not in scripts
@@ -549,7 +551,7 @@ def test_the_page_makes_nothing_of_text_but_text() -> None:
     assert "http" not in (_STATIC / "page.css").read_text()
 
 
-def test_hostile_names_and_values_arrive_as_they_are(serve: Any, tmp_path: Path) -> None:
+def test_hostile_names_and_values_are_sent_unchanged(serve: Any, tmp_path: Path) -> None:
     assert len(HOSTILE) >= 200
     served = serve(**hostile_share(tmp_path))
     with running(str(served.profile_path)) as page:
@@ -581,7 +583,7 @@ def test_hostile_names_and_values_arrive_as_they_are(serve: Any, tmp_path: Path)
             assert visitor.ask("look", **base, path=path)["as"] == "text"
 
 
-def test_no_answer_has_a_credential_or_a_signed_url(
+def test_no_response_has_a_credential_or_a_signed_url(
     serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for options in ("QUICK", "PATIENT"):
@@ -625,10 +627,10 @@ def test_no_answer_has_a_credential_or_a_signed_url(
     assert page.address.partition("token=")[2] not in shown
 
 
-# === The command ===
+# --- the command ---
 
 
-def test_the_command_tells_the_address_and_opens_it(
+def test_command_prints_the_url_and_opens_it(
     serve_demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
@@ -650,7 +652,7 @@ def test_the_command_tells_the_address_and_opens_it(
     printed = capsys.readouterr()
     address = printed.out.strip()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", address)
-    # The list of processes shows what a browser is started with.
+    # The process list shows the arguments of a browser.
     assert "token" not in opened[0]
     assert address in contents[0]
     assert "opens in your browser" in printed.err
@@ -660,7 +662,7 @@ def test_the_command_tells_the_address_and_opens_it(
     assert {path for path in Path(tempfile.gettempdir()).iterdir() if "browse" in path.name} <= before
 
 
-def test_a_taken_port_and_a_wrong_profile_are_told(
+def test_port_in_use_and_invalid_profile_are_reported(
     page: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     profile = str(page.session.profile)
@@ -669,7 +671,7 @@ def test_a_taken_port_and_a_wrong_profile_are_told(
     assert main(["-p", str(tmp_path / "none.share"), "browse", "--no-open"]) == 2
 
 
-def test_an_empty_share_and_a_refused_token_are_told(serve: Any) -> None:
+def test_empty_share_and_refused_token_are_reported(serve: Any) -> None:
     served = serve(tables={})
     with running(str(served.profile_path)) as page:
         assert Visitor(page.address).ask("start")["shares"] == []
@@ -682,7 +684,7 @@ def test_an_empty_share_and_a_refused_token_are_told(serve: Any) -> None:
             assert "planted" not in answer
 
 
-def test_a_history_that_is_not_shared_is_told(serve: Any, tmp_path: Path) -> None:
+def test_unshared_history_is_reported(serve: Any, tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(3)}))
     served = serve(tables={"s.d.t": tmp_path / "t"})
     with running(str(served.profile_path)) as page:
@@ -691,8 +693,8 @@ def test_a_history_that_is_not_shared_is_told(serve: Any, tmp_path: Path) -> Non
     assert "does not share the history" in told["notes"][0]
 
 
-def test_costs_are_about_what_is_downloaded(serve: Any, tmp_path: Path) -> None:
-    """A wide table, whose footers are most of it, and few columns of a long one."""
+def test_estimated_cost_is_close_to_the_downloaded_bytes(serve: Any, tmp_path: Path) -> None:
+    """A wide table, most of which is footers, and few columns of a long table."""
     wide = pa.table({f"c{number}": [number] for number in range(1000)})
     long = pa.table({"n": range(300_000), "text": [str(number * 7919) for number in range(300_000)]})
     for name, rows in (("wide", wide), ("long", long)):

@@ -1,4 +1,4 @@
-"""The command ``delta-sharing`` against a server: what it prints, writes and answers to the shell."""
+"""The command ``delta-sharing`` with a server: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def server(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
 def run(
     server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., str]]:
-    """Run a command that must succeed, and give what it printed."""
+    """Run a command that must succeed and return its output."""
     monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
 
     yield lambda *arguments: succeed(arguments, capsys)
     server.clear_faults()
 
 
-def test_listings_for_people_and_for_programs(run: Callable[..., str]) -> None:
+def test_listings_have_text_and_json_formats(run: Callable[..., str]) -> None:
     assert [item["name"] for item in json.loads(run("shares", "--json"))] == ["s.1"]
     assert [item["name"] for item in json.loads(run("schemas", "s.1", "--json"))] == ["d", "e"]
     assert [item["table"] for item in json.loads(run("--json", "tables"))] == ["s.1.d.t", "s.1.d.many", "s.1.e.many"]
@@ -71,7 +71,7 @@ def test_listings_for_people_and_for_programs(run: Callable[..., str]) -> None:
     assert run("shares").split()[:3] == ["name", "id", "s.1"]
 
 
-def test_describe_shows_schema_version_format_features_and_size(run: Callable[..., str]) -> None:
+def test_describe_shows_schema_version_format_and_size(run: Callable[..., str]) -> None:
     described = json.loads(run("describe", "s.1.d.t", "--json"))
 
     assert described["version"] == 1
@@ -100,7 +100,7 @@ def test_head_shows_rows_with_nulls_and_exact_decimals(run: Callable[..., str]) 
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow"])
-def test_read_writes_the_selected_rows_to_a_file(run: Callable[..., str], tmp_path: Path, ending: str) -> None:
+def test_read_writes_selected_rows_to_a_file(run: Callable[..., str], tmp_path: Path, ending: str) -> None:
     target = tmp_path / f"t.{ending}"
 
     run("read", "s.1.d.t", "--version", "0", "--filter", "kind = 'b'", "--columns", "id", "--to", str(target))
@@ -114,7 +114,7 @@ def test_read_writes_the_selected_rows_to_a_file(run: Callable[..., str], tmp_pa
     assert sorted(found) == list(range(1, 60, 3))
 
 
-def test_changes_carry_their_version(run: Callable[..., str]) -> None:
+def test_changes_have_their_versions(run: Callable[..., str]) -> None:
     lines = run("changes", "s.1.d.t", "--starting-version", "1", "--json").splitlines()
 
     rows = [json.loads(line) for line in lines]
@@ -122,7 +122,7 @@ def test_changes_carry_their_version(run: Callable[..., str]) -> None:
     assert {(row["_change_type"], row["_commit_version"]) for row in rows} == {("insert", 1)}
 
 
-def test_copy_makes_a_delta_table_and_downloads_nothing_twice(run: Callable[..., str], tmp_path: Path) -> None:
+def test_copy_writes_a_delta_table_incrementally(run: Callable[..., str], tmp_path: Path) -> None:
     target = tmp_path / "copy"
 
     first = json.loads(run("copy", "s.1.d.t", str(target), "--version", "0", "--json"))
@@ -187,7 +187,7 @@ def test_verbose_reports_the_cost_of_a_read_on_stderr(server: Any, capfd: pytest
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_mistake_is_one_line_and_its_exit_code(
+def test_error_is_one_line_and_its_exit_code(
     server: Any, arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--profile", str(server.profile_path)]) == code
@@ -197,7 +197,7 @@ def test_a_mistake_is_one_line_and_its_exit_code(
     assert said in printed.err
 
 
-def test_a_failed_read_writes_no_file(
+def test_failed_read_writes_no_file(
     server: Any, run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_sharing_client.retry.wait_before", lambda *_: 0.0)
@@ -209,7 +209,7 @@ def test_a_failed_read_writes_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_pipe_and_an_interrupt_are_quiet(server: Any) -> None:
+def test_closed_pipe_and_interrupt_print_nothing(server: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
         assert process.stdout is not None
@@ -243,7 +243,7 @@ def test_head_ends_a_read_of_many_files(serve: Callable[..., Any], tmp_path: Pat
         reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain())
         head = subprocess.Popen(["head", "-1"], stdin=reader.stdout, stdout=subprocess.PIPE)
         assert reader.stdout is not None
-        reader.stdout.close()  # now head alone has it
+        reader.stdout.close()  # only head has the read end now
         reads.append((reader, head))
     try:
         for reader, head in reads:
@@ -262,7 +262,7 @@ def _plain() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-def test_full_disk_is_one_sentence_and_leaves_no_file(server: Any, tmp_path: Path, ending: str) -> None:
+def test_full_disk_is_reported_and_leaves_no_file(server: Any, tmp_path: Path, ending: str) -> None:
     target = tmp_path / f"rows.{ending}"
     source = f"{server.profile_path}#s.1.d.many"
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", source, "--to", str(target)]
@@ -270,7 +270,7 @@ def test_full_disk_is_one_sentence_and_leaves_no_file(server: Any, tmp_path: Pat
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
-    # What measures coverage has no room either, and Python would leave halves of compiled modules behind.
+    # Coverage has no room either, and Python would leave partly written .pyc files behind.
     environment = {name: value for name, value in _plain().items() if not name.startswith("COVERAGE_")}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=bounded, check=False)
@@ -283,7 +283,7 @@ def test_full_disk_is_one_sentence_and_leaves_no_file(server: Any, tmp_path: Pat
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
-def test_an_output_that_takes_no_more_is_a_sentence(server: Any) -> None:
+def test_failed_write_to_stdout_is_reported_in_one_sentence(server: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, env=_plain(), stdout=full, stderr=subprocess.PIPE, text=True, check=False)

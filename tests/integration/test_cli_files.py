@@ -1,4 +1,4 @@
-"""``ls``, ``cat`` and ``get`` of volumes, skills and models, as a person and as a script use them."""
+"""``ls``, ``cat`` and ``get`` of volumes, skills and models, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def server() -> Iterator[Any]:
 def run(
     server: Any, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
-    """Run a command; return its exit code and what it printed."""
+    """Run a command; return its exit code and output."""
     monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -86,7 +86,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_file_does_not_control_the_terminal(
+def test_cat_escapes_control_characters_on_a_terminal(
     run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", shown := Terminal())
@@ -136,7 +136,7 @@ def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path
         (["cat", "p#s.1.d.docs/a.csv", "--profile", "q"], 2, "Two profiles"),
     ],
 )  # fmt: skip
-def test_mistakes_are_reported_in_one_line(
+def test_errors_are_reported_in_one_line(
     run: Callable[..., tuple[int, str, str]], arguments: list[str], code: int, said: str
 ) -> None:
     found, out, error = run(*arguments)
@@ -146,7 +146,7 @@ def test_mistakes_are_reported_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_settings_of_a_store_are_given_on_the_command_line(
+def test_store_settings_are_command_line_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
@@ -165,7 +165,7 @@ def test_settings_of_a_store_are_given_on_the_command_line(
         assert main(["ls", "s.d.v/"]) == 0
 
 
-def test_a_closed_pipe_ends_cat(server: Any, tmp_path: Path) -> None:
+def test_closed_pipe_ends_cat(server: Any, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "DELTA_SHARING_PROFILE": str(server.profile_path),

@@ -1,4 +1,5 @@
-"""``delta_sharing_client.compat``: what scripts for the package ``delta-sharing`` import, catch and compute with."""
+"""``delta_sharing_client.compat``: the names, exceptions and attributes that scripts for the package
+``delta-sharing`` use."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_scripts_of_the_readme_run_with_their_import_changed(profile_file: str) 
     assert delta_sharing.get_table_protocol(table_url).min_reader_version >= 1
 
 
-def test_commit_timestamp_counts_as_in_that_package(profile_file: str) -> None:
+def test_commit_timestamp_has_the_type_of_delta_sharing(profile_file: str) -> None:
     url = profile_file + "#demo.shop.orders"
     millis = delta_sharing.load_table_changes_as_pandas(url, 1, 2)["_commit_timestamp"]
     stamps = delta_sharing.load_table_changes_as_pandas(url, 1, 2, use_delta_format=True)["_commit_timestamp"]
@@ -76,7 +77,7 @@ def test_commit_timestamp_counts_as_in_that_package(profile_file: str) -> None:
     assert delta_sharing.load_table_changes_as_arrow(url, 1, 2, columns=["status"]).column_names == ["status"]
 
 
-def test_errors_are_those_that_scripts_catch(profile_file: str) -> None:
+def test_errors_are_the_classes_that_scripts_catch(profile_file: str) -> None:
     with pytest.raises(requests.HTTPError) as refused:
         delta_sharing.load_as_pandas(profile_file + "#demo.shop.gone")
     assert isinstance(refused.value, ds.NotFoundError)
@@ -96,7 +97,7 @@ def test_errors_are_those_that_scripts_catch(profile_file: str) -> None:
         delta_sharing.load_as_pandas(profile_file + "#demo.shop.orders", columns="id")
 
 
-def test_refused_credentials_are_an_http_error(profile_file: str) -> None:
+def test_refused_credentials_raise_an_http_error(profile_file: str) -> None:
     fields = json.loads(Path(profile_file).read_text()) | {"bearerToken": "wrong"}
     with pytest.raises(requests.HTTPError) as refused:
         delta_sharing.SharingClient(delta_sharing.DeltaSharingProfile.from_json(fields)).list_all_tables()
@@ -104,7 +105,7 @@ def test_refused_credentials_are_an_http_error(profile_file: str) -> None:
     assert refused.value.response.status_code == 401
 
 
-def test_profile_has_the_fields_of_that_package(tmp_path: Path) -> None:
+def test_profile_has_the_fields_of_delta_sharing(tmp_path: Path) -> None:
     path = tmp_path / "my.share"
     path.write_text(json.dumps(V1))
     sources = [str(path), path, io.StringIO(json.dumps(V1)), io.BytesIO(json.dumps(V1).encode())]
@@ -121,7 +122,7 @@ def test_profile_has_the_fields_of_that_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", json.dumps({**V1, "endpoint": None}), json.dumps({**JWT, "type": "x"})])
-def test_profile_that_cannot_be_used_is_a_value_error(text: str) -> None:
+def test_invalid_profile_raises_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="profile") as caught:
         delta_sharing.DeltaSharingProfile.from_json(text)
     assert isinstance(caught.value, ds.ProfileError)
@@ -129,11 +130,11 @@ def test_profile_that_cannot_be_used_is_a_value_error(text: str) -> None:
         delta_sharing.DeltaSharingProfile(100, "https://h")
 
 
-def test_every_name_is_there() -> None:
+def test_every_public_name_of_delta_sharing_exists() -> None:
     assert [name for name in delta_sharing.__all__ if not hasattr(delta_sharing, name)] == []
 
 
-def test_objects_of_its_next_release_read_the_same(profile_file: str) -> None:
+def test_objects_of_the_next_release_read_the_same_rows(profile_file: str) -> None:
     client = delta_sharing.SharingClient(profile_file)
     table = client.table("demo.shop.orders")
     url = profile_file + "#demo.shop.orders"

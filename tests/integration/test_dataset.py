@@ -1,5 +1,5 @@
-"""``to_dataset()`` of a table with NOT NULL columns at every level; a dataset of pyarrow over the same rows is the
-oracle."""
+"""``to_dataset()`` of a table with NOT NULL columns at every level; the oracle is a pyarrow dataset of the same
+rows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ COLUMNS: dict[str, Any] = {
     "none": [],
     "plain": {"id": pc.field("id"), "l": pc.field("l")},
     "computed": {"id": pc.field("id"), "twice": pc.field("id") * 2},
-    # A computed column may have the name of one that it is not.
+    # A computed column may have the name of another column.
     "own name": {"id": pc.field("id") + 1},
     "swapped": {"id": pc.field("n"), "n": pc.field("id")},
     "all names": {name: pc.field("id") for name in SCHEMA.names},
@@ -95,7 +95,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-# Each choice of columns without a condition, each condition for all columns, and a third of the other pairs.
+# Every selection of columns without a condition, every condition with all columns, and a third of the other pairs.
 PAIRS = [(columns, condition) for columns in COLUMNS for condition in CONDITIONS]
 CHOSEN = [pair for at, pair in enumerate(PAIRS) if ALL or "all" in pair or at % 3 == 0]
 
@@ -108,7 +108,7 @@ def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str
     schema = dataset.scanner(**query).projected_schema
     assert (schema.names, schema.types) == (expected.schema.names, expected.schema.types)
     for field in schema:
-        # Pyarrow also calls a renamed column NOT NULL, and a field of a struct that may be null itself.
+        # pyarrow also declares a renamed column NOT NULL, and a field of a nullable struct.
         assert field.nullable or not expected.schema.field(field.name).nullable
     if not isinstance(query["columns"], dict) or columns == "plain":
         assert schema.equals(expected.schema)
@@ -130,7 +130,7 @@ def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str
 
 
 @pytest.mark.parametrize("condition", [None, "id > 17", "n IS NOT NULL", "s.x = 3", "p = 'two' AND o IS NULL"])
-def test_duckdb_over_a_dataset_with_required_columns(table: ds.SharedTable, condition: str | None) -> None:
+def test_duckdb_queries_a_dataset_with_required_columns(table: ds.SharedTable, condition: str | None) -> None:
     with duckdb.connect() as connection:
         found, expected = (
             (relation if condition is None else relation.filter(condition)).order("id").fetchall()
@@ -142,7 +142,7 @@ def test_duckdb_over_a_dataset_with_required_columns(table: ds.SharedTable, cond
 @pytest.mark.parametrize(
     "condition", [None, pl.col("id") > 17, pl.col("n").is_not_null(), pl.col("p") == "two", pl.col("s").is_null()]
 )
-def test_polars_over_a_dataset_with_required_columns(table: ds.SharedTable, condition: pl.Expr | None) -> None:
+def test_polars_queries_a_dataset_with_required_columns(table: ds.SharedTable, condition: pl.Expr | None) -> None:
     far, near = pl.scan_pyarrow_dataset(table.scan().to_dataset()), pl.from_arrow(ROWS)
     expected = near if condition is None else near.filter(condition)
     found = (far if condition is None else far.filter(condition)).collect()
@@ -151,7 +151,7 @@ def test_polars_over_a_dataset_with_required_columns(table: ds.SharedTable, cond
     assert (lazy if condition is None else lazy.filter(condition)).collect().to_dicts() == expected.to_dicts()
 
 
-def test_a_dataset_with_required_columns_is_written(table: ds.SharedTable, tmp_path: Path) -> None:
+def test_dataset_with_required_columns_can_be_written(table: ds.SharedTable, tmp_path: Path) -> None:
     scanner = table.scan().to_dataset().scanner(filter=pc.field("id") >= 10, use_threads=True)
     pads.write_dataset(scanner, tmp_path, format="parquet")
     assert pads.dataset(tmp_path).to_table().sort_by("id").to_pydict() == ROWS.slice(10).to_pydict()
@@ -159,7 +159,7 @@ def test_a_dataset_with_required_columns_is_written(table: ds.SharedTable, tmp_p
 
 @pytest.mark.parametrize(("version", "is_refused"), [("1.4.1", True), ("2.0.0", False)])
 @pytest.mark.parametrize("in_struct", [False, True])
-def test_nanoseconds_are_refused_for_a_duckdb_that_cuts_them(
+def test_nanoseconds_are_refused_if_duckdb_would_truncate_them(
     monkeypatch: pytest.MonkeyPatch, version: str, is_refused: bool, in_struct: bool
 ) -> None:
     monkeypatch.setattr(duckdb, "__version__", version)
@@ -175,20 +175,20 @@ def test_nanoseconds_are_refused_for_a_duckdb_that_cuts_them(
         assert known_to_duckdb(schema) == schema
 
 
-def test_frames_of_a_dataset_with_required_columns(table: ds.SharedTable) -> None:
+def test_dataset_with_required_columns_converts_to_frames(table: ds.SharedTable) -> None:
     frame = table.scan().to_dataset().to_table(["id", "p"], pc.field("n").is_valid()).to_pandas()
     assert frame.to_dict("records") == [{"id": id_, "p": "one" if id_ < 20 else "two"} for id_ in range(0, 40, 3)]
 
 
 @pytest.mark.parametrize(("limit", "rows"), [(2, [1, 2, 2]), (None, [1, 2, 5])])
-def test_the_head_of_a_dataset_is_within_the_limit_of_its_scan(
+def test_head_of_a_dataset_respects_the_limit_of_its_scan(
     table: ds.SharedTable, limit: int | None, rows: list[int]
 ) -> None:
     dataset = table.scan(limit=limit).to_dataset()
     assert [dataset.head(number).num_rows for number in (1, 2, 5)] == rows
 
 
-def test_ctrl_c_works_from_the_creation_of_a_dataset_on(table: ds.SharedTable) -> None:
+def test_ctrl_c_is_handled_once_a_dataset_exists(table: ds.SharedTable) -> None:
     before = signal.set_wakeup_fd(-1)
     try:
         table.scan().to_dataset()
@@ -206,7 +206,7 @@ def test_query_with_batches_of_another_schema_fails(table: ds.SharedTable) -> No
             next(itertools.chain(scanner.to_batches(), [None]))
 
 
-def test_options_of_a_scanner_are_those_of_pyarrow(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scanner_accepts_the_options_of_pyarrow(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[dict[str, Any]] = []
 
     class Scanner:
@@ -232,7 +232,9 @@ def test_empty_selection_sends_no_request(table: ds.SharedTable, monkeypatch: py
     assert 2 not in begun
 
 
-def test_a_lazy_frame_with_a_filter_begins_small(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lazy_frame_with_a_filter_starts_with_small_batches(
+    table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[tuple[bool, bool]] = []
     stream = polars_frames.RowStream
 

@@ -1,4 +1,4 @@
-"""Directory access: which way is taken, whose credentials are used and for how long, and what is refused."""
+"""Directory access: the choice of access mode, credentials and their renewal, and refusals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def local(writer: TableWriter) -> Iterator[tuple[mock_server.RunningServer, ds.S
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
-    """A store that speaks S3, on this machine, with an empty bucket."""
+    """A local S3 server with an empty bucket."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -103,7 +103,7 @@ def ids(rows: pa.Table) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
 
-# === Which way ===
+# --- choice of access mode ---
 
 
 def test_directory_supports_snapshots_time_travel_and_changes(local: Any, writer: TableWriter) -> None:
@@ -130,7 +130,7 @@ def test_directory_supports_snapshots_time_travel_and_changes(local: Any, writer
     )
 
 
-def test_time_travel_by_timestamp_is_that_of_the_server(local: Any, writer: TableWriter) -> None:
+def test_time_travel_by_timestamp_matches_the_server(local: Any, writer: TableWriter) -> None:
     _, table = local
     base = datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
     for number in range(3):
@@ -149,7 +149,7 @@ def test_time_travel_by_timestamp_is_that_of_the_server(local: Any, writer: Tabl
             table.scan(timestamp=moment).to_arrow()
 
 
-def test_changes_by_timestamp_are_those_of_the_server(local: Any, writer: TableWriter) -> None:
+def test_changes_by_timestamp_match_the_server(local: Any, writer: TableWriter) -> None:
     _, table = local
     base = datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
     for number in range(3):
@@ -180,7 +180,7 @@ def test_changes_by_timestamp_are_those_of_the_server(local: Any, writer: TableW
         assert rows(table.options, **limits) == rows(by_url, **limits) == "refused: True"
 
 
-def test_a_removed_file_has_the_partition_values_of_its_addition(tmp_path: pathlib.Path) -> None:
+def test_removed_file_has_the_partition_values_of_its_add(tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "parted", SCHEMA, partition_by=["text"], properties=FEED)
     file = writer.file([{"id": 1, "text": "a"}])
     writer.insert(file)
@@ -190,7 +190,7 @@ def test_a_removed_file_has_the_partition_values_of_its_addition(tmp_path: pathl
     def leave_out(path: str) -> None:
         lines = [json.loads(line) for line in commit.read_text().splitlines()]
         for remove in [line["remove"] for line in lines if "remove" in line]:
-            # The log makes these optional.
+            # These fields are optional in the log.
             remove.pop("partitionValues", None)
             remove.pop("size", None)
             remove["path"] = path
@@ -227,7 +227,7 @@ def test_access_mode_is_an_option_and_shown_by_explain(local: Any, writer: Table
     assert f"access: the table's directory, {writer.path.as_uri()}\n" in ways[ds.AccessMode.DIR]
 
 
-def test_falls_back_to_urls_without_directory_access(writer: TableWriter, caplog: pytest.LogCaptureFixture) -> None:
+def test_url_access_is_used_without_directory_access(writer: TableWriter, caplog: pytest.LogCaptureFixture) -> None:
     writer.insert(writer.file(rows_of([1])))
     with (
         mock_server.running(tables={"s.d.t": writer.path}) as server,
@@ -241,7 +241,7 @@ def test_falls_back_to_urls_without_directory_access(writer: TableWriter, caplog
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.DeltaSharingError) -> None:
-    """Have requests for credentials end with ``error``."""
+    """Make requests for credentials fail with ``error``."""
 
     def credentials(*_: object, **__: object) -> TemporaryCredentials:
         raise error
@@ -249,7 +249,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.D
     monkeypatch.setattr(type(table.rest), "credentials", credentials)
 
 
-def test_falls_back_to_url_without_credentials(
+def test_url_access_is_used_without_credentials(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, table = local
@@ -267,7 +267,7 @@ def test_falls_back_to_url_without_credentials(
         table.scan().to_arrow()
 
 
-def test_unknown_kind_of_credentials_falls_back_to_url(
+def test_url_access_is_used_for_unknown_credentials(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, table = local
@@ -306,7 +306,7 @@ def test_error_names_an_asset_that_is_not_a_table(
         scan.to_arrow()
 
 
-def test_the_server_gives_credentials_for_places_below_the_root(in_s3: Any) -> None:
+def test_server_gives_credentials_only_below_the_table(in_s3: Any) -> None:
     _, table = in_s3
     given = table.rest.temporary_table_credentials(table.name, "s3://tables/a/t/part=1")
     assert given.location == "s3://tables/a/t/part=1"
@@ -367,7 +367,7 @@ def test_directory_changes_have_the_metadata_of_each_version(tmp_path: pathlib.P
                 rows(start, 4)
 
 
-# === What lies where ===
+# --- locations ---
 
 
 def test_auxiliary_locations_use_their_own_credentials(writer: TableWriter, tmp_path: pathlib.Path) -> None:
@@ -389,7 +389,7 @@ def test_auxiliary_locations_use_their_own_credentials(writer: TableWriter, tmp_
             table.scan().to_arrow()
 
 
-def test_a_file_that_climbs_out_of_the_table_is_refused(local: Any, writer: TableWriter) -> None:
+def test_path_outside_the_table_is_refused(local: Any, writer: TableWriter) -> None:
     _, table = local
     file = writer.file(rows_of([1]))
     (writer.path / file.path).rename(writer.path.parent / "out.parquet")
@@ -414,10 +414,10 @@ def test_locations_outside_the_allowed_ones_are_refused(
             place.place_of(table.rest, AssetRef(TABLE, table.name), None, QUICK)
 
 
-# === Credentials ===
+# --- credentials ---
 
 
-def test_a_table_in_s3_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.LogCaptureFixture) -> None:
     _, table = in_s3
     scan = table.scan()
     with caplog.at_level(logging.DEBUG):
@@ -425,7 +425,7 @@ def test_a_table_in_s3_is_read_with_temporary_credentials(in_s3: Any, caplog: py
 
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     texts = [scan.explain(), repr(plan), repr(plan.context.files)]
-    # The servers of the test log in this process, too.
+    # The servers of the test run in this process and also write log records.
     texts += [record.getMessage() for record in caplog.records if record.name.startswith("delta_sharing_client")]
     given = plan.context.files._places["s3://tables/a/t"].renewal.current()
     for secret in (given.reveal("secret_access_key"), given.reveal("session_token")):
@@ -447,7 +447,7 @@ def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> N
     found.renewal._provider = counted
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == []
-    # Some of their time is left, but not much.
+    # Little of their lifetime is left.
     _end_in(found, 60_000)
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == ["s3://tables/a/t"]
@@ -473,7 +473,7 @@ def test_refused_credentials_are_renewed(in_s3: Any, store: Any) -> None:
     assert (len(calls), calls[1] is first) == (2, False)
 
 
-def test_credentials_are_used_until_they_expire_if_not_renewed(in_s3: Any) -> None:
+def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (found,) = plan.context.files._places.values()
@@ -489,7 +489,7 @@ def test_credentials_are_used_until_they_expire_if_not_renewed(in_s3: Any) -> No
         list(Batches(plan))
 
 
-def test_a_plan_of_a_directory_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
+def test_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (tmp_path / "plan").write_bytes(pickle.dumps(plan))
@@ -509,7 +509,7 @@ def test_a_plan_of_a_directory_is_read_in_another_process(in_s3: Any, tmp_path: 
     assert run.stdout == "3\n"
 
 
-def test_a_store_that_refuses_is_an_error_that_names_the_table(in_s3: Any, store: Any) -> None:
+def test_refusal_of_the_store_names_the_table(in_s3: Any, store: Any) -> None:
     _, table = in_s3
     bucket, _ = store
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
@@ -526,7 +526,7 @@ def test_a_store_that_refuses_is_an_error_that_names_the_table(in_s3: Any, store
 
 
 def _end_in(found: Any, milliseconds: int) -> None:
-    """Make the credentials of a place an hour old, with so much left."""
+    """Make the credentials of a location an hour old, with ``left`` seconds to go."""
     now = now_ms()
     found.renewal._since_ms, found.renewal._paused_until_ms = now - 3_600_000, 0
     found.renewal._given = dataclasses.replace(found.renewal.current(), expires_ms=now + milliseconds)
@@ -580,7 +580,7 @@ def test_history_of_a_log_without_a_feed_has_only_operations(tmp_path: pathlib.P
     assert "WRITE" in found._repr_html_()  # type: ignore[attr-defined]
 
 
-def test_history_begins_with_the_first_commit_in_the_log(tmp_path: pathlib.Path) -> None:
+def test_history_starts_at_the_first_commit_in_the_log(tmp_path: pathlib.Path) -> None:
     log = LogBuilder(tmp_path / "t").start(configuration=FEED)
     for version in (1, 2, 3):
         log.commit(version, {"commitInfo": {"operation": f"V{version}"}})

@@ -1,4 +1,4 @@
-"""Downloads of assets: complete or not at all, only what has changed, and never outside of the directory."""
+"""Downloads of assets: complete or not at all, incremental, and never outside the directory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def client(bucket: Bucket) -> Iterator[ds.SharingClient]:
 
 @pytest.fixture
 def volume(client: ds.SharingClient, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A volume with ``FILES``, of which those above 64 KiB are transferred in parts."""
+    """A volume with ``FILES``; files above 64 KiB are transferred in parts."""
     monkeypatch.setattr(transfers, "PART_BYTES", 64 * 1024)
     bucket.clear()
     for path, data in FILES.items():
@@ -68,7 +68,7 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def content(folder: pathlib.Path) -> dict[str, bytes]:
-    """The files that are there, without the state of downloads."""
+    """Return the downloaded files, without the state of the download."""
     found = [path for path in folder.rglob("*") if not path.is_dir()]
     names = {path: path.relative_to(folder).as_posix() for path in found}
     return {name: path.read_bytes() for path, name in names.items() if not name.startswith(STATE)}
@@ -79,7 +79,7 @@ def state_of(folder: pathlib.Path) -> list[str]:
 
 
 class Requests:
-    """Counts what is requested of a place, and may let something else happen."""
+    """Counts the requests to a location and may run a callback between them."""
 
     def __init__(self, volume: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[tuple[str, Any]] = []
@@ -99,10 +99,10 @@ def requests(volume: Any, monkeypatch: pytest.MonkeyPatch) -> Requests:
     return Requests(volume, monkeypatch)
 
 
-# === What is there afterwards ===
+# --- results ---
 
 
-def test_a_download_has_every_file_under_its_path(volume: Any, here: pathlib.Path) -> None:
+def test_download_has_every_file_under_its_path(volume: Any, here: pathlib.Path) -> None:
     done = volume.download(here)
 
     assert content(here) == FILES
@@ -113,7 +113,7 @@ def test_a_download_has_every_file_under_its_path(volume: Any, here: pathlib.Pat
     assert not [path for path in here.rglob("*") if path.is_file() and path.stat().st_mode & 0o111]
 
 
-def test_a_part_of_an_asset_keeps_its_paths(volume: Any, here: pathlib.Path) -> None:
+def test_download_of_a_directory_keeps_paths(volume: Any, here: pathlib.Path) -> None:
     assert volume.download(here, "deep", "c").downloaded == ("deep/c",)
     assert volume.download(here, pattern="*.txt").downloaded == ("a.txt",)
     assert volume.download(here, "deep/er/b").downloaded == ("deep/er/b",)
@@ -130,7 +130,7 @@ def test_only_changed_files_are_downloaded_again(
     assert volume.download(here).unchanged == len(FILES)
     assert requests.paths == []
 
-    bucket.put("in/a.txt", b"two")  # as long, perhaps in the same second
+    bucket.put("in/a.txt", b"two")  # of the same length, possibly within the same second
     bucket.put("in/new", b"new")
     (here / "deep/er/b").write_bytes(b"edited")
     (here / "z/\u00e9 %41").unlink()
@@ -142,7 +142,7 @@ def test_only_changed_files_are_downloaded_again(
     assert sorted({path for path, _ in requests.paths}) == sorted(done.downloaded)
 
 
-def test_without_notes_content_is_compared(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+def test_content_is_compared_without_saved_state(volume: Any, here: pathlib.Path, requests: Requests) -> None:
     volume.download(here)
     shutil.rmtree(here / STATE)
     (here / "a.txt").write_bytes(b"eno")
@@ -154,7 +154,7 @@ def test_without_notes_content_is_compared(volume: Any, here: pathlib.Path, requ
     assert volume.download(here).downloaded == ()
 
 
-def test_a_dry_run_writes_nothing(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+def test_dry_run_writes_nothing(volume: Any, here: pathlib.Path, requests: Requests) -> None:
     planned = volume.download(here, dry_run=True)
 
     assert sorted(planned.downloaded) == sorted(FILES)
@@ -181,7 +181,7 @@ def test_progress_is_reported(volume: Any, here: pathlib.Path, client: ds.Sharin
     assert (seen[-1].bytes_done, seen[-1].bytes_total, seen[-1].bytes_fetched) == (total, total, total)
 
 
-# === What is refused, before anything is written ===
+# --- refusals before anything is written ---
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_error_names_the_existing_path(volume: Any, here: pathlib.Path, tmp_path
         volume.download(tmp_path / "file" / "inside")
 
 
-def test_a_full_disk_is_named_before_the_download(
+def test_full_disk_is_reported_before_the_download(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=100_000)
@@ -237,7 +237,7 @@ def test_a_full_disk_is_named_before_the_download(
     assert content(here) == {}
 
 
-def test_two_downloads_into_one_directory_are_refused(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+def test_concurrent_download_into_a_directory_is_refused(volume: Any, here: pathlib.Path, requests: Requests) -> None:
     refused: list[str] = []
 
     def another(path: str, wanted: Any) -> None:
@@ -253,7 +253,7 @@ def test_two_downloads_into_one_directory_are_refused(volume: Any, here: pathlib
     assert content(here) == {"a.txt": b"one"}
 
 
-def test_files_that_lie_about_their_size_are_refused(
+def test_files_with_a_wrong_declared_size_are_refused(
     volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = place._stored_file
@@ -268,10 +268,10 @@ def test_files_that_lie_about_their_size_are_refused(
     assert "a.txt" not in content(here)
 
 
-# === Interruptions ===
+# --- interruptions ---
 
 
-def test_interrupted_transfer_resumes_where_it_stopped(
+def test_interrupted_transfer_resumes(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = place.ObjectPlace._chunks
@@ -294,7 +294,7 @@ def test_interrupted_transfer_resumes_where_it_stopped(
     assert len(resumed) == 5
 
 
-def test_a_failed_download_is_continued_by_the_next(
+def test_next_download_continues_a_failed_one(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
@@ -323,7 +323,7 @@ def test_a_failed_download_is_continued_by_the_next(
     assert state_of(here) == ["files.jsonl", "lock"]
 
 
-def test_parts_of_another_version_are_not_continued(
+def test_parts_of_another_version_are_not_reused(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
 ) -> None:
     def refuse(path: str, wanted: Any) -> None:
@@ -341,7 +341,7 @@ def test_parts_of_another_version_are_not_continued(
 
 
 @pytest.mark.parametrize("path", ["a.txt", "deep/c"])
-def test_a_file_replaced_meanwhile_arrives_whole(
+def test_file_replaced_during_the_download_is_complete(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests, path: str
 ) -> None:
     new = DATA[7:300_000] if path == "deep/c" else b"longer than before"
@@ -360,7 +360,7 @@ def test_a_file_replaced_meanwhile_arrives_whole(
     assert volume.download(here).downloaded == ()
 
 
-def test_a_file_that_is_replaced_all_the_time_is_an_error(
+def test_file_that_keeps_being_replaced_is_an_error(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
 ) -> None:
     count = iter(range(100))
@@ -371,7 +371,7 @@ def test_a_file_that_is_replaced_all_the_time_is_an_error(
     assert content(here) == {}
 
 
-def test_a_file_that_is_gone_meanwhile_is_named(
+def test_file_deleted_during_the_download_is_named(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
 ) -> None:
     requests.before = lambda path, wanted: bucket.resource.Object("in/a.txt").delete()
@@ -381,7 +381,7 @@ def test_a_file_that_is_gone_meanwhile_is_named(
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-def test_threads_that_start_complete_a_download(
+def test_download_completes_with_fewer_threads(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
@@ -397,7 +397,7 @@ def test_threads_that_start_complete_a_download(
         thread.start()
 
     monkeypatch.setattr(transfers, "start", start)
-    # The last file waits until another thread was wanted.
+    # The last file waits until another thread was requested.
     requests.before = lambda path, wanted: refused.wait(HANGS) if path == "deep/c" else None
     if allowed:
         volume.download(here)
@@ -411,10 +411,10 @@ def test_threads_that_start_complete_a_download(
 
 
 @pytest.mark.parametrize("used", [1, 3, 4])
-def test_credentials_that_end_between_files_are_renewed(
+def test_credentials_that_expire_between_files_are_renewed(
     volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, used: int
 ) -> None:
-    # One after another, so that nobody else uses up new credentials.
+    # One after another, so that no other thread uses new credentials.
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
     monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
     guard, vended = Guard(bucket), []
@@ -435,22 +435,22 @@ def test_credentials_that_end_between_files_are_renewed(
 
     assert content(here) == FILES
     assert sorted(done.downloaded) == sorted(FILES)
-    # Some were refused between two files, or two parts of one.
+    # Some credentials were refused between two files or two parts of a file.
     assert len(vended) > len(guard.requests) // (used + 1) > 1
 
 
-# === Content ===
+# --- content ---
 
 
 def damaged(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
-    """Flip a bit of the next bodies."""
+    """Flip a bit in each of the next bodies."""
     chunks, flipped = place.ObjectPlace._chunks, []
 
     def flipping(self: Any, stream: Any) -> Iterator[memoryview]:
         for chunk in chunks(self, stream):
             if len(flipped) < times and len(chunk):
                 flipped.append(1)
-                # Another bit each time.
+                # A different bit each time.
                 chunk = memoryview(bytes([chunk[0] ^ (1 << len(flipped) % 8)]) + bytes(chunk[1:]))
             yield chunk
 
@@ -481,10 +481,10 @@ def test_content_that_differs_each_time_is_an_error(
     assert content(here) == {}
 
 
-def test_etags_that_are_not_an_md5_are_recognized(
+def test_etags_that_are_not_md5_digests_are_recognized(
     volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A store that encrypts with keys of its own has such ETags.
+    # A store that encrypts with customer keys returns such ETags.
     listed = place._stored_file
     monkeypatch.setattr(
         place,
@@ -509,10 +509,12 @@ def _other(etag: str) -> str:
     return f'"{hashlib.md5(etag.encode()).hexdigest()}"'
 
 
-# === Other systems, other processes ===
+# --- other systems and processes ---
 
 
-def test_rules_of_the_disk_are_applied(volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: Any) -> None:
+def test_names_are_checked_by_the_rules_of_the_disk(
+    volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: Any
+) -> None:
     bucket.put("in/A.TXT", b"another")
     assert sorted(volume.download(here, "", "*.[tT]*").downloaded) == ["A.TXT", "a.txt"]
     monkeypatch.setattr(downloads.Disk, "of", lambda directory: downloads.Disk(folds=True))
@@ -525,7 +527,7 @@ def test_rules_of_the_disk_are_applied(volume: Any, bucket: Bucket, here: pathli
 
 
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
-def test_after_a_kill_the_next_download_completes_it(
+def test_next_download_completes_a_killed_one(
     client: ds.SharingClient, bucket: Bucket, here: pathlib.Path, tmp_path: pathlib.Path, signal_name: str
 ) -> None:
     bucket.clear()
@@ -563,7 +565,7 @@ def test_after_a_kill_the_next_download_completes_it(
     assert state_of(here) == ["files.jsonl", "lock"]
 
 
-def test_damaged_notes_are_ignored(volume: Any, here: pathlib.Path) -> None:
+def test_damaged_state_is_ignored(volume: Any, here: pathlib.Path) -> None:
     volume.download(here)
     notes = here / STATE / "files.jsonl"
     lines = notes.read_bytes().splitlines(keepends=True)
@@ -576,7 +578,7 @@ def test_damaged_notes_are_ignored(volume: Any, here: pathlib.Path) -> None:
     assert set(found.notes) >= set(FILES)
 
 
-def test_modes_are_those_of_ordinary_files(volume: Any, here: pathlib.Path) -> None:
+def test_files_have_ordinary_modes(volume: Any, here: pathlib.Path) -> None:
     before = os.umask(0o027)
     try:
         volume.download(here)

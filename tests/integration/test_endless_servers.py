@@ -1,4 +1,4 @@
-"""Servers that never end, by whichever door: every wait, every answer and every operation has its limit."""
+"""Servers that never finish: every wait, response and operation has a limit at every entry point."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Script = Callable[[socket.socket], None]
 
 
 class Hostile:
-    """Accepts connections, reads one request of each and lets ``scripts`` answer in turn, the last one from then on."""
+    """Accepts connections, reads one request from each and has ``scripts`` respond in turn, repeating the last one."""
 
     def __init__(self) -> None:
         self.scripts: list[Script] = []
@@ -64,7 +64,7 @@ class Hostile:
         with connection, contextlib.suppress(OSError):
             connection.settimeout(20)
             received = b""
-            while b"\r\n\r\n" not in received and received[:1] != b"\x16":  # a request, or the greeting of TLS
+            while b"\r\n\r\n" not in received and received[:1] != b"\x16":  # a request, or a TLS ClientHello
                 received += connection.recv(65536)
             script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
             script(connection)
@@ -170,7 +170,9 @@ def slow_error(server: Hostile) -> Script:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("script", [slow_body, slow_chunks, slow_header, endless_headers, endless_continue, slow_error])
-def test_trickling_response_ends(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
+def test_slowly_trickling_response_is_an_error(
+    hostile: Hostile, door: Door, script: Callable[[Hostile], Script]
+) -> None:
     hostile.scripts = [script(hostile)]
     options = ReadOptions(read_timeout=0.15, min_bytes_per_second=1000, max_attempts=2, progress=False)
     clock = Stopwatch()
@@ -194,7 +196,7 @@ def test_an_operation_has_a_deadline(hostile: Hostile, door: Door, script: Calla
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_no_try_is_waited_for_beyond_the_deadline(hostile: Hostile, door: Door) -> None:
+def test_retry_does_not_wait_beyond_the_deadline(hostile: Hostile, door: Door) -> None:
     hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 20\r\n\r\n")]
     clock = Stopwatch()
 
@@ -216,7 +218,7 @@ def test_endless_pages_end_with_an_error(hostile: Hostile) -> None:
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_the_body_of_a_redirect_is_not_read(hostile: Hostile, door: Door) -> None:
+def test_body_of_a_redirect_is_not_read(hostile: Hostile, door: Door) -> None:
     def redirect(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 307 There\r\nLocation: /elsewhere\r\nContent-Length: 1000000000\r\n\r\n")
         hostile.drip(connection, b"x" * 100)
@@ -237,7 +239,7 @@ BROKEN_CHUNKS = [b"5\r\nab", b"5\r\nabcdeXX", b"zz\r\n", b"x" * 70_000 + b"\r\n"
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
 @pytest.mark.parametrize("broken", BROKEN_CHUNKS, ids=lambda broken: str(broken[:12]))
-def test_a_broken_chunk_is_tried_again(hostile: Hostile, door: Door, broken: bytes) -> None:
+def test_invalid_chunk_is_retried(hostile: Hostile, door: Door, broken: bytes) -> None:
     body = b"{}" if door is ask_rest else bytes(SIZE)
     hostile.scripts = [
         lambda c: c.sendall(CHUNKED + broken),
@@ -248,7 +250,7 @@ def test_a_broken_chunk_is_tried_again(hostile: Hostile, door: Door, broken: byt
     assert hostile.connections == 2
 
 
-# === What counts ===
+# --- measured time ---
 
 
 class Clock:
@@ -279,17 +281,17 @@ def read(watch: RequestLimits, clock: Clock, count: int, seconds: float) -> None
     watch.read(Unused(), wait)  # type: ignore[arg-type]
 
 
-def test_only_waiting_counts_as_slow(clock: Clock) -> None:
+def test_only_time_spent_waiting_counts_as_slow(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(100):
         read(watch, clock, 50, 0.1)
-        clock.now += 600  # the reader does something else
+        clock.now += 600  # the reader is busy elsewhere
 
-    read(watch, clock, 0, 100)  # the end of a body carries no bytes
+    read(watch, clock, 0, 100)  # the end of a body has no bytes
 
 
-def test_the_throughput_is_taken_over_the_whole_window(clock: Clock) -> None:
+def test_throughput_is_measured_over_the_whole_window(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(5):
@@ -301,7 +303,7 @@ def test_the_throughput_is_taken_over_the_whole_window(clock: Clock) -> None:
         read(watch, clock, 1, 1.03)
 
 
-def test_a_first_byte_may_take_as_long_as_the_timeout_allows(clock: Clock) -> None:
+def test_first_byte_may_take_as_long_as_the_timeout(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
     read(watch, clock, 10, 59)
     read(watch, clock, 10, 59)
@@ -316,7 +318,7 @@ def test_zero_and_none_mean_no_limit(clock: Clock) -> None:
         read(watch, clock, 1, 59)
 
 
-# === Proxies ===
+# --- proxies ---
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_zero_and_none_mean_no_limit(clock: Clock) -> None:
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "other"}, "https://h/x", "http://p:1"),
     ],
 )
-def test_proxies_are_those_of_the_environment(
+def test_proxies_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], url: str, expected: str | None
 ) -> None:
     for name, value in environment.items():
@@ -344,7 +346,7 @@ def test_proxies_are_those_of_the_environment(
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("proxy", ["http://[::1", "http://h:port", "socks9://p:1", "://", "http://:1"])
-def test_unusable_proxy_fails_at_once_in_a_sentence(
+def test_invalid_proxy_is_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, hostile: Hostile, door: Door, proxy: str
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
@@ -383,7 +385,7 @@ def test_http_response_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
 
 
 class Secure:
-    """An HTTPS server that counts handshakes; ``wanted``: it asks for a certificate of the client."""
+    """An HTTPS server that counts handshakes; with ``wanted`` it requests a client certificate."""
 
     def __init__(self, authority: trustme.CA, wanted: bool = False) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -399,7 +401,7 @@ class Secure:
             protocol_version = "HTTP/1.1"
 
             def setup(self) -> None:
-                # Here and not in accept(): one handshake must not keep the others waiting.
+                # Not in accept(), where one handshake would block the others.
                 self.request = context.wrap_socket(self.request, server_side=True)
                 outer.handshakes += 1
                 super().setup()
@@ -474,7 +476,7 @@ def test_certificates_use_the_bundle_of_options_or_environment(
     door(server.url, ReadOptions())
 
 
-def test_certificates_that_change_on_disk_are_read_again(
+def test_certificates_changed_on_disk_are_reloaded(
     make_secure: Callable[..., Secure], bundle: str, tmp_path: Path
 ) -> None:
     server, own = make_secure(), tmp_path / "own.pem"
@@ -488,7 +490,7 @@ def test_certificates_that_change_on_disk_are_read_again(
             door(server.url, ReadOptions(ca_bundle=str(own)))
 
 
-def test_certificates_are_read_once_for_many_connections(
+def test_certificates_are_loaded_once_for_many_connections(
     make_secure: Callable[..., Secure], bundle: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.pem"
@@ -505,7 +507,7 @@ def test_certificates_are_read_once_for_many_connections(
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_no_certificates_are_read_where_nothing_is_encrypted(
+def test_certificates_are_not_loaded_for_plain_http(
     hostile: Hostile, door: Door, monkeypatch: pytest.MonkeyPatch, bundle: str, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.pem"
@@ -519,7 +521,7 @@ def test_no_certificates_are_read_where_nothing_is_encrypted(
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_the_clients_certificate_is_shown(
+def test_client_certificate_is_sent(
     make_secure: Callable[..., Secure],
     authority: trustme.CA,
     bundle: str,
@@ -553,9 +555,7 @@ def test_missing_or_empty_certificate_file_is_named(
             door(url, ReadOptions(**{"ca_bundle": bundle, name: str(tmp_path / file)}))
 
 
-def test_connections_are_used_again_and_so_are_their_handshakes(
-    make_secure: Callable[..., Secure], bundle: str
-) -> None:
+def test_connections_and_tls_sessions_are_reused(make_secure: Callable[..., Secure], bundle: str) -> None:
     server = make_secure()
     options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
     reader = Reader(Http(options, Allowed(loopback=True), "s.d.t"), None, ScanReport())
@@ -581,7 +581,7 @@ def test_connections_are_used_again_and_so_are_their_handshakes(
 
 
 class Tunnel:
-    """A proxy that lets CONNECT through, to one server, where the password is right."""
+    """A proxy that allows CONNECT to one server if the password is right."""
 
     def __init__(self, server: Secure) -> None:
         self.seen: list[bytes] = []
@@ -620,7 +620,7 @@ class Tunnel:
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_https_goes_through_the_tunnel_of_a_proxy(make_secure: Callable[..., Secure], bundle: str, door: Door) -> None:
+def test_https_uses_a_proxy_tunnel(make_secure: Callable[..., Secure], bundle: str, door: Door) -> None:
     server = make_secure()
     tunnel = Tunnel(server)
     try:
@@ -638,7 +638,7 @@ def test_https_goes_through_the_tunnel_of_a_proxy(make_secure: Callable[..., Sec
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
-def test_a_proxy_may_be_an_option(hostile: Hostile, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_may_be_given_as_an_option(hostile: Hostile, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
     def refuse(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of docs for other engines: parts of a read have all rows once, queries fetch what they need."""
+"""The recipes for other engines in the docs: partitions have all rows once, and queries fetch only what they need."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.Scan]:
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ds.SharedTable, Fetched]]:
-    """A table of a file for each of four countries, and what counts the bytes of data that a query fetches."""
+    """A table with one file for each of four countries, and a counter of the data bytes that a query fetches."""
     root = tmp_path_factory.mktemp("engines") / "orders"
     columns = [("order_id", pa.int64()), ("amount", pa.int64()), ("note", pa.binary()), ("country", pa.string())]
     made = HandMadeTable(root).create(pa.schema(columns), partition_by=["country"])
@@ -67,7 +67,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ds.Shared
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
-    """A table of odd names, nested fields, long text and text outside of ASCII."""
+    """A table with special characters in names, nested fields, long text and non-ASCII text."""
     root = tmp_path_factory.mktemp("engines") / "odd"
     write_odd(root)
     with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
@@ -85,20 +85,20 @@ def run(engine: str, page: pathlib.Path = PAGE, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_multiprocessing(scan: ds.Scan) -> None:
+def test_multiprocessing_reads_partitions(scan: ds.Scan) -> None:
     tables = run("multiprocessing", multiprocessing=multiprocessing, scan=scan, read_part=read_part)["tables"]
     assert len(tables) == 8
     assert pa.concat_tables(tables) == scan.to_arrow()
 
 
-def test_the_page_has_the_function_of_this_module(scan: ds.Scan) -> None:
+def test_docs_contain_the_function_of_this_module(scan: ds.Scan) -> None:
     [block] = [block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def read_p" in block]
     names: dict[str, Any] = {"pa": pa}
     exec(compile(block, PAGE.name, "exec"), names)
     assert pa.concat_tables(map(names["read_part"], scan.partitions(3))) == scan.to_arrow()
 
 
-def test_dask(scan: ds.Scan) -> None:
+def test_dask_reads_partitions(scan: ds.Scan) -> None:
     pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
@@ -169,13 +169,13 @@ def by_id(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def test_dask_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
+def test_dask_reads_special_names_and_texts(odd: ds.SharedTable) -> None:
     pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
     expected = by_id(odd.scan().to_pandas())
     assert len(expected) == len(ODD_TEXTS) * len(ODD_PARTITIONS)
-    # Otherwise Dask makes text of structs.
+    # Otherwise Dask converts structs to text.
     with dask.config.set({"scheduler": "processes", "num_workers": 2, "dataframe.convert-string": False}):
         frame = run("Dask", dask=dask, scan=odd.scan(), read_part=read_part)["frame"]
         assert by_id(frame.compute()) == expected
@@ -188,7 +188,7 @@ def test_dask_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
         assert by_id(chosen.compute()) == expected
 
 
-def test_ibis_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
+def test_ibis_reads_special_names_and_texts(odd: ds.SharedTable) -> None:
     ibis = pytest.importorskip("ibis", reason="bash scripts/engines runs this with Ibis")
 
     expected = by_id(odd.scan().to_pandas())
@@ -203,7 +203,7 @@ def test_ibis_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
     ]
 
 
-def test_ray(scan: ds.Scan, odd: ds.SharedTable) -> None:
+def test_ray_reads_partitions(scan: ds.Scan, odd: ds.SharedTable) -> None:
     pytest.importorskip("ray", reason="bash scripts/engines runs this with Ray")
     import ray
     import ray.data
@@ -242,8 +242,9 @@ assert decoded and None not in decoded
 
 
 @pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
-def test_polars_with_one_thread_does_not_wait_for_its_own_reader(tmp_path: pathlib.Path) -> None:
-    """Its queries occupy threads while they wait for rows that its reader decodes on such threads."""
+def test_polars_with_one_thread_does_not_deadlock(tmp_path: pathlib.Path) -> None:
+    """Polars queries block threads of its pool while they wait for rows that its Parquet reader decodes on that
+    pool."""
     folder = tmp_path / "t"
     rows = pa.table({"n": range(200), "text": [f"text {number}" for number in range(200)]})
     table = HandMadeTable(folder).create(rows.schema)

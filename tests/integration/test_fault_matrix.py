@@ -1,4 +1,4 @@
-"""The effect of each fault of ``mock_server`` on a read: the table in ``docs/reliability.md`` is made of it."""
+"""The effect of each fault of ``mock_server`` on a read; the table in ``docs/reliability.md`` is generated from it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ds.ReadOptions(
     max_attempts=2, max_retry_seconds=12.0, connect_timeout=5.0, read_timeout=2.5, total_timeout=20.0, progress=False
 )
-# Values for faults whose documented value would take long or does not exist.
+# Values for faults whose documented value would take too long or does not exist.
 VALUES = {
-    # Of more bytes some come before the reset, or none: a read that goes on a few at a time ends with its rows.
+    # With a larger value, some bytes arrive before the reset and the read makes progress until it has all rows.
     "cut-connection-after": "0",
     "throttle": "1",
     "page-size": "1",
     "async-pending": "1",
-    # Far beyond read_timeout: under load the reader's thread may wait seconds for its turn.
+    # Far beyond read_timeout, as the reader's thread may wait seconds for a core under load.
     "slow": "9",
     "429-retry-after": "0",
     "error-body": "1000000",
@@ -38,10 +38,10 @@ UNNOTICED = {
     "corrupt-body": "not detected if the byte is part of a value; over HTTPS, it is an error",
     "lose-lines": "not detected unless the server states the number of files; over HTTPS, a cut connection is an error",
 }
-# Responses that never end keep a core busy until the end of the time limit: the table has it in full, a test a part.
+# Endless responses keep a core busy until the time limit; the table has the full limit, and the test a fraction.
 ENDLESS = {"endless-pages", "endless-continue"}
 COUNT = 40
-# Durations are those of the run that made the table.
+# The durations are from the run that generated the table.
 SECONDS = r", \d+\.\d s"
 
 
@@ -73,7 +73,7 @@ def test_fault_matrix_matches_actual_outcomes(tmp_path: Path) -> None:
 
 
 def _outcome(path: Path, kind: FaultKind, target: Target, always: bool) -> str:
-    """Return ``rows`` or the class of the error, and the seconds until then."""
+    """Return ``rows`` or the class of the error, and the elapsed seconds."""
     value = VALUES.get(kind.name, None if kind.default is None or kind.counts else f"{kind.default:g}")
     if kind.counts:
         fault = f"{kind.name}={10_000 if always else 1}@{target.value}"

@@ -1,4 +1,4 @@
-"""Filters on floats, and instants finer than commits, from a client to a server and back."""
+"""Filters on floats and timestamps finer than commits, from the client to the server and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ WIDENED = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
 
 
 def _write_floats(root: pathlib.Path) -> None:
-    """A file a value, whose log has the shortest text of each 32-bit float, as Spark writes it."""
+    """One file for each value, with statistics in the shortest decimal form of each 32-bit float, as Spark writes
+    them."""
     (root / "_delta_log").mkdir(parents=True)
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": metadata}
@@ -61,11 +62,11 @@ def floats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTable]:
 
 @pytest.mark.parametrize("value", FLOATS)
 @pytest.mark.parametrize("column", ["f", "g", "p"])
-def test_a_float_is_found_by_its_value(floats: SharedTable, column: str, value: float) -> None:
+def test_float_is_found_by_its_value(floats: SharedTable, column: str, value: float) -> None:
     stored = float(np.float32(value))
     found = floats.scan(filter=col(column) == stored).to_arrow()
     assert found[column].to_pylist() == [stored]
-    # Nothing that the filter holds for is lost beside it, whichever way the constant lies.
+    # No matching row is skipped, on either side of the comparison.
     for constant in (stored, value):
         for operator, holds in (("<", np.less), ("<=", np.less_equal), (">", np.greater), (">=", np.greater_equal)):
             expected = [item for item in map(float, np.float32(FLOATS)) if holds(item, float(constant))]

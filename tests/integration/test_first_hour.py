@@ -1,4 +1,4 @@
-"""Needs of the first hour: a table reads as its scan does, SQL in a line, profiles by name."""
+"""Common first steps: reads of a table, SQL in one line, profiles by name."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def orders(client: ds.SharingClient) -> ds.SharedTable:
     return client.table(NAME)
 
 
-# === A table reads as its scan does ===
+# --- reads of a table ---
 
 
-def test_a_table_reads_as_its_scan_does(orders: ds.SharedTable) -> None:
+def test_outputs_of_a_table_equal_those_of_its_scan(orders: ds.SharedTable) -> None:
     scan = orders.scan()
     assert orders.to_arrow().equals(scan.to_arrow())
     assert orders.to_pandas().equals(scan.to_pandas())
@@ -58,19 +58,19 @@ def test_a_table_reads_as_its_scan_does(orders: ds.SharedTable) -> None:
     assert pa.RecordBatchReader.from_stream(orders).read_all().equals(scan.to_arrow())
 
 
-def test_a_table_reads_with_the_options_of_its_client(serve_demo: Any) -> None:
+def test_table_reads_with_the_options_of_its_client(serve_demo: Any) -> None:
     client = ds.SharingClient(serve_demo.profile, ds.ReadOptions(batch_rows=7))
     reader = pa.RecordBatchReader.from_stream(client.table(NAME))
     assert max(batch.num_rows for batch in reader) == 7
 
 
-def test_table_of_the_other_package_reads_as_before(serve_demo: Any) -> None:
+def test_table_object_of_delta_sharing_is_accepted(serve_demo: Any) -> None:
     table = compat.SharingClient(serve_demo.profile_path).table(NAME)
     assert table.to_pandas().equals(table.snapshot().to_pandas())
     assert table.count() == ROWS
 
 
-# === Loaders take tables ===
+# --- loaders accept tables ---
 
 LOADERS: list[Callable[[Any], int]] = [
     lambda table: len(ds.load_as_pandas(table)),
@@ -98,13 +98,13 @@ LOADERS: list[Callable[[Any], int]] = [
     ],
     ids=["table", "index", "list_tables", "list_all_tables"],
 )
-def test_loaders_take_the_tables_of_a_client(
+def test_loaders_accept_tables_of_a_client(
     client: ds.SharingClient, load: Callable[[Any], int], table: Callable[[ds.SharingClient], Any]
 ) -> None:
     assert load(table(client)) == ROWS
 
 
-def test_a_listed_table_is_read_by_its_own_client(serve_demo: Any, serve: Any) -> None:
+def test_listed_table_is_read_by_its_own_client(serve_demo: Any, serve: Any) -> None:
     other = serve(demo=True)
     mine, theirs = (ds.SharingClient(one.profile).list_tables("demo.shop")[0] for one in (serve_demo, other))
     assert mine == theirs
@@ -130,7 +130,7 @@ def test_listed_table_shows_and_pickles_no_client(client: ds.SharingClient, serv
     assert token not in pickle.dumps([table, client.list_all_tables()])
 
 
-def test_a_table_without_a_client_needs_a_profile(
+def test_table_without_a_client_needs_a_profile(
     client: ds.SharingClient, serve_demo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ds.Table("orders", "demo", "shop")
@@ -140,10 +140,10 @@ def test_a_table_without_a_client_needs_a_profile(
     assert ds.load_as_arrow(table).num_rows == ROWS
 
 
-# === SQL ===
+# --- SQL ---
 
 
-def test_sql_returns_a_relation_that_reads_when_it_is_used(serve_demo: Any) -> None:
+def test_sql_returns_a_lazy_relation(serve_demo: Any) -> None:
     serve_demo.reset_stats()
     query = f"SELECT country, count(*) AS n FROM {NAME} WHERE amount > 100 GROUP BY country"
     relation = ds.sql(query, serve_demo.profile)
@@ -182,7 +182,7 @@ def test_sql_summarizes_a_table(serve_demo: Any) -> None:
 
 
 @pytest.mark.parametrize("query", ["SHOW TABLES", "show all tables ;", "  Show Tables"])
-def test_sql_shows_the_tables_without_asking_for_their_schemas(serve_demo: Any, query: str) -> None:
+def test_sql_shows_tables_without_requesting_schemas(serve_demo: Any, query: str) -> None:
     serve_demo.reset_stats()
     found = ds.sql(query, serve_demo.profile)
     assert found.columns == ["share", "schema", "name"]
@@ -209,18 +209,18 @@ def test_sql_shows_the_tables_without_asking_for_their_schemas(serve_demo: Any, 
         (None, "Expected SQL as text, found NoneType"),
     ],
 )
-def test_other_sql_is_refused_in_one_sentence(serve_demo: Any, query: Any, message: str) -> None:
+def test_unsupported_sql_is_refused_in_one_sentence(serve_demo: Any, query: Any, message: str) -> None:
     with pytest.raises(ds.UsageError, match=message) as caught:
         ds.sql(query, serve_demo.profile)
     assert "\n" not in str(caught.value)
 
 
-# === Profiles by name ===
+# --- profiles by name ---
 
 
 @pytest.fixture
 def named(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of named profiles, with ``prod``; the working directory is another one."""
+    """The directory of named profiles with ``prod``; the working directory is a different one."""
     folder = tmp_path / "home" / ".config" / "delta-sharing"
     folder.mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
@@ -231,7 +231,7 @@ def named(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return folder
 
 
-def test_profile_names_work_wherever_paths_do(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_names_are_accepted_wherever_paths_are(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(ds.SharingClient("prod")) == ["demo"]
     assert ds.load_as_arrow(f"prod#{NAME}", limit=1).num_rows == 1
     assert ds.sql("SELECT 1", "prod").fetchall() == [(1,)]
@@ -241,9 +241,7 @@ def test_profile_names_work_wherever_paths_do(named: Path, monkeypatch: pytest.M
     assert list(ds.SharingClient()) == ["demo"]
 
 
-def test_the_directory_of_named_profiles_may_be_elsewhere(
-    named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_of_named_profiles_can_be_set(named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named.parent.rename(tmp_path / "settings")
     with pytest.raises(ds.ProfileError, match="There is no profile file at 'prod'"):
         ds.SharingClient("prod")
@@ -269,7 +267,7 @@ def test_error_for_a_missing_name_lists_the_others(named: Path) -> None:
         ds.SharingClient("prd")
 
 
-def test_a_named_profile_is_read_again_after_it_changed(named: Path, serve: Any) -> None:
+def test_changed_named_profile_is_reloaded(named: Path, serve: Any) -> None:
     client = ds.SharingClient("prod")
     assert list(client) == ["demo"]
     changed = json.loads((named / "prod.share").read_text())
@@ -299,7 +297,9 @@ def test_profile_listing_shows_problems_and_no_token(
         assert serve_demo.profile["bearerToken"] not in text
 
 
-def test_no_profiles_are_an_empty_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_missing_profile_directory_gives_an_empty_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["profile", "list", "--json"]) == 0
     assert capsys.readouterr().out == "[]\n"
@@ -307,15 +307,15 @@ def test_no_profiles_are_an_empty_list(tmp_path: Path, monkeypatch: pytest.Monke
     assert "There are no profiles in" in capsys.readouterr().err
 
 
-def test_the_package_is_the_command(serve_demo: Any) -> None:
+def test_package_runs_as_the_command(serve_demo: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "count", NAME]
     assert subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout == f"{ROWS}\n"
 
 
-# === A table whose read fails ===
+# --- a table whose read fails ---
 
 
-def test_a_table_fails_as_its_scan_does(lake: Lake) -> None:
+def test_errors_of_a_table_equal_those_of_its_scan(lake: Lake) -> None:
     table = HandMadeTable(lake.root / "t").create(pa.schema([("id", pa.int64())]))
     table.commit(table.file(pa.table({"id": [1]})))
     shared = ds.SharingClient(lake.server.profile_path).table("share.schema.t")

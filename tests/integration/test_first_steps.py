@@ -1,4 +1,4 @@
-"""Mistakes of the first hour get an error that says what to write."""
+"""Errors for common beginner mistakes suggest the right code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_spark_error_for_a_partial_name_suggests_full_names(profile: str) -> Non
         assert NEAR.replace("{part}", "orders") in str(caught.value)
 
 
-def test_advice_about_names_does_not_wait_for_a_server(profile: str, serve: Any, serve_demo: Any) -> None:
+def test_suggestion_of_names_does_not_wait_for_a_server(profile: str, serve: Any, serve_demo: Any) -> None:
     nobody = {**serve_demo.profile, "endpoint": "http://127.0.0.1:9/delta-sharing"}
     with pytest.raises(ds.UsageError, match=r"found 'orders'\.$"):
         ds.SharingClient(nobody).table("orders")
@@ -79,18 +79,18 @@ def test_advice_about_names_does_not_wait_for_a_server(profile: str, serve: Any,
         (lambda client: pathlib.Path("demo.share#a.b.c"), "PosixPath"),
     ],
 )
-def test_a_table_is_loaded_by_its_url_or_by_itself(client: ds.SharingClient, give: Any, found: str) -> None:
+def test_loader_refuses_other_objects(client: ds.SharingClient, give: Any, found: str) -> None:
     with pytest.raises(ds.UsageError, match=rf"or a table of a client, found {found}; write client\.table\(name\)"):
         ds.load_as_pandas(give(client))
 
 
 @pytest.mark.parametrize("name", [None, ("demo", "shop", "orders"), ds.Share("demo")], ids=repr)
-def test_a_table_is_named_by_text_or_a_value(client: ds.SharingClient, name: Any) -> None:
+def test_client_table_refuses_other_names(client: ds.SharingClient, name: Any) -> None:
     with pytest.raises(ds.UsageError, match=r"Expected a table as share\.schema\.table, found"):
         client.table(name)
 
 
-def test_a_table_of_a_client_has_no_profile_in_its_name(client: ds.SharingClient, profile: str) -> None:
+def test_client_refuses_a_table_name_with_a_profile(client: ds.SharingClient, profile: str) -> None:
     with pytest.raises(ds.UsageError, match="The client has a profile: write the name after '#' alone"):
         client.table(f"{profile}#demo.shop.orders")
     with pytest.raises(ds.UsageError, match=r"list_all_tables\(share\) and the like list those of all"):
@@ -112,7 +112,7 @@ def test_attach_without_a_connection_is_an_error(profile: str, call: Callable[[A
         call(profile)
 
 
-def test_another_value_than_a_connection_or_session_is_refused(orders: ds.SharedTable, profile: str) -> None:
+def test_attach_refuses_other_types(orders: ds.SharedTable, profile: str) -> None:
     with pytest.raises(ds.UsageError, match=r"Expected a DuckDB connection, found str; duckdb\.connect\(\)"):
         orders.scan().to_duckdb(profile)  # type: ignore[arg-type]
     with pytest.raises(ds.UsageError, match="Expected a DuckDB connection, found str"):
@@ -120,7 +120,7 @@ def test_another_value_than_a_connection_or_session_is_refused(orders: ds.Shared
 
 
 @pytest.mark.spark
-def test_another_value_than_a_spark_session_is_refused(orders: ds.SharedTable) -> None:
+def test_spark_functions_refuse_other_sessions(orders: ds.SharedTable) -> None:
     with pytest.raises(ds.UsageError, match="Expected a Spark session, found str; leave it out"):
         orders.scan().to_spark("local")  # type: ignore[arg-type]
 
@@ -142,12 +142,12 @@ def test_another_value_than_a_spark_session_is_refused(orders: ds.SharedTable) -
     ],
     ids=repr,
 )
-def test_columns_are_a_list_of_names(orders: ds.SharedTable, columns: Any, message: str) -> None:
+def test_columns_must_be_a_list_of_names(orders: ds.SharedTable, columns: Any, message: str) -> None:
     with pytest.raises(ds.UsageError, match=message):
         orders.scan(columns=columns).plan()
 
 
-def test_a_column_with_such_a_name_is_read(lake: Lake) -> None:
+def test_column_whose_name_looks_like_an_expression_is_read(lake: Lake) -> None:
     names = ["a, b", "*", "max(a)", "a AS b", "a > 3"]
     table = HandMadeTable(lake.root / "t").create(pa.schema([(name, pa.int64()) for name in names]))
     table.commit(table.file(pa.table({name: [number] for number, name in enumerate(names)})))
@@ -229,7 +229,7 @@ def test_column_missing_in_old_files_is_reported_with_the_others(lake: Lake) -> 
         ds.load_as_arrow(lake.url("t"), columns=["id"], filter="added > 1 OR id = 1")
 
 
-def test_a_plan_is_shown_in_lines(orders: ds.SharedTable) -> None:
+def test_plan_is_printed_line_by_line(orders: ds.SharedTable) -> None:
     from IPython.core.formatters import DisplayFormatter
 
     plan = orders.scan(filter="country < 'F'").explain()

@@ -1,4 +1,4 @@
-"""Reads over TLS: a handshake for each request that is in flight at once, and not for each file."""
+"""Reads over TLS need one handshake for each concurrent request, not one for each file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_connections_match_requests_in_flight_and_are_reused(tmp_path: Path, mon
             table = client.table("bench.default.t")
             first = table.scan().to_arrow()
             stats = server.stats()
-            # One more for the questions of the server's own address, and one for this one.
+            # One more for the server's requests to its own address, and one for this request.
             assert stats["requests"]["data"] == FILES
             assert stats["connections"] <= MOST + 2
             server.reset_stats()

@@ -26,7 +26,7 @@ TABLE = "demo.shop.products"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve_demo: Any) -> Path:
-    """A home directory with the profile ``demo.share``; the working directory is another one, and stays empty."""
+    """A home directory with the profile ``demo.share``; the working directory is a different one and stays empty."""
     folder, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
@@ -46,7 +46,7 @@ def follow_once(path: str) -> None:
         step.commit()
 
 
-# Each takes a path, and makes a file or folder there.
+# Each function takes a path and creates a file or directory there.
 WRITERS: dict[str, Callable[[Any], object]] = {
     "Read.to_parquet": lambda path: scan().to_parquet(path),
     "Read.to_csv": lambda path: scan().to_csv(path),
@@ -93,14 +93,14 @@ def test_profiles_are_read_from_the_home_directory(home: Path, call: Callable[[]
     call()
 
 
-def test_the_profile_of_the_environment_may_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_path_of_the_environment_is_expanded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "~/demo.share")
 
     assert list(ds.SharingClient()) == ["demo"]
 
 
 @pytest.mark.parametrize("form", [str, Path])
-def test_certificates_are_read_from_there(home: Path, monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
+def test_certificates_are_read_from_the_home_directory(home: Path, monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
     for name in ("ca.pem", "own.pem", "key.pem"):
         (home / name).touch()
     ca, own, key = (form(f"~/{name}") for name in ("ca.pem", "own.pem", "key.pem"))
@@ -119,7 +119,7 @@ def test_certificates_are_read_from_there(home: Path, monkeypatch: pytest.Monkey
             assert (given.trusted, given.certificate) == (found[0], found[1][:1])
 
 
-def test_a_server_serves_tables_from_there(home: Path, tmp_path: Path) -> None:
+def test_server_serves_tables_from_the_home_directory(home: Path, tmp_path: Path) -> None:
     copy = scan().to_arrow().num_rows
     ds.SharingClient("~/demo.share").table(TABLE).replicate(home / "tables" / "products")
     (tmp_path / "server.yaml").write_text(
@@ -138,7 +138,7 @@ def test_a_server_serves_tables_from_there(home: Path, tmp_path: Path) -> None:
             assert ds.load_as_arrow(f"{server.profile_path}#default.default.products").num_rows == copy
 
 
-def test_the_server_writes_its_profile_there(home: Path) -> None:
+def test_server_writes_its_profile_to_the_home_directory(home: Path) -> None:
     ds.SharingClient("~/demo.share").table(TABLE).replicate(home / "tables" / "products")
     command = [sys.executable, "-m", "mock_server", "--tables=~/tables", "--profile-out=~/new.share"]
     with subprocess.Popen([*command], stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
@@ -150,7 +150,7 @@ def test_the_server_writes_its_profile_there(home: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [None, 5, b"a.csv", ["a.csv"]], ids=repr)
-def test_another_value_than_a_path_is_refused(home: Path, path: Any) -> None:
+def test_values_that_are_not_paths_are_refused(home: Path, path: Any) -> None:
     found = f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}."
     calls: list[Callable[[], object]] = [
         lambda: scan().to_csv(path),
@@ -165,7 +165,7 @@ def test_another_value_than_a_path_is_refused(home: Path, path: Any) -> None:
         ds.ReadOptions(client_certificate=("a", "b", "c"))  # type: ignore[arg-type]
 
 
-def test_every_path_of_the_public_api_is_tried_here() -> None:
+def test_every_path_of_the_public_api_is_tested_here() -> None:
     tried = {name.replace("cache_directory", "__init__") for name in WRITERS if "." in name}
     with_paths = set()
     for name in ds.__all__:
@@ -178,11 +178,11 @@ def test_every_path_of_the_public_api_is_tried_here() -> None:
             if "PathLike" in kinds or "LocalPath" in kinds:
                 with_paths.add(function.__qualname__)
 
-    # Those of Spark: tests/spark/test_jar.py.
+    # tests/spark/test_jar.py tests the paths of Spark.
     assert with_paths == tried | {"write_spark_jar", "add_spark_jar"}
 
 
-def test_only_one_module_has_the_rule() -> None:
+def test_only_one_module_expands_paths() -> None:
     sources = [path for folder in ("delta_sharing_client", "mock_server") for path in (ROOT / folder).rglob("*.py")]
 
     assert [path for path in sources if "expanduser" in path.read_text()] == [Path(local_paths.__file__)]

@@ -1,4 +1,4 @@
-"""Iceberg tables of a share: what pyiceberg writes is read as pyiceberg reads it."""
+"""Shared Iceberg tables written by pyiceberg have the rows that pyiceberg reads."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _committed(made: HandMade, *rows: pa.Table) -> list[dict[str, Any]]:
     return files
 
 
-# === Tables of pyiceberg ===
+# --- tables of pyiceberg ---
 
 _START = datetime.datetime(2023, 12, 30, 22, 15)
 TYPES = Schema(
@@ -148,7 +148,7 @@ SPECS = {
     "days": [("at_day", 8, DayTransform()), ("id_bucket", 1, BucketTransform(3))],
     "times": [("day_month", 7, MonthTransform()), ("point_hour", 9, HourTransform()), ("at_year", 8, YearTransform())],
     "truncated": [("name_start", 10, TruncateTransform(3)), ("price_start", 6, TruncateTransform(200_000_000))],
-    # pyiceberg partitions neither by UUIDs themselves nor by times.
+    # pyiceberg supports partitions neither by UUIDs nor by times.
     "keys": [("key_bucket", 22, BucketTransform(4))],
     "named": [("name", 10, IdentityTransform()), ("d_void", 5, VoidTransform())],
 }
@@ -181,7 +181,7 @@ def typed(warehouse: Warehouse) -> Warehouse:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_all_rows_of_every_type_are_those_of_pyiceberg(typed: Warehouse, name: str) -> None:
+def test_rows_of_every_type_equal_those_of_pyiceberg(typed: Warehouse, name: str) -> None:
     found = typed.server.table(name).scan().to_arrow()
     expected = typed.catalog.load_table(f"n.{name}").scan().to_arrow().to_pylist()
 
@@ -190,7 +190,7 @@ def test_all_rows_of_every_type_are_those_of_pyiceberg(typed: Warehouse, name: s
 
 
 def _with_texts(value: Any) -> Any:
-    """Return a row of pyiceberg with the text of UUIDs."""
+    """Return a row of pyiceberg with UUIDs as text."""
     if isinstance(value, dict):
         return {name: _with_texts(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -205,7 +205,7 @@ def test_filters_skip_no_row(typed: Warehouse, name: str) -> None:
     rows = list(map(repr, whole.to_pylist()))
     skipped = 0
 
-    # The table with hours has a file for each of its rows.
+    # The table with hours has one file per row.
     for text in sample(FILTERS, 12 if name == "times" else 3, list(SPECS).index(name) % 3):
         scan = table.scan(filter=text)
         expected = [row for row, kept in zip(rows, _mask(whole, text), strict=True) if kept]
@@ -216,7 +216,7 @@ def test_filters_skip_no_row(typed: Warehouse, name: str) -> None:
 
 
 def _mask(table: pa.Table, text: str) -> list[bool]:
-    """Evaluate a filter on rows, without files."""
+    """Evaluate a filter on rows without files."""
     from delta_sharing_client.predicates.arrow import mask
     from delta_sharing_client.predicates.binding import bind
     from delta_sharing_client.predicates.parse import parse_filter
@@ -227,7 +227,7 @@ def _mask(table: pa.Table, text: str) -> list[bool]:
     return [found is True for batch in table.to_batches() for found in mask(bound, batch).to_pylist()]
 
 
-def test_partition_columns_need_no_file(typed: Warehouse) -> None:
+def test_partition_columns_need_no_data_file(typed: Warehouse) -> None:
     scan = typed.server.table("identity").scan(columns=["day", "flag"])
 
     found = scan.to_arrow()
@@ -237,12 +237,12 @@ def test_partition_columns_need_no_file(typed: Warehouse) -> None:
     assert rows_of(found) == rows_of(typed.catalog.load_table("n.identity").scan().to_arrow().select(["day", "flag"]))
 
 
-def test_counts_come_from_the_manifests(typed: Warehouse) -> None:
+def test_counts_come_from_manifests(typed: Warehouse) -> None:
     assert typed.server.table("days").scan().count() == 3 * ROWS_OF_A_COMMIT
     assert typed.server.table("days").scan(filter="id = 3").count() == 3
 
 
-def test_limits_end_the_listing(typed: Warehouse) -> None:
+def test_limit_ends_the_listing(typed: Warehouse) -> None:
     assert typed.server.table("days").scan(limit=5).to_arrow().num_rows == 5
 
 
@@ -354,7 +354,7 @@ def test_time_travel_by_id_tag_branch_and_time(warehouse: Warehouse) -> None:
         found.scan(version="nowhere").to_arrow()
 
 
-def test_rows_that_pyiceberg_deletes_are_gone(warehouse: Warehouse) -> None:
+def test_rows_deleted_by_pyiceberg_are_not_returned(warehouse: Warehouse) -> None:
     schema = Schema(theirs.NestedField(1, "a", theirs.LongType()))
     table = warehouse.create("deleted", schema)
     table.append(pa.table({"a": pa.array(range(100), pa.int64())}))
@@ -367,7 +367,7 @@ def test_rows_that_pyiceberg_deletes_are_gone(warehouse: Warehouse) -> None:
     ]
 
 
-def test_an_empty_table_has_its_schema(warehouse: Warehouse) -> None:
+def test_empty_table_has_its_schema(warehouse: Warehouse) -> None:
     warehouse.create("nothing", Schema(theirs.NestedField(1, "a", theirs.LongType())))
     warehouse.share("nothing")
     found = warehouse.server.table("nothing")
@@ -383,7 +383,7 @@ def test_an_empty_table_has_its_schema(warehouse: Warehouse) -> None:
     assert (found.scan(version=-1).count(), found.scan().count()) == (0, 1)
 
 
-def test_the_description_of_a_table(typed: Warehouse) -> None:
+def test_table_metadata_describes_an_iceberg_table(typed: Warehouse) -> None:
     details = typed.server.table("named").metadata()
     theirs_ = typed.catalog.load_table("n.named")
 
@@ -398,7 +398,7 @@ def test_the_description_of_a_table(typed: Warehouse) -> None:
     assert typed.server.table("named").schema.names == details.schema.names
 
 
-# === Deletes ===
+# --- deletes ---
 
 
 def test_position_deletes_and_vectors_remove_rows(made: HandMade, server: IcebergServer) -> None:
@@ -425,7 +425,7 @@ def test_vectors_in_one_puffin_file_are_one_request(made: HandMade, server: Iceb
     server.share("t", made.metadata)
     scan = server.table().scan()
 
-    # A frame is planned completely before it is read.
+    # A frame is planned completely before its files are read.
     assert scan.to_pandas()["a"].tolist() == [2, 3, 4, 1, 3, 4, 1, 2, 4, 1, 2, 3, 2, 3, 4]
     assert scan.report is not None
     assert scan.report.requests == 6
@@ -439,7 +439,7 @@ def test_vectors_in_one_puffin_file_are_one_request(made: HandMade, server: Iceb
         ({"content_size_in_bytes": 20}, "size prefix"),
     ],
 )
-def test_vectors_that_lie_are_refused(
+def test_contradictory_deletion_vectors_are_refused(
     made: HandMade, server: IcebergServer, change: dict[str, int], reason: str
 ) -> None:
     (file,) = (made.data_file(ROWS),)
@@ -451,7 +451,7 @@ def test_vectors_that_lie_are_refused(
         server.table().scan().to_arrow()
 
 
-def test_a_vector_of_another_file_is_refused(made: HandMade, server: IcebergServer) -> None:
+def test_deletion_vector_of_another_file_is_refused(made: HandMade, server: IcebergServer) -> None:
     file = made.data_file(ROWS)
     (vector,) = made.puffin({file["file_path"]: [17]})
     made.commit([made.manifest([file]), made.manifest([vector], content=1)])
@@ -461,11 +461,11 @@ def test_a_vector_of_another_file_is_refused(made: HandMade, server: IcebergServ
         server.table().scan().to_arrow()
 
 
-# === What is found, and what is refused ===
+# --- detection of the format, and refusals ---
 
 
 @pytest.mark.parametrize(("formats", "status"), [("iceberg", 500), (None, 501), (None, 404), ("ICEBERG", 404)])
-def test_the_format_is_found(made: HandMade, server: IcebergServer, formats: str | None, status: int) -> None:
+def test_table_format_is_detected(made: HandMade, server: IcebergServer, formats: str | None, status: int) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     server.formats, server.delta_status = formats, status
@@ -485,7 +485,7 @@ def _profile_file(server: IcebergServer, folder: Path) -> Path:
     return path
 
 
-def test_a_table_of_both_formats_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
+def test_table_in_both_formats_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     server.formats, server.delta_status = "delta, iceberg", 404
@@ -502,7 +502,7 @@ def test_a_table_of_both_formats_is_read_as_delta(made: HandMade, server: Iceber
     assert of_branch.plan().output_schema == of_branch.schema
 
 
-def test_delta_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
+def test_delta_table_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     client = ds.SharingClient(server.profile)
@@ -513,7 +513,7 @@ def test_delta_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
         client.table("ice.n.t", format="delta").scan(version="main").to_arrow()
 
 
-def test_a_table_in_neither_place_is_not_found(server: IcebergServer) -> None:
+def test_table_in_neither_format_is_not_found(server: IcebergServer) -> None:
     server.delta_status = 404
     client = ds.SharingClient(server.profile)
 
@@ -530,7 +530,7 @@ def test_without_an_endpoint_there_are_no_iceberg_tables(server: IcebergServer) 
         ds.SharingClient(profile).table("ice.n.t", format="iceberg").scan().to_arrow()
 
 
-def test_the_options_of_a_read_keep_the_format(made: HandMade, server: IcebergServer) -> None:
+def test_options_of_a_read_keep_the_table_format(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
 
@@ -539,7 +539,7 @@ def test_the_options_of_a_read_keep_the_format(made: HandMade, server: IcebergSe
         ds.SharingClient(server.profile).table("ice.n.t", format="hudi")
 
 
-def test_listings_have_the_tables_of_the_catalog(made: HandMade, server: IcebergServer) -> None:
+def test_listings_include_tables_of_the_catalog(made: HandMade, server: IcebergServer) -> None:
     for name in ("both", "t1", "t2", "t3"):
         server.share(name, made.metadata)
     server.listed, server.page_size = ["delta", "both"], 2
@@ -598,7 +598,7 @@ def test_catalog_requests_are_retried_and_errors_reported(made: HandMade, server
             server.table().scan().count()
 
 
-def test_prefix_is_requested_once(made: HandMade, server: IcebergServer) -> None:
+def test_catalog_prefix_is_requested_once(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     table = server.table()
@@ -618,7 +618,7 @@ def test_prefix_is_requested_once(made: HandMade, server: IcebergServer) -> None
     "path",
     ["file:///etc/passwd", "file://{root}/../outside.parquet", "/etc/passwd", "s3://other/x.parquet", "{root}2/x"],
 )
-def test_files_outside_of_the_location_are_not_read(made: HandMade, server: IcebergServer, path: str) -> None:
+def test_files_outside_the_location_are_not_read(made: HandMade, server: IcebergServer, path: str) -> None:
     file = made.data_file(ROWS)
     path = path.replace("{root}", str(made.root))
     made.commit([made.manifest([{**file, "file_path": path}])])
@@ -628,7 +628,7 @@ def test_files_outside_of_the_location_are_not_read(made: HandMade, server: Iceb
         server.table().scan().to_arrow()
 
 
-def test_metadata_outside_of_the_location_is_not_read(made: HandMade, server: IcebergServer) -> None:
+def test_metadata_outside_the_location_is_not_read(made: HandMade, server: IcebergServer) -> None:
     manifest = made.manifest([made.data_file(ROWS)])
     made.commit([{**manifest, "manifest_path": "file:///etc/passwd"}])
     server.share("t", made.metadata)
@@ -677,7 +677,7 @@ def test_invalid_data_files_are_refused(
     assert caught.value.file_id == file["file_path"]
 
 
-def test_an_empty_manifest_list_is_not_an_empty_table(made: HandMade, server: IcebergServer) -> None:
+def test_empty_manifest_list_is_an_error(made: HandMade, server: IcebergServer) -> None:
     made.commit([], summary={"operation": "append", "total-data-files": "2"})
     server.share("t", made.metadata)
 
@@ -697,7 +697,7 @@ def test_old_snapshots_without_a_manifest_list_are_refused(made: HandMade, serve
         server.table().scan().to_arrow()
 
 
-def test_catalogs_that_plan_themselves_are_refused(made: HandMade, server: IcebergServer) -> None:
+def test_server_side_scan_planning_is_refused(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata, config={"scan-planning-mode": "server"})
 
@@ -705,7 +705,7 @@ def test_catalogs_that_plan_themselves_are_refused(made: HandMade, server: Icebe
         server.table().scan().to_arrow()
 
 
-def test_secrets_are_in_no_text(made: HandMade, server: IcebergServer) -> None:
+def test_iceberg_errors_and_reprs_show_no_secrets(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     secret = "planted-secret-key"
     credentials = [

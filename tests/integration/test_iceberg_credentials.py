@@ -1,4 +1,4 @@
-"""Credentials that a catalog gives for an Iceberg table: which are used, until when, and that nothing shows them."""
+"""Credentials from a catalog for an Iceberg table: their choice and renewal, and that they are not shown."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _rows(table: ds.SharedTable) -> list[str]:
 
 
 def _used(guard: Guard) -> dict[str, set[str]]:
-    """Return which folders of the table each key read."""
+    """Return the directories of the table that each key read."""
     found: dict[str, set[str]] = {}
     for key, path in guard.requests:
         found.setdefault(key, set()).add(path.split("/")[2])
@@ -81,7 +81,7 @@ def test_credentials_of_the_table_are_used(guard: Guard, server: IcebergServer) 
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_the_longest_prefix_decides(guard: Guard, server: IcebergServer, turn: int) -> None:
+def test_credentials_with_the_longest_prefix_are_used(guard: Guard, server: IcebergServer, turn: int) -> None:
     guard.keys = {"data": ["lake/lineage/data/"], "table": ["lake/lineage/metadata/"]}
     given = [
         _credentials(guard, "s3://lake", "bucket"),
@@ -97,7 +97,7 @@ def test_the_longest_prefix_decides(guard: Guard, server: IcebergServer, turn: i
     assert _used(guard) == {"data": {"data"}, "table": {"metadata"}}
 
 
-def test_credentials_and_their_store_may_come_apart(guard: Guard, server: IcebergServer) -> None:
+def test_store_settings_may_come_without_credentials(guard: Guard, server: IcebergServer) -> None:
     guard.keys = {"table": ["lake/lineage/"]}
     config = _keys(guard, "config")
     own = {name: value for name, value in _keys(guard, "table").items() if "key" in name or "token" in name}
@@ -106,7 +106,7 @@ def test_credentials_and_their_store_may_come_apart(guard: Guard, server: Iceber
     assert _rows(server.table()) == ROWS
 
 
-def test_a_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) -> None:
+def test_session_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) -> None:
     own = {"s3.access-key-id": "table", "s3.secret-access-key": "planted-secret"}
     credentials = [{"prefix": TABLE.location, "config": own}]
     server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=credentials)
@@ -124,7 +124,7 @@ def _loaded(server: IcebergServer) -> Any:
 
 
 @pytest.mark.parametrize("requests", [0, 1, 3, 5])
-def test_credentials_that_end_during_a_read_are_renewed(guard: Guard, server: IcebergServer, requests: int) -> None:
+def test_credentials_that_expire_during_a_read_are_renewed(guard: Guard, server: IcebergServer, requests: int) -> None:
     guard.keys = {"key1": ["lake/lineage/"], "key2": ["lake/lineage/"]}
     guard.ends = {"key1": requests}
     loads: list[str] = []
@@ -143,7 +143,7 @@ def test_credentials_that_end_during_a_read_are_renewed(guard: Guard, server: Ic
     assert "data" in _used(guard)["key2"]
 
 
-def test_credentials_are_renewed_before_they_end(guard: Guard, server: IcebergServer) -> None:
+def test_credentials_are_renewed_before_they_expire(guard: Guard, server: IcebergServer) -> None:
     guard.keys = {"first": ["lake/lineage/"], "second": ["lake/lineage/"]}
     end = {"s3.session-token-expires-at-ms": str(int(time.time() * 1000) + 3_600_000)}
     server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "first", **end)])
@@ -152,7 +152,7 @@ def test_credentials_are_renewed_before_they_end(guard: Guard, server: IcebergSe
     place, _ = files._find(f"{TABLE.location}/data/x")
     renewal = place.renewal
     assert renewal.current().reveal("access_key_id") == "first"
-    # As if an hour had passed.
+    # Simulates that an hour has passed.
     renewal._since_ms -= 3_500_000
     renewal._given = pickle.loads(pickle.dumps(renewal._given))
     object.__setattr__(renewal._given, "expires_ms", int(time.time() * 1000) + 60_000)
@@ -160,7 +160,7 @@ def test_credentials_are_renewed_before_they_end(guard: Guard, server: IcebergSe
     assert renewal.current().reveal("access_key_id") == "second"
 
 
-def test_a_part_in_another_process_asks_for_its_own(guard: Guard, server: IcebergServer) -> None:
+def test_partition_in_another_process_gets_new_credentials(guard: Guard, server: IcebergServer) -> None:
     guard.keys = {"first": ["lake/lineage/"], "second": ["lake/lineage/"]}
     server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "first")])
     parts = [pickle.dumps(part) for part in server.table().scan().partitions(3)]
@@ -194,7 +194,7 @@ def test_missing_credentials_are_named(
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
-def test_keys_that_may_not_read_end_in_an_error(guard: Guard, server: IcebergServer) -> None:
+def test_keys_without_read_permission_are_an_error(guard: Guard, server: IcebergServer) -> None:
     server.share("t", METADATA, config=_keys(guard, "stranger"))
 
     with pytest.raises(DeltaSharingError, match=r"ask the provider whether the credentials may read") as caught:
@@ -202,7 +202,7 @@ def test_keys_that_may_not_read_end_in_an_error(guard: Guard, server: IcebergSer
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
-def test_no_secret_is_in_any_text(
+def test_credentials_are_not_shown(
     guard: Guard, server: IcebergServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     guard.keys = {"data": ["lake/lineage/data/"], "table": ["lake/lineage/metadata/"]}
@@ -214,7 +214,7 @@ def test_no_secret_is_in_any_text(
         plan = table.scan().plan()
         texts = [repr(plan), repr(plan.context), repr(plan.tasks), repr(plan.context.files), table.scan().explain()]
         texts += [plan._repr_html_(), repr(_loaded(server)), repr(table), repr(table.metadata())]
-        # The keys for the data end, and the catalog has no others.
+        # The keys for the data expire, and the catalog has no others.
         with pytest.raises(DeltaSharingError) as caught:
             table.scan().to_arrow()
     printed = capfd.readouterr()

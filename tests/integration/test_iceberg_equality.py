@@ -1,6 +1,6 @@
-"""Rows of Iceberg tables that are deleted by their values, columns with initial defaults, and what is not read.
+"""Equality deletes, initial defaults and refusals of Iceberg tables.
 
-Expected rows are computed here, row by row in Python, from the words of the specification.
+Expected rows are computed row by row in Python from the text of the specification.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _some(chance: random.Random, count: int) -> pa.Table:
 
 
 def _key(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
-    """Return what makes rows equal: nulls are, NaN is, and zeros of both signs differ."""
+    """Return a key by which rows are equal: null equals null, NaN equals NaN, and 0.0 differs from -0.0."""
     found: list[Any] = []
     for name in names:
         value: Any = row
@@ -99,7 +99,7 @@ def test_equality_deletes_remove_rows_with_equal_values(
     assert table.scan().count() == len(left)
     assert table.scan(limit=len(left) + 1).count() == len(left)
     assert table.scan(limit=3).to_arrow()["k"].to_pylist() == [row["k"] for row in left[:3]]
-    # Other columns than those that delete.
+    # The selected columns do not include the equality columns.
     assert table.scan(columns=["t"]).to_arrow()["t"].to_pylist() == [row["t"] for row in left]
     found = table.scan(columns=["t"], filter="k = 1 OR k IS NULL").to_arrow()["t"].to_pylist()
     assert found == [row["t"] for row in left if row["k"] in (1, None)]
@@ -108,7 +108,7 @@ def test_equality_deletes_remove_rows_with_equal_values(
 
 
 def _statistics(rows: pa.Table, ids: dict[str, int]) -> dict[str, Any]:
-    """The statistics that a writer has of the columns ``k`` and ``t``."""
+    """Return a writer's statistics of the columns ``k`` and ``t``."""
     found: dict[str, Any] = {"lower_bounds": {}, "upper_bounds": {}, "null_value_counts": {}}
     for name, kind in (("k", theirs.LongType()), ("t", theirs.StringType())):
         found["null_value_counts"][ids[name]] = rows[name].null_count
@@ -120,14 +120,12 @@ def _statistics(rows: pa.Table, ids: dict[str, int]) -> dict[str, Any]:
 
 
 def _equality_of_each_file(table: ds.SharedTable) -> list[int]:
-    """The numbers of equality delete files by which the data files are read, in order."""
+    """Return the numbers of equality delete files that apply to each data file, in order."""
     return [len(task.equality) for task in table.scan().plan().tasks]
 
 
 @pytest.mark.parametrize("names", [("k",), ("t",), ("t", "k"), ("k", "d")])
-def test_deletes_that_bounds_exclude_lose_no_deletion(
-    made: HandMade, server: IcebergServer, names: tuple[str, ...]
-) -> None:
+def test_deletes_skipped_by_bounds_delete_no_row(made: HandMade, server: IcebergServer, names: tuple[str, ...]) -> None:
     chance = random.Random(3)
     data, deletes = [_some(chance, 2) for _ in range(40)], [_some(chance, 1) for _ in range(2 * len(names))]
     files = made.manifest([made.data_file(one, **_statistics(one, made.ids)) for one in data])
@@ -155,11 +153,11 @@ OTHER: dict[str, Any] = {"lower_bounds": {1: 7}, "upper_bounds": {1: 9}, "null_v
         (OTHER, SURE, 0),
         (SURE, SURE, 1),
         (SURE, OTHER | {"lower_bounds": {1: 6}}, 1),
-        # One of both has no null.
+        # One of both has no nulls.
         (SURE | {"null_value_counts": {1: 1}}, OTHER, 0),
         (SURE, OTHER | {"null_value_counts": {}}, 0),
         (SURE | {"null_value_counts": {}}, OTHER | {"null_value_counts": {1: 1}}, 1),
-        # Missing or contradictory statistics prove nothing.
+        # Missing or contradictory statistics exclude nothing.
         (SURE | {"upper_bounds": {}}, OTHER, 1),
         (SURE, OTHER | {"lower_bounds": {}}, 1),
         (SURE, OTHER | {"lower_bounds": {1: 10}}, 1),
@@ -181,19 +179,19 @@ def test_deletes_apply_unless_bounds_exclude_them(
     server.share("t", made.metadata)
 
     assert _equality_of_each_file(server.table()) == [applies]
-    # Nested values, and numbers with NaN, have no ranges.
+    # Nested values, and floating-point numbers with NaN, have no bounds.
     for names in (["s.x"], ["d"]):
         made.commit([files, made.manifest([made.equality_deletes(rows, names, **as_written(deletes))], content=1)])
         server.share("t", made.metadata)
         assert _equality_of_each_file(server.table()) == [1]
 
 
-def test_bounds_of_values_that_rows_do_not_have_exclude_nothing(made: HandMade, server: IcebergServer) -> None:
+def test_bounds_of_replaced_columns_exclude_nothing(made: HandMade, server: IcebergServer) -> None:
     made.metadata["partition-specs"].append(
         {"spec-id": 1, "fields": [{"name": "k", "transform": "identity", "source-id": 1, "field-id": 1000}]}
     )
     rows = pa.Table.from_pylist([{"k": 100, "t": "a"}], schema=ARROW)
-    # The rows have the value of the partition, which the file contradicts.
+    # The rows have the value of the partition, which contradicts the file.
     file = made.data_file(rows, partition={"k": 7}, **_statistics(rows, made.ids))
     place: dict[str, Any] = {"spec_id": 1, "partition": [("k", 1000, "long")]}
     files = made.manifest([file], **place)
@@ -214,7 +212,7 @@ def test_bounds_of_values_that_rows_do_not_have_exclude_nothing(made: HandMade, 
         ("uuid", pa.binary(16), [bytes(16), b"\x80" + bytes(15), None, b"\xff" * 16]),
     ],
 )
-def test_rows_go_by_times_and_uuids(
+def test_equality_deletes_compare_times_and_uuids(
     made: HandMade, server: IcebergServer, kind: str, stored: pa.DataType, values: list[Any]
 ) -> None:
     made.metadata["schemas"][0]["fields"].append({"id": 9, "name": "u", "required": False, "type": kind})
@@ -230,7 +228,7 @@ def test_rows_go_by_times_and_uuids(
     assert server.table().scan(filter="u IS NULL").count() == 0
 
 
-def test_deletes_concern_older_files_only(made: HandMade, server: IcebergServer) -> None:
+def test_equality_deletes_apply_to_older_files_only(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": 1}, {"k": 2}], schema=ARROW)
     first = made.manifest([made.data_file(rows)])
     made.commit([first])
@@ -243,7 +241,7 @@ def test_deletes_concern_older_files_only(made: HandMade, server: IcebergServer)
     assert server.table().scan().to_arrow()["k"].to_pylist() == [2, 1, 2]
 
 
-def test_deletes_of_several_kinds_add_up(made: HandMade, server: IcebergServer) -> None:
+def test_deletes_of_several_kinds_are_combined(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": at, "t": "ab"[at % 2]} for at in range(8)], schema=ARROW)
     file = made.data_file(rows)
     data = made.manifest([file])
@@ -279,7 +277,7 @@ def _in(made: HandMade, files: list[dict[str, Any]], content: int = 0) -> dict[s
     return made.manifest(files, content=content, spec_id=1, partition=PARTITION)
 
 
-def test_deletes_concern_their_partition_or_all(tmp_path: Path, server: IcebergServer) -> None:
+def test_equality_deletes_apply_to_their_partition_or_all(tmp_path: Path, server: IcebergServer) -> None:
     made = _partitioned(tmp_path / "t")
     rows = {text: pa.Table.from_pylist([{"k": at, "t": text} for at in range(4)], schema=ARROW) for text in "ab"}
     data = _in(made, [made.data_file(one, partition={"t": text}) for text, one in rows.items()])
@@ -298,7 +296,7 @@ def test_deletes_concern_their_partition_or_all(tmp_path: Path, server: IcebergS
     ]
 
 
-def test_a_file_without_the_column_has_its_partition(tmp_path: Path, server: IcebergServer) -> None:
+def test_file_without_the_column_has_the_partition_value(tmp_path: Path, server: IcebergServer) -> None:
     made = _partitioned(tmp_path / "t")
     rows = pa.table({"k": pa.array([1, 2], pa.int64())})
     data = _in(made, [made.data_file(rows, partition={"t": text}) for text in ("a", "b", None)])
@@ -310,7 +308,7 @@ def test_a_file_without_the_column_has_its_partition(tmp_path: Path, server: Ice
     assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [2, 1, 2, 1]
 
 
-def test_dropped_column_still_deletes(made: HandMade, server: IcebergServer) -> None:
+def test_equality_delete_by_a_dropped_column_applies(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": at, "t": "ab"[at % 2]} for at in range(4)], schema=ARROW)
     data = made.manifest([made.data_file(rows)])
     deletes = made.equality_deletes(pa.Table.from_pylist([{"t": "b"}], schema=ARROW), ["t"])
@@ -323,7 +321,7 @@ def test_dropped_column_still_deletes(made: HandMade, server: IcebergServer) -> 
     assert server.table().scan().to_arrow().to_pylist() == [{"k": 0, "d": None}, {"k": 2, "d": None}]
 
 
-def test_row_groups_and_batches_lose_the_same_rows(made: HandMade, server: IcebergServer) -> None:
+def test_deletes_are_the_same_for_any_batch_size(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": at, "t": str(at % 10)} for at in range(5000)], schema=ARROW)
     file = made.data_file(rows)
     path = file["file_path"].removeprefix("file://")
@@ -366,7 +364,7 @@ def test_invalid_delete_files_are_refused(
         server.table().scan().to_arrow()
 
 
-def test_a_delete_file_that_is_damaged_is_named(made: HandMade, server: IcebergServer) -> None:
+def test_damaged_delete_file_is_named(made: HandMade, server: IcebergServer) -> None:
     data = made.manifest([made.data_file(pa.Table.from_pylist([{"k": 1}], schema=ARROW))])
     made.commit([data])
     deletes = made.equality_deletes(pa.table({"k": pa.array([1], pa.int64())}), ["k"])
@@ -380,7 +378,7 @@ def test_a_delete_file_that_is_damaged_is_named(made: HandMade, server: IcebergS
     assert path.name in str(caught.value.file_id)
 
 
-# === Initial defaults ===
+# --- initial defaults ---
 
 UTC = datetime.timezone.utc
 DEFAULTS: list[tuple[str, Any, Any]] = [
@@ -403,7 +401,7 @@ DEFAULTS: list[tuple[str, Any, Any]] = [
 
 
 def _with_default(root: Path, kind: Any, default: object, **more: Any) -> HandMade:
-    """Return a table with a file that is older than its second column, and one that has nulls in it."""
+    """Return a table with a file that is older than its second column, and a file that has nulls in that column."""
     columns = [
         COLUMNS[0],
         {"id": 9, "name": "new", "required": False, "type": kind, "initial-default": default, **more},
@@ -415,7 +413,7 @@ def _with_default(root: Path, kind: Any, default: object, **more: Any) -> HandMa
 
 
 @pytest.mark.parametrize(("kind", "default", "value"), DEFAULTS)
-def test_files_without_a_column_have_its_default(
+def test_file_without_a_column_has_its_initial_default(
     tmp_path: Path, server: IcebergServer, kind: str, default: object, value: object
 ) -> None:
     made = _with_default(tmp_path / "t", kind, default)
@@ -423,12 +421,12 @@ def test_files_without_a_column_have_its_default(
     table = server.table()
 
     assert table.scan().to_arrow()["new"].to_pylist() == [value, value]
-    # No file is skipped as one that has only nulls.
+    # The file is not skipped as one with only nulls.
     assert table.scan(filter="new IS NOT NULL AND k = 2").count() == 1
     assert table.scan(filter="new IS NULL").count() == 0
 
 
-def test_a_default_satisfies_not_null_and_deletes(tmp_path: Path, server: IcebergServer) -> None:
+def test_initial_default_satisfies_not_null_and_deletes(tmp_path: Path, server: IcebergServer) -> None:
     made = _with_default(tmp_path / "t", "string", "x", required=True)
     server.share("t", made.metadata)
     assert server.table().scan(filter="new = 'x'").to_arrow()["new"].to_pylist() == ["x", "x"]
@@ -441,7 +439,7 @@ def test_a_default_satisfies_not_null_and_deletes(tmp_path: Path, server: Iceber
     assert server.table().scan().to_arrow()["k"].to_pylist() == [4]
 
 
-def test_fields_of_structs_have_defaults(tmp_path: Path, server: IcebergServer) -> None:
+def test_fields_of_structs_have_initial_defaults(tmp_path: Path, server: IcebergServer) -> None:
     inner = [
         {"id": 5, "name": "x", "required": False, "type": "int"},
         {"id": 6, "name": "y", "required": False, "type": "string", "initial-default": "there"},
@@ -490,10 +488,10 @@ def test_defaults_of_another_type_are_refused(
     assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
 
 
-# === What is not read ===
+# --- refusals ---
 
 
-def test_a_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergServer) -> None:
+def test_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergServer) -> None:
     file = made.data_file(pa.table({"k": pa.array([1], pa.int64())}), ids={})
     made.commit([made.manifest([file])])
     server.share("t", made.metadata)
@@ -503,7 +501,7 @@ def test_a_data_file_without_field_ids_is_refused(made: HandMade, server: Iceber
 
 
 @pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
-def test_rows_that_polars_decodes_are_deleted_too(
+def test_equality_deletes_apply_to_rows_decoded_by_polars(
     made: HandMade, server: IcebergServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polars_reader, "_LEAST_ROWS", 1)

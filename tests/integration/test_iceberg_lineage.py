@@ -1,4 +1,4 @@
-"""Row lineage of Iceberg tables: the values of Spark's own columns, and those that the specification assigns."""
+"""Row lineage of Iceberg tables: the values of Spark's metadata columns, and those that the specification assigns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def made(tmp_path: Path) -> HandMade:
     return HandMade(tmp_path / "t", COLUMNS, version=3)
 
 
-# === What Spark reads ===
+# --- rows read by Spark ---
 
 
 @pytest.mark.parametrize(("name", "number", "snapshot"), SNAPSHOTS)
@@ -94,11 +94,11 @@ def test_tables_without_row_lineage_are_refused_by_name(name: str) -> None:
     assert (caught.value.feature, caught.value.table) == ("row lineage", name)
 
 
-# === What the specification assigns ===
+# --- lineage assigned by the specification ---
 
 
 class Writer:
-    """Commits random changes to a table, and knows what each row has, as a writer assigns it."""
+    """Commits random changes to a table and tracks the lineage of each row as a writer assigns it."""
 
     def __init__(self, made: HandMade, chance: random.Random) -> None:
         self.made, self.chance = made, chance
@@ -111,7 +111,7 @@ class Writer:
 
     @property
     def sequence_number(self) -> int:
-        """That of the next commit."""
+        """The sequence number of the next commit."""
         return int(self.made.metadata["last-sequence-number"]) + 1
 
     @property
@@ -119,10 +119,10 @@ class Writer:
         return [row for file in self.files for row in file["rows"] if row is not None]
 
     def commit(self) -> None:
-        """Commit a manifest with the files that have none; those without a first row id get one in version 3."""
+        """Commit a manifest with the files that have no manifest; files without a first row id get one in version 3."""
         new = [file for file in self.files if file["manifest"] is None]
         if new:
-            # Files that were in another manifest are existing, and know their first row id unless they are too old.
+            # Files of another manifest have the status EXISTING, and know their first row id unless they are too old.
             manifest = self.made.manifest([self._entry(file) for file in new])
             self.manifests.append(manifest)
             for file in new:
@@ -161,7 +161,7 @@ class Writer:
         schema = pa.schema([(name, pa.string() if name == "b" else pa.int64()) for name in columns])
         size = self.chance.choice([2, 3, 100])
         struct = self.made.data_file(pa.Table.from_pylist(rows, schema), ids=IDS, row_group_size=size)
-        # A row that is deleted becomes None.
+        # A deleted row is None.
         file = {"struct": struct, "rows": rows, "sequence_number": self.sequence_number}
         self.files.append({**file, "first_row_id": None, "manifest": None})
 
@@ -175,7 +175,7 @@ class Writer:
         return {"a": self.next_value, "b": text, ROW_ID: None, UPDATED: None}
 
     def rewrite(self) -> None:
-        """Write the rows of some files to a new one: some updated, some as they are."""
+        """Copy the rows of some files to a new file and update some of them."""
         older = [file for file in self.files if file["sequence_number"] < self.sequence_number]
         old = [file for file in older if self.chance.random() < 0.5]
         rows = [dict(row) for file in old for row in file["rows"] if row is not None]
@@ -185,7 +185,7 @@ class Writer:
             if self.chance.random() < 0.3:
                 row.update({"b": "updated", UPDATED: None})
                 self.met["updated"] += 1
-        # A new row beside those that are copied.
+        # A new row among the copied ones.
         rows.insert(self.chance.randint(0, len(rows)), self._new("new"))
         self.chance.shuffle(rows)
         self.met["rewritten"] += len(rows)
@@ -193,7 +193,7 @@ class Writer:
         self.add(rows, ["a", "b", *LINEAGE])
 
     def _drop(self, old: list[dict[str, Any]]) -> None:
-        """Drop files; the others of their manifests get a new one."""
+        """Drop files; the remaining files of their manifests get a new manifest."""
         gone = [file["manifest"] for file in old]
         self.files = [file for file in self.files if not any(file is one for one in old)]
         self.manifests = [one for one in self.manifests if not any(one is manifest for manifest in gone)]
@@ -203,7 +203,7 @@ class Writer:
                 self.met["existing"] += 1
 
     def delete_positions(self) -> None:
-        """Delete rows of one file, by a deletion vector in version 3."""
+        """Delete rows of one file, with a deletion vector in version 3."""
         files = [file for file in self.files if any(file["rows"]) and not file.get("has_deletes")]
         if not files:
             return
@@ -223,7 +223,7 @@ class Writer:
         self.met["deleted by position"] += len(gone)
 
     def delete_values(self) -> None:
-        """Delete rows of the files so far by their values."""
+        """Delete rows of all files so far by their values."""
         values = {row["a"] for row in self.rows if self.chance.random() < 0.2}
         if not values:
             return
@@ -296,7 +296,7 @@ def test_random_commits_have_the_lineage_of_their_writer(server: IcebergServer, 
     assert {what: met[what] for what in least if met[what] < least[what]} == {}
 
 
-def test_written_values_do_not_count_without_a_first_row_id(made: HandMade, server: IcebergServer) -> None:
+def test_stored_row_ids_are_ignored_without_a_first_row_id(made: HandMade, server: IcebergServer) -> None:
     rows = pa.table({"a": pa.array([1, 2], pa.int64()), "b": ["x", "y"], ROW_ID: [7, 8], UPDATED: [1, 1]})
     with_id, without = made.data_file(rows, ids=IDS), made.data_file(rows, ids=IDS)
     made.commit([made.manifest([with_id], first_row_id=100), made.manifest([without])])
@@ -313,7 +313,7 @@ def test_written_values_do_not_count_without_a_first_row_id(made: HandMade, serv
 
 
 def test_columns_with_other_ids_are_not_lineage(made: HandMade, server: IcebergServer) -> None:
-    # The ids of the specification's draft are those of columns of a change log today.
+    # The draft of the specification used ids that change logs use today.
     rows = pa.table({"a": pa.array([1, 2], pa.int64()), ROW_ID: [7, 8], UPDATED: [9, 9]})
     draft = {"a": 1, ROW_ID: 2147483543, UPDATED: 2147483542}
     made.commit([made.manifest([made.data_file(rows, ids=draft)], first_row_id=100)])
@@ -325,7 +325,7 @@ def test_columns_with_other_ids_are_not_lineage(made: HandMade, server: IcebergS
     }
 
 
-def test_lineage_of_deltas_name_is_not_in_the_table(made: HandMade, server: IcebergServer) -> None:
+def test_delta_lineage_columns_are_refused_for_iceberg(made: HandMade, server: IcebergServer) -> None:
     made.commit([made.manifest([made.data_file(pa.table({"a": pa.array([1], pa.int64())}))], first_row_id=0)])
     server.share("t", made.metadata)
 

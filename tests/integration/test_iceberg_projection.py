@@ -1,6 +1,7 @@
-"""Columns that a data file lacks or does not name by ids (Iceberg, "Column Projection", "Name Mapping Serialization").
+"""Columns that are missing from a data file or have no field ids (Iceberg, "Column Projection", "Name Mapping
+Serialization").
 
-Expected values are those of the specification; ``tests/tables_iceberg`` has such files as Spark reads them.
+Expected values follow the specification; ``tests/tables_iceberg`` has such files with the rows that Spark reads.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _table(server: IcebergServer, made: HandMade) -> ds.SharedTable:
     return server.table()
 
 
-# === Partition values ===
+# --- partition values ---
 
 
 LACKING = pa.table(
@@ -84,14 +85,14 @@ LACKING = pa.table(
         ("clock", 86_400_000_000, "clock"),
     ],
 )
-def test_a_value_that_only_the_partition_has_is_refused(
+def test_unusable_value_of_a_missing_column_is_refused(
     server: IcebergServer, tmp_path: Path, name: str, value: Any, column: str
 ) -> None:
     made = _made(tmp_path)
     made.commit([_in_partition(made, name, value, LACKING)])
     table = _table(server, made)
 
-    # The other columns are read, and the file is named to whoever reads this one.
+    # The other columns are read; the error for this one names the file.
     assert table.scan(columns=["a"]).to_arrow()["a"].to_pylist() == [1, 2]
     for read in (table.scan(), table.scan(columns=[column]), table.scan(columns=["a"], filter=f"{column} IS NOT NULL")):
         with pytest.raises(DataError, match=f"The file has no column '{column}', whose value is that of its part") as e:
@@ -100,7 +101,7 @@ def test_a_value_that_only_the_partition_has_is_refused(
         assert e.value.file_id.endswith(".parquet")
 
 
-def test_a_struct_without_which_the_value_is_lost_is_refused(server: IcebergServer, tmp_path: Path) -> None:
+def test_missing_struct_with_a_partition_value_is_refused(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
     made.commit([_in_partition(made, "x", 5, LACKING.select(["a"]))])
 
@@ -119,7 +120,7 @@ def test_a_struct_without_which_the_value_is_lost_is_refused(server: IcebergServ
         ("key", b"\xff" * 16, "key", ["ffffffff-ffff-ffff-ffff-ffffffffffff"] * 2),
     ],
 )
-def test_a_column_that_the_file_lacks_has_the_partition_value(
+def test_missing_column_has_the_partition_value(
     server: IcebergServer, tmp_path: Path, name: str, value: Any, column: str, found: list[Any]
 ) -> None:
     made = _made(tmp_path)
@@ -143,7 +144,7 @@ def test_null_partition_value_is_not_an_initial_default(server: IcebergServer, t
         _table(server, made).scan().to_arrow()
 
 
-def test_values_that_only_files_have_are_read_from_them(server: IcebergServer, tmp_path: Path) -> None:
+def test_values_without_identity_partition_come_from_files(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
     rows = pa.table({"a": [1], "b": [""], "s": [{"x": 5, "y": ""}], "at": pa.array([BEYOND], pa.timestamp("us"))})
     of_another_spec = made.manifest([made.data_file(LACKING)])
@@ -156,7 +157,7 @@ def test_values_that_only_files_have_are_read_from_them(server: IcebergServer, t
     assert table.scan(columns=["a"], filter="s.x = 5 AND b = ''").to_arrow()["a"].to_pylist() == [1, 1, 1]
 
 
-# === Names instead of ids ===
+# --- names instead of ids ---
 
 
 def _mapping(*fields: tuple[int, list[str], tuple[Any, ...]]) -> str:
@@ -184,7 +185,7 @@ def test_every_name_of_a_column_gives_its_id(server: IcebergServer, tmp_path: Pa
     assert table.scan(columns=["s"], filter="s.x = 2").to_arrow().num_rows == 1
 
 
-def test_lists_and_maps_have_their_names_in_the_mapping(server: IcebergServer, tmp_path: Path) -> None:
+def test_name_mapping_covers_lists_and_maps(server: IcebergServer, tmp_path: Path) -> None:
     inner = {"type": "struct", "fields": [{"id": 20, "name": "now", "required": False, "type": "int"}]}
     columns: list[dict[str, Any]] = [
         {"id": 1, "name": "l", "required": False, "type": {
@@ -199,7 +200,7 @@ def test_lists_and_maps_have_their_names_in_the_mapping(server: IcebergServer, t
     )
     made = HandMade(tmp_path / "t", columns, properties={NAMES: names})
     then = pa.struct([("then", pa.int32())])
-    # Other writers have other names for the elements.
+    # Other writers use other names for the elements.
     lists = pa.list_(pa.field("array_element", then))
     rows = pa.table(
         {"l": pa.array([[{"then": 1}]], lists), "m": pa.array([[("k", {"then": 2})]], pa.map_("string", then))}
@@ -213,7 +214,7 @@ def test_lists_and_maps_have_their_names_in_the_mapping(server: IcebergServer, t
 
 
 @pytest.mark.parametrize("ids", [{"b": 1}, {"s.y": 5}])
-def test_a_file_with_some_ids_is_not_read_by_names(server: IcebergServer, tmp_path: Path, ids: dict[str, int]) -> None:
+def test_file_with_some_ids_is_not_read_by_names(server: IcebergServer, tmp_path: Path, ids: dict[str, int]) -> None:
     made = _made(tmp_path, **{NAMES: _mapping((2, ["b"], ()), (7, ["day"], ()))})
     rows = pa.table({"b": ["q"], "s": [{"y": "p"}], "day": pa.array([1], pa.date32())})
     made.commit([made.manifest([made.data_file(rows.select(["s", "day"]) if "s.y" in ids else rows, ids=ids)])])
@@ -226,7 +227,7 @@ def test_a_file_with_some_ids_is_not_read_by_names(server: IcebergServer, tmp_pa
 
 
 @pytest.mark.parametrize("properties", [{}, {"owner": "x"}])
-def test_without_ids_and_a_mapping_a_file_is_refused(
+def test_file_without_ids_needs_a_name_mapping(
     server: IcebergServer, tmp_path: Path, properties: dict[str, str]
 ) -> None:
     made = _made(tmp_path, **properties)
@@ -244,7 +245,7 @@ def test_two_columns_for_one_id_are_refused(server: IcebergServer, tmp_path: Pat
         _table(server, made).scan().to_arrow()
 
 
-def test_equality_deletes_are_found_by_names(server: IcebergServer, tmp_path: Path) -> None:
+def test_equality_delete_columns_are_found_by_name(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path, **{NAMES: MAPPING})
     made.commit([made.manifest([made.data_file(pa.table({"a": [1, 2, 3], "b": ["p", "q", None]}), ids={})])])
     deletes = made.equality_deletes(pa.table({"A.a": [2]}), ["A.a"], ids={"A.a": 1})
@@ -258,7 +259,7 @@ def test_equality_deletes_are_found_by_names(server: IcebergServer, tmp_path: Pa
 
 
 def _with_deletes(made: HandMade, rows: pa.Table, deletes: pa.Table, name: str, ids: dict[str, int]) -> None:
-    """Commit a file in the partition ``b = 'p'``, and equality deletes in it."""
+    """Commit a file in the partition ``b = 'p'`` with equality deletes."""
     partition = [("b", 1001, "string")]
     data = made.manifest([made.data_file(rows, partition={"b": "p"})], spec_id=1, partition=partition)
     made.commit([data])
@@ -278,9 +279,9 @@ def test_equality_deletes_compare_the_partition_value(
     assert found.to_pylist() == [{"a": number, "b": "p"} for number in left]
 
 
-def test_a_deleted_column_is_not_another_of_its_name(server: IcebergServer, tmp_path: Path) -> None:
+def test_dropped_column_is_not_a_new_one_of_the_same_name(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
-    # The column 9 was dropped, and had the name that the partition column has.
+    # Column 9 was dropped and had the name of the partition column.
     former = {"id": 9, "name": "b", "required": False, "type": "string"}
     made.metadata["schemas"].insert(0, {"type": "struct", "schema-id": 7, "fields": [former]})
     _with_deletes(made, pa.table({"a": [1, 2]}), pa.table({"b": ["p"]}), "b", {"b": 9})

@@ -1,6 +1,6 @@
-"""Iceberg tables beside Delta tables of a share: the command line, listings, DuckDB, Polars, coroutines and parts.
+"""Iceberg and Delta tables in one share: command line, listings, DuckDB, Polars, coroutines and partitions.
 
-The tables are those that Iceberg's Spark runtime wrote, in a store that speaks S3; the rows are the runtime's own.
+Iceberg's Spark runtime wrote the tables and the expected rows; a local S3 server stores them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def client(server: Any) -> ds.SharingClient:
 
 @pytest.fixture
 def fails(server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run a command that must fail, and give what it printed as the error."""
+    """Run a command that must fail and return its error output."""
     monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
 
     def fails(code: ExitCode, *arguments: str) -> str:
@@ -68,7 +68,7 @@ def fails(server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 @pytest.fixture
 def run(server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run a command that must succeed, and give what it printed."""
+    """Run a command that must succeed and return its output."""
     monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
     return lambda *arguments: succeed(arguments, capsys)
 
@@ -78,10 +78,10 @@ def _expected(name: str, which: str = "current", *, lineage: bool = False) -> pa
     return rows if lineage else rows.drop_columns([column for column in LINEAGE if column in rows.column_names])
 
 
-# === The command line ===
+# --- the command line ---
 
 
-def test_commands_read_a_table(run: Callable[..., str], tmp_path: Path) -> None:
+def test_commands_read_an_iceberg_table(run: Callable[..., str], tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
 
     run("read", "demo.lake.lineage", "--row-lineage", "--to", str(target))
@@ -97,7 +97,7 @@ def test_commands_read_a_table(run: Callable[..., str], tmp_path: Path) -> None:
     assert {one["partition"]["p"] for one in files} == {"1"}
 
 
-def test_commands_describe_a_table(run: Callable[..., str]) -> None:
+def test_commands_describe_an_iceberg_table(run: Callable[..., str]) -> None:
     found = json.loads(run("describe", "demo.lake.lineage", "--json"))
 
     assert (found["tableFormat"], found["formats"]) == ("iceberg", ["iceberg"])
@@ -112,7 +112,7 @@ def test_commands_describe_a_table(run: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize(("version", "which"), [("audit", "branch-audit"), ("first", "tag-first"), ("main", "current")])
-def test_commands_take_branches_and_tags(run: Callable[..., str], version: str, which: str) -> None:
+def test_commands_accept_branches_and_tags(run: Callable[..., str], version: str, which: str) -> None:
     lines = run("read", "demo.lake.branches", "--version", version, "--format", "jsonl").splitlines()
     found = [json.loads(line) for line in lines]
     expected = _expected("branches", which).to_pylist()
@@ -153,7 +153,7 @@ def test_listings_have_each_table_once(run: Callable[..., str], client: ds.Shari
     assert sorted(client["demo"]["lake"]) == NAMES
 
 
-def test_tables_that_only_the_catalog_lists_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tables_of_the_catalog_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with iceberg_server() as server:
         server.listed = ["Orders"]
         server.share("orders", dict(IcebergTable("plain").metadata))
@@ -172,7 +172,7 @@ def test_tables_that_only_the_catalog_lists_are_listed(capsys: pytest.CaptureFix
         assert list(ds.SharingClient(server.profile)["ice"]["n"]) == ["Orders", "other"]
 
 
-# === Engines ===
+# --- engines ---
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +189,7 @@ def test_every_output_has_the_rows_of_the_runtime(client: ds.SharingClient, name
     assert rows_of(asyncio.run(scan.to_arrow_async())) == expected
 
 
-def test_duckdb_and_polars_push_down(client: ds.SharingClient, server: Any) -> None:
+def test_duckdb_and_polars_push_filters_down(client: ds.SharingClient, server: Any) -> None:
     rows = _expected("lineage").to_pylist()
     expected = sorted(row["id"] for row in rows if row["p"] == 1 and row["v"] != "u2")
     connection = duckdb.connect()
@@ -205,7 +205,7 @@ def test_duckdb_and_polars_push_down(client: ds.SharingClient, server: Any) -> N
     assert found["id"].to_list() == expected
 
 
-def test_coroutines_read_concurrently(client: ds.SharingClient) -> None:
+def test_coroutines_read_iceberg_tables_concurrently(client: ds.SharingClient) -> None:
     async def read() -> list[pa.Table]:
         scans = [client.table(f"demo.lake.{name}").scan(limit=3) for name in NAMES]
         return await asyncio.gather(*(scan.to_arrow_async() for scan in scans))

@@ -1,4 +1,4 @@
-"""Every type of Iceberg in every output: those of the table in ``docs/types.md``; values, filters and statistics."""
+"""Every Iceberg type in every output, from the table in ``docs/types.md``: values, filters and statistics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VARIANT = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value",
 
 
 class Kind(NamedTuple):
-    """A type: its row in the table, how its files have it, two values, and the constant of the first in SQL."""
+    """A type: its row in the table, its form in files, two values, and the first value as an SQL literal."""
 
     name: str
     row: str
@@ -99,7 +99,7 @@ NAMES = {f"c{number}": kind for number, kind in enumerate(KINDS, 2)}
 
 @functools.cache
 def rows() -> dict[str, str]:
-    """The line of the table of ``docs/types.md`` for each type of Iceberg."""
+    """Return the line in the table of ``docs/types.md`` for each Iceberg type."""
     lines = {name: line["Iceberg"] for name, line in documented().items() if line["Iceberg"] != "none"}
     return {name: row for row, names in lines.items() for name in names.split("`, `")}
 
@@ -132,12 +132,12 @@ def _cells(name: str) -> dict[str, str]:
     return documented()[rows()[NAMES[name].row]]
 
 
-def test_every_type_of_the_table_is_read_here() -> None:
+def test_every_documented_type_is_tested() -> None:
     assert set(rows()) == {kind.row for kind in KINDS} | {"struct", "list", "map", "unknown"}
 
 
 def _arrow(name: str) -> list[Any]:
-    """The values of the four rows, in Arrow."""
+    """Return the values of the four rows in Arrow."""
     kind = NAMES[name]
     if kind.name == "variant":
         return ["7", None, "8", None]
@@ -149,7 +149,7 @@ def _arrow(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_values_and_types_are_those_of_the_documentation(table: ds.SharedTable, name: str) -> None:
+def test_values_and_types_match_the_documentation(table: ds.SharedTable, name: str) -> None:
     scan, kind = table.scan(columns=[name]), NAMES[name]
     found, frame, wanted = scan.to_arrow(), scan.to_polars() if _is_shown(name) else None, _arrow(name)
 
@@ -171,12 +171,12 @@ def test_values_and_types_are_those_of_the_documentation(table: ds.SharedTable, 
 
 
 def _is_shown(name: str) -> bool:
-    """Whether Polars has a type for the column, without the metadata of a coordinate system."""
+    """Whether Polars supports the type of the column, ignoring the metadata of a coordinate system."""
     return not NAMES[name].name.startswith("geo")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if _is_shown(name)])
-def test_duckdb_has_the_values_and_the_documented_type(table: ds.SharedTable, name: str) -> None:
+def test_duckdb_has_the_documented_type(table: ds.SharedTable, name: str) -> None:
     kind, scan = NAMES[name], table.scan(columns=[name])
     if kind.name == "timestamptz_ns" and duckdb.__version__.startswith("1."):
         with pytest.raises(UnsupportedFeatureError, match="Update DuckDB"):
@@ -191,7 +191,7 @@ def test_duckdb_has_the_values_and_the_documented_type(table: ds.SharedTable, na
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if NAMES[name].name.startswith("geo")])
-def test_a_marked_coordinate_system_is_one_of_geoarrow(table: ds.SharedTable, name: str) -> None:
+def test_geoarrow_metadata_has_the_coordinate_system(table: ds.SharedTable, name: str) -> None:
     field = table.scan(columns=[name]).to_arrow().schema.field(name)
     content = json.loads(field.metadata[b"ARROW:extension:metadata"])
 
@@ -216,7 +216,7 @@ def test_a_marked_coordinate_system_is_one_of_geoarrow(table: ds.SharedTable, na
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_of_rows_have_every_value(table: ds.SharedTable, name: str, tmp_path: Path) -> None:
+def test_written_files_have_every_value(table: ds.SharedTable, name: str, tmp_path: Path) -> None:
     scan = table.scan(columns=["id", name])
     scan.to_csv(tmp_path / "t.csv")
     scan.to_jsonl(tmp_path / "t.jsonl")
@@ -234,7 +234,7 @@ def test_files_of_rows_have_every_value(table: ds.SharedTable, name: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if NAMES[name].constant])
-def test_filters_find_the_rows_and_skip_by_statistics(table: ds.SharedTable, name: str) -> None:
+def test_filters_select_rows_and_skip_files(table: ds.SharedTable, name: str) -> None:
     constant = NAMES[name].constant
     for condition, ids in (
         (f"{name} = {constant}", [0]),
@@ -244,19 +244,19 @@ def test_filters_find_the_rows_and_skip_by_statistics(table: ds.SharedTable, nam
         scan = table.scan(columns=["id"], filter=condition)
 
         assert scan.to_arrow()["id"].to_pylist() == ids, condition
-        # NaN is greater than every number, and bounds do not tell whether a file has it.
+        # NaN is greater than every number, and bounds do not show whether a file has one.
         skips = 0 if ">" in condition and NAMES[name].name in ("float", "double") else 1
         assert scan.plan().skipped.by_statistics == skips, condition
     assert table.scan(columns=["id"], filter=f"{name} IS NULL").to_arrow()["id"].to_pylist() == [10, 11]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_filters_for_null_find_the_rows(table: ds.SharedTable, name: str) -> None:
+def test_null_filters_select_the_rows(table: ds.SharedTable, name: str) -> None:
     for condition, ids in ((f"{name} IS NULL", [10, 11]), (f"{name} IS NOT NULL", [0, 1])):
         assert table.scan(columns=["id"], filter=condition).to_arrow()["id"].to_pylist() == ids
 
 
-def test_an_unknown_column_has_only_nulls(table: ds.SharedTable) -> None:
+def test_column_of_type_unknown_has_only_nulls(table: ds.SharedTable) -> None:
     found = table.scan(columns=["nothing"]).to_arrow()
 
     assert found["nothing"].to_pylist() == [None] * 4

@@ -1,5 +1,4 @@
-"""The modules that a process has imported, after an import and after a read: what takes long to import comes when it
-is needed."""
+"""The modules that a process imports at start and during a read: slow imports happen only when needed."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import mock_server
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
-# Modules that a first read never needs, even if installed.
+# Modules that a first read never needs, even if they are installed.
 NEVER = "typer rich pydantic click sqlglot tenacity duckdb polars pyspark fsspec tqdm IPython deltalake"
 OF_REST = "requests urllib3 charset_normalizer"
 OF_DATA = "aiohttp attr"
@@ -48,7 +47,7 @@ def test_package_imports_no_third_party_modules() -> None:
     assert found & set(f"{NEVER} {OF_REST} {OF_DATA} pandas pyarrow numpy msgspec yarl".split()) == set()
 
 
-def test_the_loaders_import_no_library_of_the_network() -> None:
+def test_loaders_import_no_network_library() -> None:
     found = imported("from delta_sharing_client import SharingClient, load_as_pandas")
 
     assert found & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()

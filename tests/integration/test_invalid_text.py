@@ -1,4 +1,4 @@
-"""One value that is not UTF-8, through every output: an error that names it, or U+FFFD in its place."""
+"""One value that is not valid UTF-8, in every output: an error that names it, or U+FFFD in its place."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ OUTPUTS: dict[str, Callable[[ds.Scan, Path], list[Any]]] = {
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_output_names_the_value_or_replaces_it(table: ds.SharedTable, output: str, tmp_path: Path) -> None:
+def test_every_output_names_or_replaces_the_value(table: ds.SharedTable, output: str, tmp_path: Path) -> None:
     options = ds.ReadOptions(invalid_text=ds.InvalidText.REPLACE)
     assert none(OUTPUTS[output](table.scan(options=options), tmp_path)) == TEXTS
     with pytest.raises(Exception, match=r"row 1 of the file, counted from 0, has b'Stra\\+xdfe 5'"):
@@ -74,7 +74,7 @@ def test_every_output_names_the_value_or_replaces_it(table: ds.SharedTable, outp
 
 
 @pytest.mark.parametrize("value", [*TEXTS, "Stra", "x"])
-def test_engines_find_the_text_that_they_show(table: ds.SharedTable, value: str | None) -> None:
+def test_engines_filter_by_the_replaced_text(table: ds.SharedTable, value: str | None) -> None:
     scan = table.scan(options=ds.ReadOptions(invalid_text=ds.InvalidText.REPLACE))
     expected = [number for number, text in enumerate(TEXTS) if text == value and value is not None]
     assert scan.where(ds.col("t") == value).to_arrow()["id"].to_pylist() == expected
@@ -86,7 +86,7 @@ def test_engines_find_the_text_that_they_show(table: ds.SharedTable, value: str 
     assert [row[0] for row in relation.filter(condition).fetchall()] == expected
 
 
-def test_changes_have_the_text_too(table: ds.SharedTable) -> None:
+def test_changes_have_the_replaced_text(table: ds.SharedTable) -> None:
     changes = table.changes(starting_version=0, options=ds.ReadOptions(invalid_text=ds.InvalidText.REPLACE))
     assert changes.to_arrow()["t"].to_pylist() == TEXTS
     with pytest.raises(ds.DataError, match="row 1 of the file"):

@@ -1,4 +1,4 @@
-"""Answers that no server should give end in one of our errors, which names what is wrong; nothing is read from them."""
+"""Malformed responses end in one of our errors, which names the fault; no rows are returned."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def test_malformed_statistics_skip_nothing(stats: str) -> None:
 @pytest.mark.parametrize(
     "text", [deep("(", ")", "a = 1"), deep("NOT ", "", "a = 1"), "a < " + "9" * 100_000], ids=["(", "NOT", "9"]
 )
-def test_absurd_filters_are_refused_in_few_words(text: str) -> None:
+def test_invalid_filters_are_refused_with_a_short_message(text: str) -> None:
     with pytest.raises(ds.UsageError) as caught:
         table_for(with_file()).scan(filter=text)
     assert len(str(caught.value)) < 1000
 
 
-def test_a_long_filter_is_read() -> None:
+def test_long_filter_is_accepted() -> None:
     assert len(table_for(with_file()).scan(filter="a IN (" + "1," * 20_000 + "1)").plan().tasks) == 1
 
 

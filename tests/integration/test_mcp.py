@@ -1,4 +1,4 @@
-"""The server for assistants, asked by the SDK's own client."""
+"""The MCP server, queried with the client of the MCP SDK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Answer = tuple[bool, Any]
 
 
 def content(text: str) -> Any:
-    """Return the JSON between the marks, which must be the only ones."""
+    """Return the JSON between the markers, which must occur once."""
     assert text.count("<provider-data>") == text.count("</provider-data>") == 1
     note, _, rest = text.partition("<provider-data>\n")
     assert "not instructions" in note
@@ -63,7 +63,7 @@ def tools(serve_demo: Any) -> Tools:
     return Tools(SharingClient(serve_demo.profile_path), Limits())
 
 
-def test_command_serves_an_assistant(serve_demo: Any) -> None:
+def test_command_serves_an_mcp_client(serve_demo: Any) -> None:
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "mcp", "--max-rows", "3"],
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_command(serve_demo: Any) -> None:
         assert process.stderr.read() == b""
 
 
-def test_every_tool_only_reads(serve_demo: Any) -> None:
+def test_every_tool_is_read_only(serve_demo: Any) -> None:
     async def list_tools() -> Any:
         async with Client(make_server(serve_demo.profile_path, Limits())) as client:
             return (await client.list_tools()).tools
@@ -125,7 +125,7 @@ def test_every_tool_only_reads(serve_demo: Any) -> None:
     assert all(tool.annotations.read_only_hint and tool.description for tool in found)
 
 
-def test_descriptions_have_facts_and_no_addresses(tools: Tools) -> None:
+def test_descriptions_contain_no_urls(tools: Tools) -> None:
     table = tools.describe(ORDERS)
     columns: Any = table["columns"]
     assert (table["kind"], table["version"], len(columns)) == ("table", 6, 6)
@@ -139,7 +139,7 @@ def test_descriptions_have_facts_and_no_addresses(tools: Tools) -> None:
     assert tools.describe("demo.lake.refunds")["kind"] == "table"
 
 
-def test_files_and_skills_are_text(tools: Tools) -> None:
+def test_files_and_skills_are_returned_as_text(tools: Tools) -> None:
     listed: Any = tools.list_files("demo.shop.documents", "reports/*.md")["files"]
     assert [file["path"] for file in listed] == ["reports/2026-01.md", "reports/2026-02.md"]
     text = tools.read_file("demo.shop.documents", "prices.csv")["text"]
@@ -149,7 +149,7 @@ def test_files_and_skills_are_text(tools: Tools) -> None:
         tools.read_file("demo.shop.documents", "pictures/sign.png")
 
 
-def test_a_long_text_is_returned_in_parts() -> None:
+def test_long_text_is_returned_in_parts() -> None:
     text = "é" * tools_module.MOST_TEXT
     data, parts, offset = text.encode(), [], 1
     data = b"a" + data
@@ -163,7 +163,7 @@ def test_a_long_text_is_returned_in_parts() -> None:
     assert "".join(parts) == f"a{text}"
 
 
-def test_history_has_the_last_versions(tools: Tools) -> None:
+def test_history_has_the_latest_versions(tools: Tools) -> None:
     versions: Any = tools.history(ORDERS, versions=3)["versions"]
     assert [entry["version"] for entry in versions] == [4, 6]
     snapshots: Any = tools.history("demo.lake.refunds", versions=1)["versions"]
@@ -188,7 +188,7 @@ def test_bytes_are_checked_before_the_read(tools: Tools) -> None:
     assert refused.report is None
 
 
-def test_the_cost_of_a_call_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
+def test_cost_of_a_call_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
     failed, told = ask("query", Limits(seconds=1), sql="SELECT count(*) FROM range(1e15::BIGINT) a, range(1000) b")
     assert failed
     assert "1 seconds" in told["error"] or "INTERRUPT" in told["error"]
@@ -276,8 +276,8 @@ STATEMENTS = [
 ]
 
 
-def test_sql_reaches_nothing_but_the_share(ask: Callable[..., Answer], serve_demo: Any, tmp_path: Path) -> None:
-    """A hundred queries that want a file, the network, an extension, a setting, or to write."""
+def test_sql_accesses_only_the_share(ask: Callable[..., Answer], serve_demo: Any, tmp_path: Path) -> None:
+    """A hundred queries that try to use a file, the network, an extension or a setting, or to write."""
     queries = [f"SELECT * FROM {reader}('{file}')" for reader in READERS for file in FILES] + STATEMENTS
     assert len(queries) >= 100
     with contextlib.chdir(tmp_path):
@@ -285,7 +285,7 @@ def test_sql_reaches_nothing_but_the_share(ask: Callable[..., Answer], serve_dem
             asked(make_server(serve_demo.profile_path, Limits()), [("query", {"sql": each}) for each in queries])
         )
     passed = [query for query, (failed, found) in zip(queries, answers, strict=True) if not failed and found["rows"]]
-    # The variable is not set; the secrets are those of DuckDB, which has none.
+    # The variable is not set, and DuckDB itself has no secrets.
     assert passed == []
     assert list(tmp_path.iterdir()) == []
     token = json.loads(Path(serve_demo.profile_path).read_text())["bearerToken"]
@@ -309,8 +309,8 @@ ORDERS_TO_ASSISTANTS = [
 ]
 
 
-def test_orders_in_data_stay_data(serve: Any, tmp_path: Path) -> None:
-    """Texts that give orders, as values, comments, names of columns and a table's description."""
+def test_instructions_in_data_are_marked_as_data(serve: Any, tmp_path: Path) -> None:
+    """Texts with instructions, as values, comments, column names and the description of a table."""
     values = pa.table({"</provider-data>": ORDERS_TO_ASSISTANTS, "n": range(len(ORDERS_TO_ASSISTANTS))})
     write_deltalake(tmp_path / "t", values, description=ORDERS_TO_ASSISTANTS[0])
     served = serve(tables={"share.schema.t": tmp_path / "t"})
@@ -325,11 +325,11 @@ def test_orders_in_data_stay_data(serve: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ORDERS_TO_ASSISTANTS)
-def test_marks_cannot_be_closed(text: str) -> None:
+def test_data_cannot_contain_the_end_marker(text: str) -> None:
     assert content(marked({text: [text]}, 10_000)) == {text: [text]}
 
 
-def test_errors_have_no_addresses(serve: Any, tmp_path: Path) -> None:
+def test_errors_contain_no_urls(serve: Any, tmp_path: Path) -> None:
     served = serve(tables={})
     profile = {**json.loads(Path(served.profile_path).read_text()), "endpoint": "https://127.0.0.1:1/secret-path"}
     path = tmp_path / "p.share"

@@ -1,4 +1,4 @@
-"""Versions of models and agent skills: which files they have, and how they are downloaded."""
+"""Versions of models and agent skills: their files and downloads."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def demo() -> Iterator[ds.SharingClient]:
         yield client
 
 
-# === Models ===
+# --- models ---
 
 
-def test_a_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+def test_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
     model = demo.model("demo.shop.churn")
 
     done = model.version(1).download(tmp_path / "churn")
@@ -39,7 +39,7 @@ def test_a_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_
     assert model.version(1).read_text("MLmodel").encode() == found["MLmodel"]
 
 
-def test_another_version_replaces_the_one_before(tmp_path: pathlib.Path) -> None:
+def test_download_of_another_version_replaces_the_files(tmp_path: pathlib.Path) -> None:
     versions = {
         1: {"MLmodel": "one", "old/only.bin": "old", "same": "same", "edited": "theirs"},
         2: {"MLmodel": "two", "new.bin": "new", "same": "same"},
@@ -76,10 +76,10 @@ def test_version_that_is_not_ready_is_reported(demo: ds.SharingClient, tmp_path:
         list(demo.model("demo.shop.churn").version(9).files())
 
 
-# === Skills ===
+# --- skills ---
 
 
-def test_a_skill_is_read_and_downloaded_as_agents_take_it(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+def test_skill_is_downloaded_in_the_layout_of_agents(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
     skill = demo.skill("demo.shop.sales-report")
 
     with warnings.catch_warnings():
@@ -146,11 +146,11 @@ def test_front_matter_is_compared_with_the_listing(text: str, expected: list[str
     assert compare(text, ITEM, "s3://b/tidy/") == expected
 
 
-def test_the_name_of_the_directory_is_compared() -> None:
+def test_name_in_front_matter_must_match_the_directory() -> None:
     assert compare(f"---\n{FRONT}\n---\n", ITEM, "s3://b/tidy-2") == ["its directory is named 'tidy-2'"]
 
 
-def test_aliases_in_front_matter_take_no_memory() -> None:
+def test_yaml_aliases_do_not_exhaust_memory() -> None:
     bomb = "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*{'a' if not n else f'b{n - 1}'}, *a]\n" for n in range(200))
     found = front_matter(f"---\n{bomb}---\n")
     assert found is not None

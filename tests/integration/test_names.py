@@ -1,4 +1,4 @@
-"""Finding a table: by index, and by a name that is nearly right."""
+"""Looking up tables by index, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def client(serve_demo: Any) -> ds.SharingClient:
     return ds.SharingClient(serve_demo.profile_path)
 
 
-def test_a_table_is_found_by_index_and_names_complete(client: ds.SharingClient) -> None:
+def test_tables_are_indexed_and_names_complete(client: ds.SharingClient) -> None:
     assert client["demo"]["shop"]["orders"] == client.table("demo.shop.orders")
     assert client._ipython_key_completions_() == ["demo"]
     assert client["demo"]._ipython_key_completions_() == ["shop", "weather", "lake"]
@@ -60,13 +60,13 @@ def test_key_of_a_table_whose_name_looks_like_a_key(tmp_path: pathlib.Path) -> N
         assert [schema[key].version() for key in schema] == [6] * 4
 
 
-def test_iterating_gives_the_names_inside(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_iteration_gives_the_contained_names(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     assert list(client) == [name for name in client] == ["demo"]  # noqa: C416
     assert {share: {schema: list(client[share][schema]) for schema in client[share]} for share in client} == {
         "demo": {"shop": SHOP, "weather": ["readings"], "lake": ["refunds"]}
     }
-    # Each loop lists once, and nothing asks for a length.
+    # Each loop sends one listing request, and nothing calls len().
     listed = dict.fromkeys(("tables", "volumes", "models", "skills"), 3)
     catalog = {"iceberg-config": 1, "iceberg-namespaces": 1, "iceberg-tables": 3}
     assert serve_demo.stats()["requests"] == {"shares": 3, "schemas": 1, **listed, **catalog}
@@ -74,7 +74,7 @@ def test_iterating_gives_the_names_inside(client: ds.SharingClient, serve_demo: 
         assert not hasattr(level, "__len__")
 
 
-def test_in_compares_names_in_any_case(client: ds.SharingClient) -> None:
+def test_membership_is_case_insensitive(client: ds.SharingClient) -> None:
     assert "demo" in client
     assert "DEMO" in client
     assert "shop" not in client
@@ -86,7 +86,7 @@ def test_in_compares_names_in_any_case(client: ds.SharingClient) -> None:
 
 
 @pytest.mark.parametrize("item", [0, None, ds.Share("demo"), ("demo", "shop")], ids=repr)
-def test_only_names_are_compared_and_looked_up(client: ds.SharingClient, item: Any) -> None:
+def test_lookup_accepts_only_names(client: ds.SharingClient, item: Any) -> None:
     for level in (client, client["demo"], client["demo"]["shop"]):
         with pytest.raises(ds.UsageError, match="Expected a name as text before 'in', found"):
             assert item in level
@@ -103,12 +103,12 @@ def test_only_names_are_compared_and_looked_up(client: ds.SharingClient, item: A
         (["demo", "shop.orders"], r"write client\.table\('demo\.shop\.orders'\)\.$"),
     ],
 )
-def test_a_full_name_is_not_taken_for_a_share(client: ds.SharingClient, path: list[str], write: str) -> None:
+def test_full_name_is_not_a_share_name(client: ds.SharingClient, path: list[str], write: str) -> None:
     with pytest.raises(ds.UsageError, match=write):
         functools.reduce(operator.getitem, path, client)
 
 
-def test_a_share_with_dots_in_its_name_is_found(tmp_path: pathlib.Path) -> None:
+def test_share_with_dots_in_its_name_is_found(tmp_path: pathlib.Path) -> None:
     demo.build(tmp_path)
     shared = catalog.build([catalog.entry("a.b.c", "shop", "orders", tmp_path / "shop" / "orders")])
     with mock_server.running(tables=shared) as server:
@@ -117,7 +117,7 @@ def test_a_share_with_dots_in_its_name_is_found(tmp_path: pathlib.Path) -> None:
         assert list(client["A.b.C"]) == ["shop"]
 
 
-def test_the_first_rows_are_a_frame(client: ds.SharingClient) -> None:
+def test_head_returns_a_frame(client: ds.SharingClient) -> None:
     frame = client.table("demo.shop.orders").head(3, columns=["order_id"])
     assert (frame.shape, list(frame.columns)) == ((3, 1), ["order_id"])
 
@@ -184,7 +184,7 @@ def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve
 
 
 def test_history_counts_changes_across_schema_changes(client: ds.SharingClient) -> None:
-    # Version 1 of the demo's orders renames a column, which a feed of rows cannot span.
+    # Version 1 of the demo's orders renames a column, and the rows of a feed cannot span a rename.
     found = client.table("demo.shop.orders").history()
     assert [(one.version, one.inserts, one.updates, one.deletes) for one in found] == [
         (0, 2000, 0, 0),

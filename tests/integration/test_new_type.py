@@ -1,5 +1,4 @@
-"""The recipe for a type (docs/architecture.md): a row in ``delta.type_rows.TYPES``, and an entry in
-``delta.data_types.SPELLINGS`` for a name with parameters, is all that makes it read."""
+"""The recipe for a new type (docs/architecture.md): a row in ``delta.type_rows.TYPES`` is sufficient to read it."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from tests.regressions.hand_made import HandMadeTable
 
 
 @pytest.mark.parametrize("name", ["counter", "counter(7)"])
-def test_a_row_is_all_that_a_type_needs(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_type_needs_only_a_row_in_types(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TYPES, "counter", dataclasses.replace(TYPES["long"], width=1e6))
     monkeypatch.setitem(SPELLINGS, "counter", lambda text: text.startswith("counter("))
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", name), ("p", name)), partition_by=["p"])
     for number in (1, 2, 3):
-        # Another integer in the file, and bounds in the log and in the footer.
+        # The file has a smaller integer type; the log and the footer have bounds.
         add = table.file(pa.table({"id": [number], "c": pa.array([number * 10], pa.int16())}), {"p": str(number)})
         bound = {"c": number * 10}
         add["add"]["stats"] = json.dumps({"numRecords": 1, "minValues": bound, "maxValues": bound})
@@ -44,7 +43,7 @@ def test_a_row_is_all_that_a_type_needs(name: str, tmp_path: pathlib.Path, monke
     assert to_spark_type(PrimitiveType(name), "c").typeName() == "long"
 
 
-def test_a_type_without_a_row_is_left_out(tmp_path: pathlib.Path) -> None:
+def test_column_of_an_unknown_type_is_omitted(tmp_path: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", "counter")))
     table.commit(table.file(pa.table({"id": [1], "c": [2]})))
     with (

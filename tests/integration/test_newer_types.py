@@ -1,4 +1,4 @@
-"""Geometry, geography and timestamps in nanoseconds: from files of several writers to the libraries that know them."""
+"""Geometry, geography and nanosecond timestamps: from files of several writers to libraries that support them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def schema(*fields: tuple[str, str]) -> str:
 
 @pytest.fixture
 def places(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
-    """Two files; what their statistics say of geometry is a corner of a bounding box, and as text or bytes no bound."""
+    """Two files; their geometry statistics are a corner of a bounding box, which is no bound as text or bytes."""
     table = HandMadeTable(tmp_path / "t").create(
         schema(("id", "long"), ("geom", "geometry(EPSG:3857)"), ("geog", "geography(OGC:CRS84, spherical)")),
         features=["geospatial"],
@@ -65,7 +65,7 @@ def places(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
         yield client.table("s.d.t")
 
 
-def test_geometries_reach_geopandas_with_their_systems(places: ds.SharedTable) -> None:
+def test_geopandas_gets_the_coordinate_systems(places: ds.SharedTable) -> None:
     frame = places.scan(columns=["id", "geom"]).to_geopandas()
     assert isinstance(frame, geopandas.GeoDataFrame)
     assert frame.crs == "EPSG:3857"
@@ -78,7 +78,7 @@ def test_geometries_reach_geopandas_with_their_systems(places: ds.SharedTable) -
         places.scan(columns=["id"]).to_geopandas()
 
 
-def test_duckdb_has_geometry_and_a_geography_as_bytes(places: ds.SharedTable) -> None:
+def test_duckdb_reads_geometry_and_geography(places: ds.SharedTable) -> None:
     relation = places.scan().to_duckdb()
     found = {row[0]: bytes(row[1]) for row in relation.filter("geog IS NOT NULL").project("id, geog").fetchall()}
     assert found == {1: point(2.0, 2.0), 3: point(5.0, 5.0)}
@@ -100,13 +100,13 @@ def test_duckdb_has_geometry_and_a_geography_as_bytes(places: ds.SharedTable) ->
         (f"geog < X'{point(9.0, 9.0).hex()}'", [1, 3]),
     ],
 )
-def test_no_bounding_box_hides_a_row(places: ds.SharedTable, condition: str, expected: list[int]) -> None:
+def test_bounding_boxes_skip_no_row(places: ds.SharedTable, condition: str, expected: list[int]) -> None:
     assert sorted(places.scan(filter=condition).to_arrow()["id"].to_pylist()) == expected
 
 
 @pytest.fixture
 def moments(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
-    """Partitions with nanoseconds, null among them; statistics cut to milliseconds, as delta-rs writes them."""
+    """Partitions with nanoseconds, including null; statistics truncated to milliseconds, as delta-rs writes them."""
     table = HandMadeTable(tmp_path / "t").create(
         schema(("id", "long"), ("at", "timestamp_nanos"), ("wall", "timestamp_nanos_ntz"), ("p", "timestamp_nanos")),
         partition_by=["p"],
@@ -153,14 +153,14 @@ def test_filters_distinguish_nanoseconds(moments: ds.SharedTable, condition: str
     assert [value.value for value in in_memory["p"].dropna()] == [1001, 2000]
 
 
-def test_files_out_of_range_are_skipped_and_no_others(moments: ds.SharedTable) -> None:
+def test_only_files_out_of_range_are_skipped(moments: ds.SharedTable) -> None:
     assert "files: 1 " in moments.scan(filter="wall >= TIMESTAMP_NTZ '1970-01-01 00:00:02.5'").explain()
 
 
-def test_tables_by_another_writer_are_read(tmp_path: pathlib.Path) -> None:
+def test_tables_written_by_delta_rs_are_read(tmp_path: pathlib.Path) -> None:
     fields = schema(("a", "timestamp_nanos"), ("b", "timestamp_nanos_ntz"), ("p", "timestamp_nanos"))
     table = deltalake.DeltaTable.create(str(tmp_path / "t"), deltalake.Schema.from_json(fields), partition_by=["p"])
-    # delta-rs 1.6 keeps microseconds of what it is given.
+    # delta-rs 1.6 truncates values to microseconds.
     content = pa.table(
         {
             "a": pa.array([FIRST // 1000 * 1000, None], NANOS),
@@ -179,7 +179,7 @@ def test_tables_by_another_writer_are_read(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["timestamp_nanos", "timestamp_nanos_ntz"])
-def test_spark_error_names_the_column_to_leave_out(name: str) -> None:
+def test_spark_error_names_the_column_to_deselect(name: str) -> None:
     with pytest.raises(
         ds.UnsupportedFeatureError, match=f"Column 'at' has the type '{name}'.* leave it out with option"
     ):
@@ -192,8 +192,8 @@ def test_spark_gets_geometry_as_well_known_binary() -> None:
 
 
 @pytest.mark.parametrize("offset", [{}, {"offset": 0}], ids=["no offset", "offset 0"])
-def test_a_vector_at_byte_0_removes_its_rows(tmp_path: pathlib.Path, offset: dict[str, int]) -> None:
-    """Delta log protocol, "Deletion Vector Descriptor Schema"; the bytes by pyroaring and zlib."""
+def test_deletion_vector_at_offset_0_removes_its_rows(tmp_path: pathlib.Path, offset: dict[str, int]) -> None:
+    """Delta log protocol, "Deletion Vector Descriptor Schema"; pyroaring and zlib made the bytes."""
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long")), features=["deletionVectors"])
     bits = struct.pack("<I", 1_681_511_377) + pyroaring.BitMap64([1, 3]).serialize()
     (table.root / "vector.bin").write_bytes(struct.pack(">I", len(bits)) + bits + struct.pack(">I", zlib.crc32(bits)))
@@ -205,15 +205,15 @@ def test_a_vector_at_byte_0_removes_its_rows(tmp_path: pathlib.Path, offset: dic
         shared = client.table("s.d.t")
         assert shared.scan().to_arrow()["id"].to_pylist() == [0, 2, 4]
         assert shared.scan(filter="id > 0").count() == 2
-        # The copy has a vector of its own, in the usual place.
+        # The copy has its own deletion vector at the usual location.
         client.table("s.d.t").replicate(tmp_path / "copy")
     (commit,) = (tmp_path / "copy" / "_delta_log").glob("*.json")
     adds = [json.loads(line)["add"] for line in commit.read_text().splitlines() if '"add"' in line]
     assert [add["deletionVector"]["offset"] for add in adds] == [1]
 
 
-def test_a_void_column_that_became_a_type_is_null_before(tmp_path: pathlib.Path) -> None:
-    """Delta log protocol, "Void Type": the change needs no feature, and data files never have a void column."""
+def test_void_column_with_a_later_type_is_null_in_old_files(tmp_path: pathlib.Path) -> None:
+    """Delta log protocol, "Void Type": the change needs no table feature, and data files never have a void column."""
     feed = {"delta.enableChangeDataFeed": "true"}
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("v", "void")), properties=feed)
     table.commit(table.file(pa.table({"id": [1]})))

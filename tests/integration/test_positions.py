@@ -1,4 +1,4 @@
-"""A sample of ``python -m tests.soak positions``: answers that are cut or reset after one byte or another."""
+"""A sample of ``python -m tests.soak positions``: responses that are truncated or reset after a given byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads where the system has no more threads, no more files, or where a process was forked during one."""
+"""Reads when the system has no more threads or file descriptors, or when a process was forked during a read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ROWS = 2755
 
 
 def run(program: str, profile: str, *arguments: object) -> list[Any]:
-    """Return the lines that ``program`` prints as JSON; ``load()`` reads the table, and ``told()`` says what came."""
+    """Return the lines that ``program`` prints as JSON; ``load()`` reads the table, and ``told()`` returns the
+    result or the error."""
     head = """
         import json, os, sys, threading, time
         import delta_sharing_client as ds
@@ -43,7 +44,7 @@ def run(program: str, profile: str, *arguments: object) -> list[Any]:
     return [json.loads(line) for line in found.stdout.splitlines()]
 
 
-# === Open files ===
+# --- open files ---
 
 FEW_FILES = """
     import resource
@@ -69,8 +70,8 @@ FEW_FILES = """
 @pytest.mark.parametrize(
     ("state", "left"), [("cold", 0), ("cold", 1), ("cold", 2), ("cold", 3), ("cold", 8), ("warm", 0), ("warm", 2)]
 )
-def test_out_of_file_descriptors_is_our_own_error(serve_demo: Any, state: str, left: int) -> None:
-    """``left`` files more can be open: for imports, the event loop, the profile, connections."""
+def test_running_out_of_file_descriptors_is_our_error(serve_demo: Any, state: str, left: int) -> None:
+    """``left`` more files can be opened: for imports, the event loop, the profile and connections."""
     found, later = run(FEW_FILES, serve_demo.profile_path, state, left)
     if found != ROWS:
         is_ours, _, message = found
@@ -79,9 +80,9 @@ def test_out_of_file_descriptors_is_our_own_error(serve_demo: Any, state: str, l
     assert later == ROWS
 
 
-# === Forks ===
+# --- forks ---
 
-# The thread ``reading`` is for a while in the middle of importing the module ``slow``.
+# The thread ``reading`` spends some time importing the module ``slow``.
 SLOW_IMPORT = """
     import importlib.machinery, signal
 
@@ -134,7 +135,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", sample(MODULES, 2))
-def test_a_child_of_a_fork_during_the_first_read_reads(serve_demo: Any, module: str) -> None:
+def test_child_forked_during_the_first_read_can_read(serve_demo: Any, module: str) -> None:
     in_child, in_parent, status = run(DURING_THE_FIRST_READ, serve_demo.profile_path, module, 1)
     assert (in_child, in_parent, status) == (ROWS, ROWS, 0)
 
@@ -149,7 +150,7 @@ def test_forked_child_that_would_wait_for_an_import_fails(serve_demo: Any) -> No
     assert "was forked while another thread of its parent was starting a read" in in_child[2]
 
 
-def test_a_fork_waits_for_no_imports_of_others(serve_demo: Any) -> None:
+def test_fork_does_not_wait_for_imports_of_other_threads(serve_demo: Any) -> None:
     program = (
         "from delta_sharing_client import forks\nforks._LONGEST_WAIT = 900.0\n"
         + textwrap.dedent(SLOW_IMPORT)
@@ -170,10 +171,10 @@ def test_a_fork_waits_for_no_imports_of_others(serve_demo: Any) -> None:
     assert run(program, serve_demo.profile_path) == [ROWS, 0]
 
 
-# === Threads ===
+# --- threads ---
 
 
-def test_out_of_threads_is_our_own_error(serve_demo: Any) -> None:
+def test_running_out_of_threads_is_our_error(serve_demo: Any) -> None:
     program = """
         import asyncio
 

@@ -1,4 +1,4 @@
-"""Queries of other engines fetch what an explicit scan fetches: columns, filters and limits reach the read."""
+"""Queries of other engines fetch as much as an explicit scan: columns, filters and limits are pushed down."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ QUERIES = {
     "nothing": (["id"], "id < 0"),
 }
 if PYARROW < 19:
-    # Its lists of an engine's filter are not read here, so that more is fetched; the rows are the same.
+    # This DuckDB passes IN lists in a form that is not pushed down, so it fetches more; the rows are the same.
     del QUERIES["a list"]
 DUCKDB = tuple(map(int, duckdb.__version__.split(".")[:2]))
 POLARS = tuple(map(int, pl.__version__.split(".")[:2]))
@@ -102,7 +102,7 @@ def test_duckdb_fetches_the_same_as_an_explicit_scan(
 
     assert sorted(found) == sorted(tuple(row[name] for name in columns) for row in explicit.to_pylist())
     if query == "a list" and DUCKDB < (1, 3):
-        # It filters by lists itself, and has all rows of these columns for it.
+        # This engine evaluates IN lists itself and needs all rows of these columns.
         least = fetched(lambda: table.scan([*columns, "id"]).to_arrow())[1]
     assert bytes_ <= 1.1 * least + _condition_bytes(table, columns, condition, fetched)
 
@@ -120,14 +120,14 @@ def test_polars_fetches_the_same_as_an_explicit_scan(query: str, table: ds.Share
 
 
 def _condition_bytes(table: ds.SharedTable, columns: list[str], condition: str | None, fetched: Fetched) -> int:
-    """Return what the columns of the condition cost: an engine that filters again must have them."""
+    """Return the bytes of the columns in the condition, which an engine that filters again needs."""
     if condition is None:
         return 0
     names = [name for name in ("id", "name", "day") if name in condition and name not in columns]
     return fetched(lambda: table.scan(names, condition).to_arrow())[1] if names else 0
 
 
-def test_a_limit_stops_the_read(table: ds.SharedTable, fetched: Fetched) -> None:
+def test_limit_of_a_query_stops_the_read(table: ds.SharedTable, fetched: Fetched) -> None:
     whole = fetched(lambda: table.scan().to_arrow())[1]
     lazy, dataset = table.scan().to_polars(lazy=True), table.scan().to_dataset()
     for query in (lambda: lazy.head(3).collect().height, lambda: dataset.head(3).num_rows):
@@ -176,11 +176,11 @@ TOP_N: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 @pytest.mark.parametrize("query", TOP_N)
-def test_the_top_of_a_lazy_frame_is_that_of_an_eager_one(table: ds.SharedTable, query: str, engine: Any) -> None:
-    """Some releases of Polars push a hint of their own top-N, which only their engine can evaluate."""
+def test_top_k_of_a_lazy_frame_equals_an_eager_one(table: ds.SharedTable, query: str, engine: Any) -> None:
+    """Some versions of Polars push down a dynamic top-k predicate that only their engine can evaluate."""
     lazy, eager = table.scan().to_polars(lazy=True), pl.from_arrow(table.scan().to_arrow())
     found, expected = TOP_N[query](lazy).collect(engine=engine), TOP_N[query](eager.lazy()).collect()
-    # The order of a top is not defined, and no two rows tie.
+    # The order of a top-k is undefined, and no two rows tie.
     assert found.sort("id").equals(expected.sort("id"))
 
 
@@ -191,7 +191,7 @@ def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTa
         unoptimised = scan.to_polars(lazy=True).collect(optimizations=pl.QueryOptFlags.none())
         assert unoptimised.equals(pl.from_arrow(scan.to_arrow()))
     with pytest.MonkeyPatch.context() as patch:
-        # Hints of Polars' own are no part of the filter that is applied here.
+        # Dynamic predicates of Polars are not part of the filter evaluated here.
         patch.setattr("delta_sharing_client.outputs.polars.without_hints", lambda _: pl.col("id") == 2)
         assert scan.to_polars(lazy=True).filter(pl.col("id") > 0).collect()["id"].to_list() == [2]
     assert pa.table(scan.to_dataset().scanner(["id"])).equals(scan.to_arrow().select(["id"]))
@@ -199,7 +199,7 @@ def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTa
     assert pa.table(scan.to_dataset()).num_rows == scan.count() == scan.to_dataset().count_rows() == 3
 
 
-def test_rows_are_counted_from_the_log(table: ds.SharedTable, fetched: Fetched) -> None:
+def test_count_needs_only_the_log(table: ds.SharedTable, fetched: Fetched) -> None:
     assert fetched(lambda: table.scan().count()) == (FILES * ROWS, 0)
     assert table.scan(filter="id < 7").count() == 7
     assert table.scan(limit=5).count() == 5
@@ -210,7 +210,7 @@ def test_engines_count_rows_without_their_data(
 ) -> None:
     ds.attach(connection, server.profile_path)
     frame = table.scan().to_polars(lazy=True)
-    # Older releases ask for columns to count by: for all, or for the first.
+    # Older versions request columns to count rows: all columns, or the first one.
     whole, first = (fetched(table.scan(columns).to_arrow)[1] for columns in (None, ["id"]))
     by_duckdb = whole if DUCKDB < (1, 3) else 0
     by_polars = whole if POLARS < (1, 27) else first if POLARS < (1, 41) else 0
@@ -219,7 +219,7 @@ def test_engines_count_rows_without_their_data(
     assert found == [(1,)] * 3
     assert bytes_ <= by_duckdb
     assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, by_polars)
-    # For a filter, only its column.
+    # With a filter, only its column.
     _, least = fetched(table.scan(["id"], "id < 30000").to_arrow)
     found, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
     assert found == [(30_000,)]
@@ -227,7 +227,7 @@ def test_engines_count_rows_without_their_data(
     found, bytes_ = fetched(lambda: frame.filter(pl.col("id") < 30_000).select(pl.len()).collect().item())
     assert found == 30_000
     assert bytes_ <= 1.1 * least
-    # The column that counts rows has a name that no table has.
+    # The column for counting has a name that no table uses.
     assert frame.collect_schema().names() == connection.sql("FROM s.s.t").columns == table.scan().schema.names
     assert table.scan(limit=7).to_duckdb(connection).aggregate("count(*)").fetchall() == [(7,)]
     assert table.scan(limit=7).to_polars(lazy=True).select(pl.len()).collect().item() == 7
@@ -243,7 +243,7 @@ def test_column_with_the_counting_name_is_read_normally(connection: duckdb.DuckD
         assert scan.to_polars(lazy=True).select(pl.len()).collect().item() == 2
 
 
-def test_a_dataset_behaves_as_those_of_pyarrow(table: ds.SharedTable) -> None:
+def test_dataset_behaves_like_a_pyarrow_dataset(table: ds.SharedTable) -> None:
     dataset = table.scan(filter="id < 100").to_dataset()
     assert isinstance(dataset, pads.Dataset)
     assert dataset.to_table(columns={"double": pc.field("id") * 2}).column("double").to_pylist()[:3] == [0, 2, 4]
@@ -296,7 +296,7 @@ def test_attached_shares_are_databases(
 
 
 @pytest.mark.parametrize("own", [None, "3MiB"])
-def test_results_in_parts_read_little_ahead_by_default(
+def test_streaming_buffer_is_small_by_default(
     server: Any, connection: duckdb.DuckDBPyConnection, own: str | None
 ) -> None:
     if own:
@@ -307,13 +307,13 @@ def test_results_in_parts_read_little_ahead_by_default(
 
 
 @pytest.mark.parametrize("wire", ["parquet", "delta"])
-def test_explain_reports_files_left_out_by_the_server(table: ds.SharedTable, wire: str) -> None:
+def test_explain_reports_files_skipped_by_the_server(table: ds.SharedTable, wire: str) -> None:
     scan = table.scan(filter=f"id < {2 * ROWS}", response_format=wire)
     assert "files to read: 2 of 2 listed (8 in the table)" in scan.explain()
     assert table.scan(response_format=wire).plan().table_files == FILES
 
 
-# === Expressions that name columns by position, and text that is not ASCII ===
+# --- expressions that name columns by position, and non-ASCII text ---
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +368,7 @@ def test_dataset_returns_the_same_as_in_memory_rows(odd: ds.SharedTable, conditi
         f"страна = '{ODD_PARTITIONS[0]}' AND 名 > 'x'",
     ],
 )
-def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
+def test_duckdb_filters_special_names_and_non_ascii_text(
     odd: ds.SharedTable, connection: duckdb.DuckDBPyConnection, condition: str
 ) -> None:
     near, far = odd.scan().to_arrow(), odd.scan().to_duckdb(connection)
@@ -388,7 +388,7 @@ def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
         (pl.col("страна") == ODD_PARTITIONS[1]) & (pl.col("名").str.len_chars() > 100),
     ],
 )
-def test_polars_finds_odd_names_and_text_that_is_not_ascii(odd: ds.SharedTable, condition: pl.Expr) -> None:
+def test_polars_filters_special_names_and_non_ascii_text(odd: ds.SharedTable, condition: pl.Expr) -> None:
     near, far = odd.scan().to_polars(), odd.scan().to_polars(lazy=True)
     expected = near.filter(condition)
     assert len(expected)
@@ -397,7 +397,7 @@ def test_polars_finds_odd_names_and_text_that_is_not_ascii(odd: ds.SharedTable, 
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
-def test_frames_have_odd_names_and_text_that_is_not_ascii(odd: ds.SharedTable, backend: str) -> None:
+def test_frames_have_special_names_and_non_ascii_text(odd: ds.SharedTable, backend: str) -> None:
     rows = odd.scan().to_arrow().to_pylist()
     for condition, wanted in (
         (None, lambda row: True),
@@ -409,7 +409,7 @@ def test_frames_have_odd_names_and_text_that_is_not_ascii(odd: ds.SharedTable, b
         assert frame.to_dict("records") == [row for row in rows if wanted(row)] != []
 
 
-def test_engines_leave_a_struct_the_fields_that_the_scan_has(
+def test_engines_keep_the_selected_fields_of_a_struct(
     odd: ds.SharedTable, connection: duckdb.DuckDBPyConnection
 ) -> None:
     scan = odd.scan([("o", "名"), "ID"])
@@ -422,7 +422,7 @@ def test_engines_leave_a_struct_the_fields_that_the_scan_has(
     assert scan.to_duckdb(connection).filter("o.\"名\" = '名前'").aggregate("count(*)").fetchall() == [(2,)]
 
 
-def test_unreadable_table_gives_its_reason_when_queried(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+def test_query_of_an_unreadable_table_raises_the_reason(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     whole, odd = tmp_path / "whole", tmp_path / "it's"
     write_deltalake(whole, pa.table({"größe": [1, 2]}))
     made = HandMadeTable(odd).create(pa.schema([("id", pa.int64())]), features=["名前's feature"])

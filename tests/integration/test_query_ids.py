@@ -1,4 +1,4 @@
-"""A read is found again by its id: in every request, in its errors wherever they arise, and in the log."""
+"""The query id of a read is in every request, in its errors and in the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shared(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not verify the checksums of pages")
-def test_an_error_in_a_data_file_has_the_id_of_the_requests(shared: pathlib.Path, caplog: Any) -> None:
+def test_error_in_a_data_file_has_the_query_id(shared: pathlib.Path, caplog: Any) -> None:
     with (
         caplog.at_level(logging.DEBUG, "delta_sharing_client"),
         mock_server.running(tables={"s.d.t": shared}, faults=["corrupt-body"]) as server,
@@ -48,7 +48,7 @@ def test_an_error_in_a_data_file_has_the_id_of_the_requests(shared: pathlib.Path
     assert by_part.value.query_id not in (None, by_scan.value.query_id)
 
 
-def test_an_error_of_the_caller_has_none(shared: pathlib.Path) -> None:
+def test_usage_error_has_no_query_id(shared: pathlib.Path) -> None:
     with (
         mock_server.running(tables={"s.d.t": shared}) as server,
         ds.SharingClient(server.profile) as client,

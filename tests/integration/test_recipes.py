@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md run, each with the package it names and the sample tables: bash scripts/engines."""
+"""The recipes of docs/recipes.md run with the named packages and the sample tables: bash scripts/engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 import delta_sharing_client as ds
 
-# scripts/engines runs a test where its package has to be.
+# scripts/engines runs a test only where its package must be installed.
 MUST_RUN = bool(os.environ.get("RECIPES_MUST_RUN"))
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
 
@@ -31,7 +31,7 @@ def package(name: str) -> Any:
 
 
 def recipe(title: str, kind: str = "py") -> str:
-    """The block of a kind below the title, which is its first line, or a heading or text before it."""
+    """Return the code block of a kind below its title: the first line, or a heading or text before the block."""
     blocks: list[str] = re.findall(rf"```{kind}\n(.*?)```", PAGE.read_text().split(title, 1)[1], re.DOTALL)
     return blocks[0]
 
@@ -52,19 +52,19 @@ def test_every_recipe_is_run() -> None:
     blocks = re.findall(r"```(\w+)\n(?:# (\w+))?", PAGE.read_text())
     run = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert {title.lower() for kind, title in blocks if kind == "py"} == run - {"every_recipe_is_run"}
-    # With dbt a profile and a model, with Kedro a catalog.
+    # dbt needs a profile and a model, Kedro a catalog.
     assert sorted(kind for kind, _ in blocks if kind != "py") == ["sql", "yaml", "yaml"]
 
 
 @pytest.fixture
 def orders(serve_demo: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> ds.SharedTable:
-    """The table of the recipes; the profile is in the current folder."""
+    """The table of the recipes; the profile is in the current directory."""
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     return ds.SharingClient("demo.share").table("demo.shop.orders")
 
 
-def test_streamlit(orders: ds.SharedTable, serve_demo: Any) -> None:
+def test_streamlit_recipe(orders: ds.SharedTable, serve_demo: Any) -> None:
     testing = package("streamlit.testing.v1")
 
     app = testing.AppTest.from_string(code("Streamlit"), default_timeout=60).run()
@@ -82,7 +82,7 @@ def test_streamlit(orders: ds.SharedTable, serve_demo: Any) -> None:
     assert not serve_demo.stats()["bytes"].get("data")
 
 
-def test_gradio(orders: ds.SharedTable, serve_demo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradio_recipe(orders: ds.SharedTable, serve_demo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
     package("gradio")
     from gradio_client import Client
@@ -102,7 +102,7 @@ def test_gradio(orders: ds.SharedTable, serve_demo: Any, monkeypatch: pytest.Mon
         page.close()
 
 
-def test_fastapi(orders: ds.SharedTable) -> None:
+def test_fastapi_recipe(orders: ds.SharedTable) -> None:
     package("fastapi")
     from fastapi.testclient import TestClient
 
@@ -112,7 +112,7 @@ def test_fastapi(orders: ds.SharedTable) -> None:
     assert pa.ipc.open_stream(response.content).read_all() == orders.scan(filter="country = 'DE'").to_arrow()
 
 
-def test_dbt(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
+def test_dbt_recipe(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
     package("dbt.adapters.duckdb")
     import duckdb
 
@@ -140,7 +140,7 @@ assert run.state == "success", run.state
 """
 
 
-def test_airflow(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib.Path) -> None:
+def test_airflow_recipe(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib.Path) -> None:
     package("airflow")
     folder = tmp_path / "dags"
     folder.mkdir()
@@ -163,7 +163,7 @@ def test_airflow(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib.Path
     assert pq.read_table("orders.parquet").equals(orders.scan(filter="country = 'DE'").to_arrow())
 
 
-def test_dagster(orders: ds.SharedTable) -> None:
+def test_dagster_recipe(orders: ds.SharedTable) -> None:
     dagster = package("dagster")
 
     made = run("Dagster", __name__="shop")
@@ -177,7 +177,7 @@ def test_dagster(orders: ds.SharedTable) -> None:
     assert event.metadata["version"].value == orders.version()
 
 
-def test_kedro(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib.Path) -> None:
+def test_kedro_recipe(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib.Path) -> None:
     package("kedro")
     import yaml
     from kedro.io import DataCatalog
@@ -194,7 +194,7 @@ def test_kedro(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib.Path) 
     assert count == orders.scan(filter="country = 'DE'").count()
 
 
-def test_pytorch(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
+def test_pytorch_recipe(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
     package("torch")
     scan = orders.scan(["order_id", "amount"], version=orders.version())
     (tmp_path / "training.py").write_text(
@@ -203,7 +203,7 @@ def test_pytorch(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
         + "    return loader\n\n\n"
         + "\n".join(line for line in code("PyTorch").splitlines() if not line.startswith("loader"))
     )
-    sys.path.insert(0, str(tmp_path))  # for the workers, too
+    sys.path.insert(0, str(tmp_path))  # for the workers as well
     try:
         import training  # type: ignore[import-not-found]
 

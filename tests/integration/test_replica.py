@@ -1,4 +1,4 @@
-"""A local Delta copy: what it downloads, what it keeps, and that nobody ever sees half of it."""
+"""A local Delta copy: its downloads, the files it keeps, and that readers never see a partial update."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FORMATS = ("parquet", "delta")
 
 
 class Shared:
-    """A table that a test changes, the server that shares it, and a copy of it."""
+    """A table that a test changes, the server that shares it, and its copy."""
 
     def __init__(self, writer: TableWriter, server: mock_server.RunningServer, table: ds.SharedTable) -> None:
         self.writer = writer
@@ -75,7 +75,7 @@ def copy(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def ids(directory: pathlib.Path, version: int | None = None) -> list[int]:
-    """Return the column ``id`` of a copy, read by our own client from a server over it."""
+    """Return the column ``id`` of a copy, read with our client from a server that shares the copy."""
     with mock_server.running(tables={"s.d.copy": directory}) as server, ds.SharingClient(server.profile) as client:
         return sorted(client.table("s.d.copy").scan(version=version).to_arrow()["id"].to_pylist())
 
@@ -87,7 +87,7 @@ def data_files(directory: pathlib.Path) -> set[str]:
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_an_update_downloads_only_new_files(shared: Shared, copy: pathlib.Path, wire: str) -> None:
+def test_update_downloads_only_new_files(shared: Shared, copy: pathlib.Path, wire: str) -> None:
     first, second = shared.writer.file(rows_of([1, 2])), shared.writer.file(rows_of([3]))
     shared.writer.insert(first, second)
     begun = shared.table.replicate(copy, response_format=wire)
@@ -105,7 +105,7 @@ def test_an_update_downloads_only_new_files(shared: Shared, copy: pathlib.Path, 
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_an_update_without_changes_writes_nothing(shared: Shared, copy: pathlib.Path, wire: str) -> None:
+def test_update_without_changes_writes_nothing(shared: Shared, copy: pathlib.Path, wire: str) -> None:
     shared.writer.insert(rows_of([1]))
     before = shared.table.replicate(copy, response_format=wire)
     files = sorted(copy.rglob("*"))
@@ -116,7 +116,7 @@ def test_an_update_without_changes_writes_nothing(shared: Shared, copy: pathlib.
     assert sorted(copy.rglob("*")) == files
 
 
-def test_a_version_that_changes_no_file_is_recorded(shared: Shared, copy: pathlib.Path) -> None:
+def test_version_without_file_changes_is_recorded(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     shared.writer.commit()
@@ -125,7 +125,7 @@ def test_a_version_that_changes_no_file_is_recorded(shared: Shared, copy: pathli
     assert DeltaLog.open(copy).snapshot().transactions[APPLICATION].version == 2
 
 
-def test_deletion_vectors_change_without_fetching_the_file(shared: Shared, copy: pathlib.Path) -> None:
+def test_new_deletion_vector_does_not_refetch_the_file(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.commit(protocol=WITH_VECTORS)
     file = shared.writer.file(rows_of(range(10)))
     shared.writer.insert(file)
@@ -139,7 +139,7 @@ def test_deletion_vectors_change_without_fetching_the_file(shared: Shared, copy:
     assert ids(copy, version=1) == list(range(1, 9))
 
 
-# A file of another size than the log says makes the table one of another size.
+# A data file whose size differs from the log changes the declared size of the table.
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 def test_failed_download_leaves_the_copy_unchanged(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
@@ -159,7 +159,7 @@ def test_failed_download_leaves_the_copy_unchanged(shared: Shared, copy: pathlib
     assert list(copy.rglob("*.part")) == []
 
 
-def test_a_broken_connection_is_resumed(shared: Shared, copy: pathlib.Path) -> None:
+def test_interrupted_download_is_resumed(shared: Shared, copy: pathlib.Path) -> None:
     file = shared.writer.file(rows_of([1]), size=300_000)
     shared.writer.insert(file)
     shared.server.set_fault("cut-connection-after=100000:1@data")
@@ -205,7 +205,7 @@ def test_copy_is_an_independent_table_that_can_be_moved(shared: Shared, copy: pa
     assert "X-Amz" not in "".join(path.read_text() for path in (moved / "_delta_log").glob("*.json"))
 
 
-def test_in_commit_timestamps_and_row_ids_come_through(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_in_commit_timestamps_and_row_ids_are_copied(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     served = {f"s.d.{name}": spark_rows.SparkTable(name).path for name in ("pair-tracking-committime",)}
     with mock_server.running(tables=served) as server, ds.SharingClient(server.profile) as client:
         table = client.table("s.d.pair-tracking-committime")
@@ -219,7 +219,7 @@ def test_in_commit_timestamps_and_row_ids_come_through(tmp_path: pathlib.Path, c
     assert "delta.enableInCommitTimestamps" not in DeltaLog.open(copy).snapshot().metadata.properties
 
 
-def test_an_older_version_can_be_copied_over_a_newer_one(shared: Shared, copy: pathlib.Path) -> None:
+def test_older_version_can_replace_a_newer_one(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.writer.insert(rows_of([2]))
     shared.table.replicate(copy)
@@ -230,10 +230,10 @@ def test_an_older_version_can_be_copied_over_a_newer_one(shared: Shared, copy: p
     assert ids(copy) == [1]
 
 
-# === Old files ===
+# --- old files ---
 
 
-def test_removed_files_stay_for_the_retention(shared: Shared, copy: pathlib.Path) -> None:
+def test_removed_files_are_kept_for_the_retention(shared: Shared, copy: pathlib.Path) -> None:
     old = shared.writer.file(rows_of([1]))
     shared.writer.insert(old)
     shared.table.replicate(copy)
@@ -248,7 +248,7 @@ def test_removed_files_stay_for_the_retention(shared: Shared, copy: pathlib.Path
     assert ids(copy) == [2]
 
 
-def test_a_deletion_vector_that_is_needed_stays(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_deletion_vector_in_use_is_kept(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = spark_rows.SparkTable("deletion-vectors")
     with mock_server.running(tables={"s.d.t": table.path}) as server, ds.SharingClient(server.profile) as client:
         for version in table.versions:
@@ -261,7 +261,7 @@ def test_a_deletion_vector_that_is_needed_stays(tmp_path: pathlib.Path, copy: pa
     assert len(list((copy / "vectors").iterdir())) == len(vectors) > 0
 
 
-def test_leftovers_of_interrupted_updates_are_removed(shared: Shared, copy: pathlib.Path) -> None:
+def test_files_of_interrupted_updates_are_removed(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     orphan, temporary = copy / "data" / f"{'0' * 40}.parquet", copy / "data" / ".x.parquet.1.part"
@@ -280,7 +280,7 @@ def test_repair_fetches_files_that_changed_on_disk(shared: Shared, copy: pathlib
     shared.table.replicate(copy)
     (first, second) = sorted((copy / "data").iterdir())
     good = first.read_bytes()
-    first.write_bytes(good[:20] + bytes([good[20] ^ 1]) + good[21:])  # of the right length, and still Parquet
+    first.write_bytes(good[:20] + bytes([good[20] ^ 1]) + good[21:])  # of the right length and still valid Parquet
 
     assert shared.table.replicate(copy).downloaded_files == 0
     mended = shared.table.replicate(copy, repair=True)
@@ -307,7 +307,7 @@ def test_checksums_survive_checkpoints_and_tombstones(shared: Shared, copy: path
     assert shared.table.replicate(copy, repair=True, version=1).downloaded_files == 0
 
 
-def test_repair_mends_a_deletion_vector(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_repair_replaces_a_damaged_deletion_vector(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = spark_rows.SparkTable("deletion-vectors")
     with mock_server.running(tables={"s.d.t": table.path}) as server, ds.SharingClient(server.profile) as client:
         client.table("s.d.t").replicate(copy)
@@ -321,7 +321,7 @@ def test_repair_mends_a_deletion_vector(tmp_path: pathlib.Path, copy: pathlib.Pa
     assert ids(copy) == expected
 
 
-def test_four_concurrent_updates_leave_one_right_copy(shared: Shared, copy: pathlib.Path) -> None:
+def test_four_concurrent_updates_leave_a_correct_copy(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(*(shared.writer.file(rows_of([number])) for number in range(6)))
 
     def update(number: int) -> str:
@@ -390,15 +390,15 @@ def test_checkpoint_follows_every_tenth_version(shared: Shared, copy: pathlib.Pa
         (log / f"{version:020}.json").unlink()
     assert ids(copy) == [7, 8, 9, 10, 11]
     assert shared.table.replicate(copy).local_version == 11
-    # Tombstones are in the checkpoint: the files of versions 9 and 10 are still there, older ones are gone.
+    # Tombstones are in the checkpoint: the files of versions 9 and 10 still exist, and older ones were deleted.
     assert len(data_files(copy) - {f"_delta_log/{10:020}.checkpoint.parquet"}) == 8
     assert shared.table.replicate(copy, retention=AT_ONCE).deleted_files == 3
 
 
-# === Refusals ===
+# --- refusals ---
 
 
-def test_a_directory_with_another_table_is_refused(shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_directory_with_another_table_is_refused(shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     other = TableWriter(tmp_path / "other", SCHEMA)
@@ -412,7 +412,7 @@ def test_a_directory_with_another_table_is_refused(shared: Shared, copy: pathlib
     assert ids(copy) == [1]
 
 
-def test_a_second_update_at_the_same_time_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+def test_concurrent_update_is_refused(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
 
@@ -421,14 +421,14 @@ def test_a_second_update_at_the_same_time_is_refused(shared: Shared, copy: pathl
     assert shared.table.replicate(copy).local_version == 0
 
 
-def test_a_directory_that_cannot_be_written_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+def test_unwritable_directory_is_refused(shared: Shared, copy: pathlib.Path) -> None:
     copy.write_text("a file")
 
     with pytest.raises(ds.UsageError, match="cannot be written"):
         shared.table.replicate(copy)
 
 
-def test_arguments_that_make_no_sense_are_refused(shared: Shared, copy: pathlib.Path) -> None:
+def test_invalid_arguments_are_refused(shared: Shared, copy: pathlib.Path) -> None:
     with pytest.raises(ds.UsageError, match="negative"):
         shared.table.replicate(copy, retention=datetime.timedelta(days=-1))
     with pytest.raises(ds.UsageError, match="version"):
@@ -437,7 +437,7 @@ def test_arguments_that_make_no_sense_are_refused(shared: Shared, copy: pathlib.
 
 
 @pytest.mark.parametrize("name", ["_delta_log", "data", "vectors", ".replica.lock"])
-def test_a_copy_is_not_written_through_a_symbolic_link(
+def test_copy_is_not_written_through_a_symbolic_link(
     shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path, name: str
 ) -> None:
     shared.writer.insert(rows_of([1]))
@@ -450,7 +450,7 @@ def test_a_copy_is_not_written_through_a_symbolic_link(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_directory_of_a_copy_may_be_a_symbolic_link(shared: Shared, tmp_path: pathlib.Path) -> None:
+def test_directory_of_a_copy_may_be_a_symbolic_link(shared: Shared, tmp_path: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -458,7 +458,7 @@ def test_the_directory_of_a_copy_may_be_a_symbolic_link(shared: Shared, tmp_path
     assert ids(tmp_path / "real") == [1]
 
 
-# === What a copy has ===
+# --- contents of a copy ---
 
 
 def log_of(directory: pathlib.Path) -> list[dict[str, Any]]:
@@ -509,7 +509,7 @@ def test_table_with_an_unknown_type_is_refused_without_a_warning(tmp_path: pathl
             client.table("s.d.t").replicate(copy)
 
 
-def test_a_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]))
     described = table.metadata(pa.schema([("a", pa.int64())]))
     described["metaData"]["id"] = ""
@@ -538,7 +538,7 @@ def test_removal_has_all_fields_of_the_removed_file(tmp_path: pathlib.Path, copy
         (before,) = (action["add"] for action in log_of(copy) if "add" in action)
         table.commit(table.removal(added))
         shared.replicate(copy)
-    # A vector in the log stays in the log.
+    # An inline deletion vector stays inline.
     assert before["deletionVector"] == added["add"]["deletionVector"]
     assert before["deletionVector"]["storageType"] == "i"
     assert not (copy / "vectors").exists()
@@ -549,7 +549,7 @@ def test_removal_has_all_fields_of_the_removed_file(tmp_path: pathlib.Path, copy
     assert gone["deletionTimestamp"] > 0
 
 
-def test_folders_above_a_copy_are_made(shared: Shared, copy: pathlib.Path) -> None:
+def test_parent_directories_of_a_copy_are_created(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy / "a" / "b")
     assert ids(copy / "a" / "b") == [1]
@@ -563,7 +563,7 @@ def test_file_exists_if_its_size_matches_or_is_unknown(shared: Shared, tmp_path:
     assert not fetch._has_file("g", -1)
 
 
-def test_a_change_of_protocol_and_metadata_is_in_the_copy(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_copy_has_changes_of_protocol_and_metadata(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     schema = pa.schema([("a", pa.int64())])
     table = HandMadeTable(tmp_path / "t").create(schema)
     with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
@@ -581,7 +581,7 @@ def test_a_change_of_protocol_and_metadata_is_in_the_copy(tmp_path: pathlib.Path
     assert actions["txn"]["version"] == 1
 
 
-def test_a_file_without_an_id_is_named_by_its_unsigned_url() -> None:
+def test_file_without_an_id_is_named_by_its_unsigned_url() -> None:
     def name(url: str, file_id: str | None = None) -> str:
         return replica._file_name(SharedFile(AddFile(url), file_id))
 
@@ -589,7 +589,9 @@ def test_a_file_without_an_id_is_named_by_its_unsigned_url() -> None:
     assert name("https://h/f?sig=1", "one") == name("https://h/g?sig=1", "one") != name("https://h/f?sig=1", "two")
 
 
-def test_a_copy_in_the_home_directory(shared: Shared, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_may_be_in_the_home_directory(
+    shared: Shared, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared.writer.insert(rows_of([1]))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
@@ -598,7 +600,7 @@ def test_a_copy_in_the_home_directory(shared: Shared, tmp_path: pathlib.Path, mo
 
 
 @pytest.mark.parametrize(("days", "kept"), [(0.6, True), (0.999, True), (1.001, False)])
-def test_a_removed_file_is_there_until_its_retention_ends(
+def test_removed_file_is_deleted_after_its_retention(
     shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch, days: float, kept: bool
 ) -> None:
     file = shared.writer.file(rows_of([1]))
@@ -614,7 +616,9 @@ def test_a_removed_file_is_there_until_its_retention_ends(
     assert (updated.deleted_files, len(list((copy / "data").iterdir()))) == ((0, 2) if kept else (1, 1))
 
 
-def test_commits_do_not_go_back_in_time(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timestamps_of_commits_never_decrease(
+    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     (before,) = (action["commitInfo"]["timestamp"] for action in log_of(copy) if "commitInfo" in action)
@@ -638,12 +642,12 @@ def test_server_tags_are_kept_next_to_the_checksum(tmp_path: pathlib.Path, copy:
     assert stored["size"] == len(content)
 
 
-# === Parts of a file ===
+# --- parts of a file ---
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many parts were being read when each began, where a part is 100 bytes."""
+    """Record how many parts were being read when each part started; a part is 100 bytes."""
     begun: list[int] = []
     read, running = RemoteFile.read, 0
 
@@ -663,7 +667,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def test_parts_of_a_file_arrive_in_place_and_few_at_a_time(
+def test_parts_of_a_file_are_written_in_place_few_at_a_time(
     shared: Shared, copy: pathlib.Path, at_once: list[int]
 ) -> None:
     shared.writer.insert(rows_of(range(300)))
@@ -677,9 +681,7 @@ def test_parts_of_a_file_arrive_in_place_and_few_at_a_time(
     assert ids(copy) == list(range(300))
 
 
-def test_the_error_of_a_part_is_that_of_the_update(
-    shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_of_a_part_fails_the_update(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared.writer.insert(rows_of([1]))
 
     async def broken(file: RemoteFile, part: Any) -> pa.Buffer:
@@ -723,7 +725,7 @@ def test_file_with_mismatched_parts_is_read_again_once(
         shared.table.replicate(copy.with_name("other"))
 
 
-def test_files_that_another_program_deletes_meanwhile_are_gone(
+def test_files_deleted_by_another_program_are_ignored(
     shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.writer.insert(rows_of([1]))

@@ -1,4 +1,4 @@
-"""Nothing that a person may see shows a credential: every repr, log line, plan, report and error of whole reads."""
+"""Credentials are never shown: every repr, log line, plan, report and error of complete reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def _no_faults_left(server: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("response_format", ["parquet", "delta"])
-def test_a_whole_read_shows_no_credential(server: Any, response_format: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_successful_read_shows_no_credential(
+    server: Any, response_format: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     with ds.SharingClient(server.profile, options=QUICK) as client:
         table = client.table("s.d.orders")
@@ -78,9 +80,9 @@ def test_a_whole_read_shows_no_credential(server: Any, response_format: str, cap
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("response_format", ["parquet", "delta"])
-# If sizes are wrong, their sum differs from the table's.
+# With wrong file sizes, their sum differs from the size of the table.
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_a_failing_read_shows_no_credential(
+def test_failing_read_shows_no_credential(
     server: Any, fault: str, response_format: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -123,7 +125,7 @@ def test_other_assets_show_no_credential(server: Any, fault: str | None, caplog:
     _assert_clean([*texts, *_lines(caplog)])
 
 
-def test_refused_credentials_are_not_repeated(
+def test_error_does_not_repeat_refused_credentials(
     server: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -136,7 +138,7 @@ def test_refused_credentials_are_not_repeated(
     _assert_clean([*_all_of(caught.value), *_lines(caplog), capsys.readouterr().err])
 
 
-def test_a_broken_profile_file_is_refused_without_its_content(tmp_path: Path) -> None:
+def test_invalid_profile_error_does_not_show_its_content(tmp_path: Path) -> None:
     path = tmp_path / "broken.share"
     path.write_text(f'{{"shareCredentialsVersion": 1, "endpoint": "https://h", "bearerToken": "{TOKEN}"')
 
@@ -165,7 +167,7 @@ def test_a_broken_profile_file_is_refused_without_its_content(tmp_path: Path) ->
     ids=" ".join,
 )
 @pytest.mark.parametrize("fault", [None, "expire-urls-now", "503-first=2@data"])
-def test_the_command_line_prints_no_credential(
+def test_command_line_prints_no_credential(
     server: Any,
     command: tuple[str, ...],
     fault: str | None,
@@ -184,7 +186,8 @@ def test_the_command_line_prints_no_credential(
 
 
 def _all_of(error: BaseException) -> list[str]:
-    """Everything that an unhandled ``error`` would print, its causes and attributes included, suppressed ones too."""
+    """Return everything that an unhandled ``error`` would print, including attributes and all causes, also
+    suppressed ones."""
     texts = [repr(pickle.loads(pickle.dumps(error)))]
     pending: list[BaseException | None] = [error]
     while pending:

@@ -1,4 +1,4 @@
-"""Tables that Iceberg's Spark runtime wrote: rows, filters and lineage are those that Spark reads."""
+"""Tables written by Iceberg's Spark runtime: rows, filters and lineage equal those that Spark reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.iceberg import lake
 from tests.iceberg.warehouse import rows_of
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
-# Those whose filters name the columns of their partitions.
+# Tables whose filters name partition columns.
 BY_PARTITION = [
     *("bucket-partitions", "evolved-partitions", "time-partitions", "truncate-decimal-partitions"),
     *("truncate-partitions", "year-hour-partitions"),
@@ -27,7 +27,7 @@ WITH_FILTERS = [name for name in lake.NAMES if lake.expected(name)["filters"]]
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return rows without lineage, with its types as this package has them."""
+    """Return rows without lineage, with values of this package's types."""
     return table.drop_columns([name for name in LINEAGE if name in table.column_names])
 
 
@@ -45,22 +45,23 @@ def test_every_snapshot_has_the_rows_that_spark_reads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in lake.NAMES if lake.expected(name)["snapshots"]])
-def test_the_current_rows_are_those_that_spark_reads(name: str) -> None:
+def test_current_rows_equal_those_that_spark_reads(name: str) -> None:
     _check(lake.read(name), _plain(lake.rows(name, "current")))
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_FILTERS if name != "not-a-number"])
-def test_filters_find_the_rows_that_spark_finds(name: str) -> None:
+def test_filters_select_the_rows_that_spark_selects(name: str) -> None:
     filters = lake.expected(name)["filters"]
 
-    # Those of tables with partitions, and of the one without, are drawn; the others are chosen one by one.
+    # Filters of partitioned tables and of one unpartitioned table are drawn at random; the others are listed one by
+    # one.
     for one in sample(filters, 3, WITH_FILTERS.index(name) % 3) if "partitions" in name else filters:
         found = lake.read(name, ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
         assert sorted(found["id"].to_pylist()) == one["ids"], one["sql"]
 
 
 def test_nan_is_greater_than_every_number() -> None:
-    # To Spark it is, too, but the runtime skips files by bounds that do not cover NaN, and loses such rows.
+    # This holds in Spark, too, but the runtime skips files by bounds that ignore NaN and loses such rows.
     lost = 0
     rows = {row["id"]: row for row in lake.rows("not-a-number", "current").to_pylist()}
 
@@ -91,7 +92,7 @@ def test_filters_skip_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["m = TIMESTAMP '1970-01-11 13:00:00Z'", "g = 10.12", "g IN (-89.9, -90.01, 3)"])
-def test_buckets_of_moments_and_decimals_skip_files(text: str) -> None:
+def test_buckets_of_timestamps_and_decimals_skip_files(text: str) -> None:
     name = "bucket-moment-partitions"
     whole = lake.read(name).to_pylist()
     request = ScanRequest(columns=["m", "g"], filter=parse_filter(text))

@@ -1,4 +1,4 @@
-"""Tables that Delta Lake for Spark wrote, through server, wire and client: exactly the rows that Spark reads.
+"""Tables written by Delta Lake for Spark, read through server and client: exactly the rows that Spark reads.
 
 Every version, both response formats, change feeds and row lineage. ``tests/tables_spark/make_tables.py`` made them.
 """
@@ -26,7 +26,7 @@ from tests.versions import PYARROW
 TABLES = spark_rows.tables()
 FORMATS = ("delta", "parquet")
 
-# Files with a Parquet type that a pyarrow does not know are refused; tests/golden holds how.
+# pyarrow versions refuse files with unknown Parquet types; tests/golden tests that.
 NEEDED = {"variant": 22, "geospatial": 21}
 READ = [table for table in TABLES if all(least <= PYARROW for part, least in NEEDED.items() if part in table.name)]
 by_table = pytest.mark.parametrize("table", READ, ids=lambda table: table.name)
@@ -69,7 +69,7 @@ def test_every_version_has_the_rows_that_spark_reads(client: ds.SharingClient, t
 
 
 @by_table
-def test_columns_of_the_latest_version_are_those_of_sparks_frame(client: ds.SharingClient, table: SparkTable) -> None:
+def test_columns_of_the_latest_version_equal_those_of_spark(client: ds.SharingClient, table: SparkTable) -> None:
     schema = shared(client, table).scan().schema
 
     assert schema.names == table.expected["columns"]
@@ -88,7 +88,7 @@ def test_change_feed_has_the_rows_that_spark_reads(client: ds.SharingClient, tab
             continue
         assert_changes(feed.to_arrow(), table.fields(end), query["columns"], query["rows"], f"{start} to {end}")
         for version in range(start, end + 1):
-            # Spark's rows are in the schema of the whole range's end; another one would have to be cast first.
+            # Spark's rows have the schema at the end of the range; rows of another schema would have to be cast first.
             if table.fields(version) != table.fields(end) or version == 0:
                 continue
             one = shared(client, table).changes(version, version, response_format=wire).to_arrow()
@@ -107,7 +107,7 @@ def test_row_lineage_equals_what_spark_reads(client: ds.SharingClient, table: Sp
 
 
 @by_table
-def test_row_lineage_of_a_table_that_tracks_no_rows_is_refused(client: ds.SharingClient, table: SparkTable) -> None:
+def test_row_lineage_without_row_tracking_is_refused(client: ds.SharingClient, table: SparkTable) -> None:
     if "row_lineage" in table.expected:
         assert "rowTracking" in table.expected["protocol"]["tableFeatures"]
         return
@@ -129,7 +129,7 @@ def assert_rows(
     assert found.schema.names == [field["name"] for field in fields], what
     assert found.schema.types == [spark_rows.arrow_type(kind) for kind in kinds], what
     ours, sparks = spark_rows.found_rows(found, kinds), spark_rows.expected_rows(rows, kinds)
-    assert ours - sparks == sparks - ours, what  # equal only where both are empty, and short to print
+    assert ours - sparks == sparks - ours, what  # equal only if both are empty, and short when printed
     assert found.num_rows == len(rows), what
 
 
@@ -148,13 +148,13 @@ def assert_changes(
     assert_rows(found.drop_columns(["_commit_timestamp"]), [*fields, *change], rows, what)
 
 
-# === Statistics that Delta Lake 3.2 wrote ===
+# --- statistics written by Delta Lake 3.2 ---
 
 OLD = spark_rows.SparkTable("old-statistics")
 
 
 def conditions_for(row: Sequence[Any]) -> list[str]:
-    """Conditions that the row fulfils, and no other row of the table: bounds that were read wrongly exclude it."""
+    """Conditions that hold for this row only: a wrongly used bound would exclude it."""
     zone, at, _, cut = row
     moment = f"TIMESTAMP '{at}'"
     return [

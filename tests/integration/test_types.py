@@ -1,7 +1,7 @@
-"""Every type of ``docs/types.md`` in every output, through server and wire: which rows come back changes no dtype.
+"""Every type of ``docs/types.md`` in every output: the dtype does not depend on the returned rows.
 
-One table a type. Its column is read as ordinary values, as an empty result, all null, missing from an old file, and
-(where a type may partition) from partition values, null ones too; alone and inside struct, array and map.
+One table for each type. Its column has ordinary values, no rows, only nulls, or is missing from an old file;
+partition values are tested for types that allow them. It is read alone and inside struct, array and map.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NESTED_ROWS = {"s": "struct", "l": "array", "m": "map"}
 
 @functools.cache
 def documented() -> dict[str, dict[str, str]]:
-    """The table of ``docs/types.md``: for each line the cell of each column."""
+    """Return the table of ``docs/types.md``: the cells of each line by column."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "types.md").read_text("utf-8")
     lines = [re.split(r" +\| +", line.strip("| ")) for line in page.splitlines() if line.startswith("| ")]
     head = [cell.replace("`", "") for cell in lines[0]]
@@ -66,15 +66,15 @@ def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# === The table of the documentation ===
+# --- the table of the documentation ---
 
 
-def test_every_line_of_the_documented_table_is_read_here() -> None:
-    # Variants are read by tests of their own.
+def test_every_documented_type_is_tested() -> None:
+    # Variants have their own tests.
     assert {kind.row for kind in KINDS.values()} | {*NESTED_ROWS.values(), "variant"} == set(documented())
 
 
-# === Arrow ===
+# --- Arrow ---
 
 
 @pytest.mark.parametrize("response_format", ["delta", "parquet"])
@@ -97,12 +97,12 @@ def test_every_arrow_output_gives_the_same_table(shared: ds.SharedTable, case: s
     streamed = [pa.table(scan), scan.to_reader().read_all(), pa.Table.from_batches(scan.to_batches(), scan.schema)]
 
     for table in streamed:
-        # The C interface of an old pyarrow loses what is said of the values of maps.
+        # The C interface of an old pyarrow loses the metadata of map values.
         assert table.schema.equals(found.schema, check_metadata=TAKES_VIEWS)
         assert repr(table.to_pydict()) == repr(found.to_pydict())
 
 
-# === pandas ===
+# --- pandas ---
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -132,13 +132,13 @@ def test_pandas_dtypes_match_the_docs_and_values_are_exact(
     if backend != "pyarrow":
         assert {str(frame[name].dtype) for name in NESTED_ROWS} == {"object"}
     for name in expected.column_names:
-        # NumPy has no null: floats, strings of pandas 3, and lists of floats say NaN.
+        # NumPy has no null: floats, strings of pandas 3 and lists of floats have NaN.
         as_nan = backend is None or name in NESTED_ROWS
         wanted = [_plain(value, as_nan=as_nan) for value in expected[name].to_pylist()]
         assert repr([_plain(value, as_nan=as_nan) for value in frame[name]]) == repr(wanted), name
 
 
-# === Polars and DuckDB ===
+# --- Polars and DuckDB ---
 
 
 def test_polars_dtypes_match_the_docs_and_values_are_exact(shared: ds.SharedTable, kind: Kind, case: str) -> None:
@@ -151,7 +151,7 @@ def test_polars_dtypes_match_the_docs_and_values_are_exact(shared: ds.SharedTabl
 
     assert {str(frame.schema[name]) for name in _own_columns(kind)} == {_cell(kind, "Polars")}
     for name in expected.column_names:
-        # Python's own datetimes, which Polars gives, have no nanoseconds.
+        # Polars returns Python datetimes, which have no nanoseconds.
         by_arrow = name != "m" and _is_nanos(kind)
         found = frame.to_arrow()[name].to_pylist() if by_arrow else frame[name].to_list()
         wanted = expected[name].to_pylist()
@@ -168,21 +168,21 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
             _scan(shared, case).to_duckdb()
         return
     relation = _scan(shared, case).to_duckdb()
-    if case == "ordinary":  # what a relation reads must outlive the scan
+    if case == "ordinary":  # the data of a relation must outlive the scan
         gc.collect()
     expected = _expected(kind, case)
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
 
-    # Before version 2, DuckDB has no type without values and says INTEGER.
+    # DuckDB before version 2 has no null type and reports INTEGER.
     older = {"INTEGER": "NULL"} if kind.arrow == pa.null() else {}
-    # And no geometry.
+    # Nor does it have geometry.
     older |= {"BLOB": "GEOMETRY"} if OLD_DUCKDB and kind.delta.startswith("geometry") else {}
     found = {types[name].replace('"', "") for name in _own_columns(kind)}
     assert {older.get(name, name) for name in found} == {_cell(kind, "DuckDB")}
     own = _own_columns(kind)
-    # A relation can be read again.
+    # A relation can be read twice.
     for name in (*own, own[0]):
-        # Python's own zones and datetimes are not at issue here: microseconds are compared.
+        # Microseconds are compared, so that time zones of Python do not matter.
         micros = not _is_nanos(kind) and (pa.types.is_timestamp(kind.arrow) or pa.types.is_duration(kind.arrow))
         if _is_nanos(kind):
             selected = [(value,) for value in relation.project(name).to_arrow_table()[name].to_pylist()]
@@ -193,7 +193,7 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
     assert relation.aggregate("count(*)").fetchall() == [(expected.num_rows,)]
 
 
-# === Writing and expecting ===
+# --- written and expected values ---
 
 
 def _is_nanos(kind: Kind) -> bool:
@@ -262,19 +262,19 @@ def _typed(kind: Kind, columns: dict[str, list[Any]], rows: int) -> pa.Table:
 
 def _stored(kind: Kind, rows: pa.Table) -> pa.Table:
     if kind.arrow == pa.null():
-        return rows.select(["id"])  # no writer of Delta stores a void column
+        return rows.select(["id"])  # no Delta writer stores a void column
     if kind.stored is None:
         return rows
     if kind.stored == pa.binary(16):
         columns = {name: _with_bytes(values) for name, values in rows.to_pydict().items()}
         return _typed(dataclasses.replace(kind, arrow=kind.stored), columns, len(rows))
-    # View, not cast: the numbers are the same, and nothing in between may round them.
+    # View, not cast: the numbers are equal, and a cast might round them.
     values = rows["c"].combine_chunks().view(kind.stored)
     return rows.select(["id"]).append_column("c", values)
 
 
 def _with_bytes(value: Any) -> Any:
-    """Return a value with the bytes of UUIDs."""
+    """Return a value with UUIDs as bytes."""
     if isinstance(value, str) and len(value) == 36:
         return uuid.UUID(value).bytes
     if isinstance(value, dict):
@@ -295,7 +295,7 @@ def _expected(kind: Kind, case: str) -> pa.Table:
 
 
 def _visible(kind: Kind, rows: pa.Table) -> pa.Table:
-    """Leave out what ``_stored`` could not store."""
+    """Remove the fields that ``_stored`` could not store."""
     if kind.arrow != pa.null() and kind.stored in (None, pa.binary(16)):
         return rows
     return _typed(
@@ -317,7 +317,7 @@ def _scan(table: ds.SharedTable, case: str, **how: Any) -> ds.Scan:
     return table.scan(filter=f"which = '{case}'", **how)
 
 
-# === Comparing ===
+# --- comparison ---
 
 
 def _cell(kind: Kind, column: str) -> str:
@@ -325,19 +325,19 @@ def _cell(kind: Kind, column: str) -> str:
 
 
 def _pandas_cell(cell: str) -> str:
-    # The documentation names the string type of pandas 3; pandas 2 has objects.
+    # The documentation names the string type of pandas 3; pandas 2 uses objects.
     return str(pd.Series(["x"]).dtype) if cell == "str" else cell
 
 
 def _pairs(value: Any) -> Any:
-    """Return a map as a dict; Polars gives dicts, before it had maps it gave lists of structs."""
+    """Return a map as a dict; Polars returns dicts, and lists of structs before it had a map type."""
     if value is None or isinstance(value, dict):
         return value
     return dict((item["key"], item["value"]) if isinstance(item, dict) else item for item in value)
 
 
 def _plain(value: Any, *, as_nan: bool = False) -> Any:
-    """Bring what the outputs call the same value into one form; ``as_nan`` where null and NaN are the same there."""
+    """Convert the value of an output to a common form; with ``as_nan`` null and NaN are equal."""
     if value is None or value is pd.NA or value is pd.NaT:
         return None
     if isinstance(value, np.datetime64) and not np.isnat(value) and np.datetime_data(value)[0] == "ns":

@@ -1,4 +1,4 @@
-"""A sample of ``python -m tests.soak urls``: the host that is judged is the one that is connected to."""
+"""A sample of ``python -m tests.soak urls``: the checked host is the host to which the client connects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.effort import ALL
 from tests.soak import urls
 
 
-def test_the_host_that_is_judged_is_the_host_that_is_asked() -> None:
+def test_checked_host_is_the_connected_host() -> None:
     counts, wrong = urls.compare(seed=1, count=200_000 if ALL else 3_000)
     assert wrong == []
     assert counts["answered"] > counts.total() / 20

@@ -1,4 +1,4 @@
-"""Variants in their three forms and in every output: alone, in struct, array and map, null, absent and not there."""
+"""Variants in their three forms and in every output: alone, in struct, array and map, null and missing."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_arrow_has_text_or_the_raw_struct(shared: ds.SharedTable, case: str, mod
     wanted = _expected(case, [row[form] for row in VALUES])
     for name in types:
         values = found[name].to_pylist()
-        if form and case == "ordinary":  # the text of a timestamp is for the unit tests of variants
+        if form and case == "ordinary":  # unit tests of variants test the text of a timestamp
             values, wanted[name] = _without_last(values, name), _without_last(wanted[name], name)
         assert repr(values) == repr(wanted[name]), name
 
 
 @pytest.mark.parametrize("mode", VariantAs)
-def test_variants_can_be_written_as_parquet_again(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
+def test_variants_can_be_written_to_parquet(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
     found = _scan(shared, case, mode).to_arrow()
     sink = io.BytesIO()
     pq.write_table(found, sink)
@@ -132,7 +132,7 @@ def test_pandas_has_python_objects_on_request(shared: ds.SharedTable, case: str,
 
 @pytest.mark.parametrize("mode", [VariantAs.JSON, VariantAs.STRUCT])
 @pytest.mark.parametrize("backend", [None, "numpy_nullable", "pyarrow"])
-def test_pandas_dtypes_of_text_and_raw_variants_do_not_drift(
+def test_pandas_dtypes_of_variants_do_not_depend_on_rows(
     shared: ds.SharedTable, case: str, backend: str | None, mode: VariantAs
 ) -> None:
     found = _scan(shared, case, mode).to_pandas(backend).dtypes.astype(str).to_dict()
@@ -155,7 +155,7 @@ def test_polars_and_duckdb_read_the_same_as_arrow(shared: ds.SharedTable, case: 
     assert [row[0] for row in relation.project("v").fetchall()] == wanted
 
 
-def test_a_variant_column_cannot_be_compared_in_a_filter(shared: ds.SharedTable) -> None:
+def test_filter_on_a_variant_column_is_refused(shared: ds.SharedTable) -> None:
     with pytest.raises(ds.UsageError, match="v"):
         shared.scan(filter="v = '1'").to_arrow()
 
@@ -176,7 +176,7 @@ def _expected(case: str, values: list[Any]) -> dict[str, list[Any]]:
 
 
 def _without_last(column: list[Any], name: str) -> list[Any]:
-    """Leave out of ``_columns`` what the last of ``VALUES`` is in."""
+    """Remove from a column of ``_columns`` the rows with the last of ``VALUES``."""
     if name == "l":
         return [column[0][:-1], *column[1:]]
     return column[:-1] if name == "v" else [*column[:-2], column[-1]]

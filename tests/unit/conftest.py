@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests; what they are made of is in ``storages`` and ``raw_server``."""
+"""Fixtures of the unit tests; ``storages`` and ``raw_server`` define their parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def storage() -> Iterator[Storage]:
 
 @pytest.fixture
 def make_table(storage: Storage) -> Callable[..., Table]:
-    """Make an empty shared table; keywords are table properties, ``__`` for a dot."""
+    """Create an empty shared table; keywords are table properties with ``__`` for a dot."""
 
     def make(schema: pa.Schema | str, partition_columns: Sequence[str] = (), **configuration: str) -> Table:
         properties = {key.replace("__", "."): value for key, value in configuration.items()}
@@ -40,7 +40,7 @@ def make_table(storage: Storage) -> Callable[..., Table]:
 
 @pytest.fixture
 def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.SharedTable]]]]:
-    """Start a server of long listings; return it, and what gives its table of so many files."""
+    """Start a server of long listings; return it and a function that returns a table with a given number of files."""
     with contextlib.ExitStack() as stack:
 
         def start(retry_seconds: float = 2.0, **options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
@@ -52,7 +52,7 @@ def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.Sha
         yield start
 
 
-# === A server of bytes ===
+# --- a server of raw bytes ---
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
 
 @pytest.fixture
 def many_addresses(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of ``raw`` under a name with three addresses, of which the first two never respond."""
+    """The URL of ``raw`` under a name with three addresses, the first two of which never respond."""
     host, _, port = raw.url.rpartition("/")[2].partition(":")
     deaf = [Deaf(f"127.0.0.{number}", int(port)) for number in (2, 3)]
     asked = socket.getaddrinfo
@@ -97,7 +97,7 @@ def many_addresses(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the test's own thread would have slept; those of other tests go on sleeping."""
+    """The seconds for which the thread of the test would have slept; other threads really sleep."""
     slept: list[float] = []
     sleep = time.sleep
 

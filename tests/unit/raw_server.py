@@ -1,4 +1,4 @@
-"""A server that answers with bytes as they are given, over plain HTTP or TLS."""
+"""A server that responds with the given bytes over plain HTTP or TLS."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import socket
 import ssl
 import threading
 
-# Far longer than a test may take: whoever waits for one dead address after the other does not get to the last one.
+# Far longer than a test may take: a client that waits for each dead address in turn never reaches the last one.
 FOR_EVER = 900.0
-# From a clock that no fixture stops.
+# Imported under its own name so that no fixture can replace it.
 pause = threading.Event().wait
 
 
 class Raw:
-    """Answers each request with the next of ``answers``, the last one from then on; ``None`` ends the connection.
+    """Responds to each request with the next of ``answers``, and with the last one from then on; ``None`` ends the
+    connection.
 
-    An answer is bytes that are sent at once, or a list of bytes with pauses between, which belong to one request.
+    An answer is bytes sent at once, or a list of bytes with pauses in between that belong to one request.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
@@ -61,14 +62,14 @@ class Raw:
         return True
 
     def close(self) -> None:
-        # Or the thread that accepts would wait on.
+        # Otherwise the accepting thread would wait for this connection.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
 class Deaf:
-    """An address that takes no connection and refuses none: its queue is full."""
+    """An address that neither accepts nor refuses connections, as its queue is full."""
 
     def __init__(self, host: str, port: int) -> None:
         self._listener = socket.socket()

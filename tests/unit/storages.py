@@ -1,4 +1,4 @@
-"""A tiny storage that speaks HTTP ranges, counts, and misbehaves on order; and tables made in a line."""
+"""A small HTTP storage with ranges, counters and faults, and tables made in one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
 
 @dataclasses.dataclass
 class Request:
-    """One request as it came: path without query, the whole target, the Range header, all headers."""
+    """A received request: path without query string, whole target, Range header, all headers."""
 
     name: str
     target: str
@@ -50,7 +50,8 @@ class Request:
 
 
 class Storage:
-    """Files by name. ``faults[name]`` are called one after the other, each for one request; true: it has answered."""
+    """Files by name. ``faults[name]`` are called in turn, one for each request; a fault returns true if it
+    responded."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -60,7 +61,7 @@ class Storage:
         self.latency = 0.0
         self.ranges = True
         self.valid_signature: str | None = None
-        # What else an answer says of a file; with ``honours_match`` a request's If-Match is compared with its ETag.
+        # More response headers of a file; with ``honours_match`` the If-Match header is compared with the ETag.
         self.headers: dict[str, dict[str, str]] = {}
         self.honours_match = True
         self.faults: dict[str, list[Fault]] = {}
@@ -162,7 +163,7 @@ def respond(
 
 
 def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
-    """A fault: answer with ``code``."""
+    """A fault: respond with ``code``."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         respond(handler, code, b"<Error>secret-signature</Error>", headers)
@@ -172,7 +173,7 @@ def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
 
 
 def cut(after: int) -> Fault:
-    """A fault: send ``after`` bytes of the right answer, then reset the connection."""
+    """A fault: send ``after`` bytes of the right response, then reset the connection."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         span = byte_span(handler.headers.get("Range"), len(data))
@@ -186,7 +187,7 @@ def cut(after: int) -> Fault:
         handler.wfile.flush()
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         handler.close_connection = True
-        time.sleep(0.05)  # what was sent must arrive before the reset discards it
+        time.sleep(0.05)  # the bytes must arrive before the reset discards them
         return True
 
     return fault
@@ -194,7 +195,7 @@ def cut(after: int) -> Fault:
 
 @contextlib.contextmanager
 def running_storage() -> Iterator[Storage]:
-    """A storage that answers while the block runs."""
+    """A storage that responds while the block runs."""
     found = Storage()
     server = Server(("127.0.0.1", 0), _handler(found))
     found.port = server.server_address[1]
@@ -208,7 +209,7 @@ def running_storage() -> Iterator[Storage]:
         thread.join()
 
 
-# === Tables ===
+# --- tables ---
 
 
 def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
@@ -240,7 +241,7 @@ def table_state(metadata: Metadata, protocol: Protocol | None = None, **fields: 
 
 @dataclasses.dataclass
 class Table:
-    """A shared table on a ``Storage``: add files, then read."""
+    """A shared table on a ``Storage``: add files, then read them."""
 
     storage: Storage
     metadata: Metadata
@@ -256,9 +257,10 @@ class Table:
         removed: Sequence[int] | None = None,
         **fields: Any,
     ) -> SharedFile:
-        """Add a file; the rows ``removed``, by default those of an inline vector, hold what nobody may look at.
+        """Add a file; the rows ``removed``, by default those of an inline vector, get values that no read may
+        evaluate.
 
-        Where ``data`` is a file, it was made so; an empty ``removed`` says that a test needs the rows as they are.
+        If ``data`` is a file, it has such values already; an empty ``removed`` keeps the rows unchanged.
         """
         name = name or f"part-{len(self.adds)}.parquet"
         vector = fields.get("deletion_vector")
@@ -277,7 +279,7 @@ class Table:
         return self.adds[-1]
 
     def move(self, url: str) -> None:
-        """Say that the last file is at ``url``."""
+        """Replace the URL of the last file with ``url``."""
         self.adds[-1] = replace(self.adds[-1], action=replace(self.adds[-1].action, path=url))
 
     def plan(self, *, options: ReadOptions | None = None, urls: Any = None, **request: Any) -> ScanPlan:
@@ -302,14 +304,14 @@ def fast_options(**changes: Any) -> ReadOptions:
     return ReadOptions(**{"max_attempts": 4, "max_retry_seconds": 10.0, "read_timeout": 5.0, **changes})
 
 
-# === Long listings ===
+# --- long listings ---
 
-# A second is what is promised; the machine may be busy. What waits for a server waits longer in these tests.
+# The promise is one second, but the machine may be busy. Waits for a server last longer than this in these tests.
 ERROR = {"endStreamAction": {"errorMessage": "the listing broke", "httpStatusErrorCode": 400}}
 
 
 def hold(server: LongListing, at: int) -> threading.Event:
-    """Have ``server`` send what it listed before file ``at``, and wait there."""
+    """Have ``server`` send the files listed before ``at``, and wait there."""
     released = threading.Event()
 
     def before(number: int) -> None:
@@ -326,7 +328,8 @@ def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
 
 
 def failing_consumer(batches: Iterator[pa.RecordBatch]) -> Future[BaseException]:
-    """Read ``batches`` on a thread of its own; the future is what ends it, and without a result if all were read."""
+    """Read ``batches`` on its own thread; the future has the exception that ends the read, or no result if it
+    completes."""
     found: Future[BaseException] = Future()
 
     def consume() -> None:
@@ -348,7 +351,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def interrupting(function: Callable[..., Any]) -> threading.Thread:
-    """Start a thread that sends SIGINT to this one as soon as it is in ``function``, and return it."""
+    """Start a thread that sends SIGINT to this thread as soon as it is in ``function``; return the sending thread."""
     target = threading.get_ident()
 
     def is_there() -> bool:
@@ -371,9 +374,9 @@ def listing_threads() -> list[threading.Thread]:
 
 
 def nothing_is_left(server: LongListing) -> None:
-    """The threads are gone, and the server has noticed that nobody reads its answer."""
+    """Assert that the threads have ended and the server has noticed that nobody reads its response."""
     wait_for(lambda: not listing_threads())
     if server.answers:
-        # It only does when it sends more.
+        # The server notices only when it sends more.
         server.before = lambda number: None
         wait_for(lambda: not server.answers)

@@ -1,4 +1,4 @@
-"""The promises of ``python -m benchmarks``; nothing is measured here."""
+"""The rules of ``python -m benchmarks``; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.workers import WORKERS
 
 
 def made(name: str, seconds: float = 1.0) -> measure.Result:
-    """Return a result of the case in which everyone takes ``seconds``."""
+    """Return a result of the case in which every peer takes ``seconds``."""
     measured = [
         measure.Measured(
             contender=contender,
@@ -53,7 +53,7 @@ def test_every_case_reports_whether_its_goal_is_reached(name: str) -> None:
             assert "goal" in str(verdict)
 
 
-def test_a_figure_is_held_against_its_goal() -> None:
+def test_measurement_is_compared_with_its_goal() -> None:
     (verdict,) = goals.verdicts(made("bandwidth", 110.0))
     assert str(verdict) == "reached: 90.9% of the line (goal: 90%)"
     (verdict,) = goals.verdicts(made("bandwidth", 120.0))
@@ -81,7 +81,7 @@ def test_run_prints_and_writes_its_results(
     assert "## limit" in saved
     assert "- x: 1.000 s, 100%" in saved
     assert "| limit | 1.000 | polars 1.00, incumbent-delta 1.00, incumbent-parquet 1.00 | 1 of 1 |" in saved
-    # What was measured before stays, in the order of the cases; the same numbers make the same picture.
+    # Earlier measurements are kept in the order of the cases; equal numbers give an identical chart.
     picture = (tmp_path / "results.svg").read_text()
     once, half = {"seconds": 1.0, "processor": 2.0}, {"seconds": 0.5, "processor": 0.25}
     turn = {"line": "local", "table": "9 files", "job": "plan", "medians": {"ours": once}, "ratios": {"x": half}}
@@ -102,7 +102,7 @@ def test_run_prints_and_writes_its_results(
     assert results.text(kept) == saved
 
 
-def test_a_picture_has_a_bar_for_each_peer_as_long_as_its_ratio() -> None:
+def test_chart_has_a_bar_for_each_peer_scaled_by_its_ratio() -> None:
     def case(name: str, **seconds: float) -> dict[str, Any]:
         measured = [{"contender": who.replace("_", "-"), "median": value} for who, value in seconds.items()]
         return {"case": name, "measured": measured}
@@ -114,15 +114,15 @@ def test_a_picture_has_a_bar_for_each_peer_as_long_as_its_ratio() -> None:
     root = ElementTree.fromstring(picture)
     widths = [float(bar.get("width", "")) for bar in root.findall(".//{*}rect") if bar.get("height") == "10"][3:]
     assert len(widths) == 3
-    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # twice and half
-    assert widths[2] > 6 * widths[0]  # as far as the axis goes
+    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # twice and half as long
+    assert widths[2] > 6 * widths[0]  # as far as the axis reaches
     texts = [text.text for text in root.findall(".//{*}text")]
     assert {"<a>", "b", "2.0", "0.5", "250.0"} <= set(texts)
     assert "c" not in texts
 
 
 @pytest.mark.parametrize("python", ["no-such-python", sys.executable], ids=["no program", "no package"])
-def test_a_missing_incumbent_is_one_clear_sentence(
+def test_missing_incumbent_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, python: str
 ) -> None:
     (tmp_path / "delta_sharing.py").write_text("raise ImportError")
@@ -140,7 +140,7 @@ def test_a_missing_incumbent_is_one_clear_sentence(
     assert line.startswith("Error: DELTA_SHARING_INCUMBENT_PYTHON should name the interpreter")
 
 
-def test_the_profiler_counts_the_calls_of_all_threads() -> None:
+def test_profiler_counts_calls_of_all_threads() -> None:
     def called() -> None:
         return None
 
@@ -158,14 +158,14 @@ def test_the_profiler_counts_the_calls_of_all_threads() -> None:
     assert sum(found.seconds.values()) > 0
 
 
-def test_the_stages_are_of_code_that_exists() -> None:
+def test_stages_name_existing_functions() -> None:
     root = pathlib.Path(ds.__file__).parent.parent
     own = [part for _, parts in STAGES for part in parts if part.startswith("delta_sharing_client/")]
     assert len(own) >= 6
     assert [part for part in own if not (root / part).exists()] == []
 
 
-def test_server_of_long_listings_counts_the_measurements(tmp_path: pathlib.Path) -> None:
+def test_long_listing_server_counts_its_requests(tmp_path: pathlib.Path) -> None:
     with LongListing() as listing:
         profile = tmp_path / "listing.share"
         profile.write_text(json.dumps(listing.profile))

@@ -1,4 +1,4 @@
-"""Names of columns: one resolver, whatever door a name comes in by."""
+"""Column names: one resolver for every argument that takes a name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_none_selects_all_columns_and_an_empty_list_none() -> None:
     assert resolve_columns([], SCHEMA) == ()
 
 
-def test_names_have_the_schemas_spelling_and_the_callers_order() -> None:
+def test_selection_keeps_its_order_and_uses_the_schemas_spelling() -> None:
     assert resolve_columns(["B.d", "ID"], SCHEMA) == (("b", "D"), ("Id",))
 
 
@@ -51,7 +51,7 @@ def test_names_have_the_schemas_spelling_and_the_callers_order() -> None:
         ("b.x.y", ("b", "x.y")),
     ],
 )
-def test_dots_and_backticks_have_the_same_meaning_everywhere(text: str, path: tuple[str, ...]) -> None:
+def test_dots_and_backticks_mean_the_same_everywhere(text: str, path: tuple[str, ...]) -> None:
     from delta_sharing_client.spark.source_options import SparkOptions
 
     assert resolve_columns([text], SCHEMA) == (path,)
@@ -86,7 +86,7 @@ MISTYPED = {
 
 
 @pytest.mark.parametrize(("text", "sentence"), MISTYPED.items())
-def test_a_mistyped_column_has_one_sentence_by_every_door(text: str, sentence: str) -> None:
+def test_unknown_column_has_the_same_error_everywhere(text: str, sentence: str) -> None:
     from delta_sharing_client.spark.source_options import SparkOptions
 
     options = {"path": "s.t.u", "endpoint": "https://sharing.invalid", "bearerToken": "t"}
@@ -105,7 +105,7 @@ def test_a_mistyped_column_has_one_sentence_by_every_door(text: str, sentence: s
         assert caught.value.message == sentence
 
 
-def test_names_that_differ_in_case_only_must_be_written_exactly() -> None:
+def test_names_that_differ_only_in_case_must_match_exactly() -> None:
     schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
     assert [field.name for field in resolve_path(("A",), schema)] == ["A"]
     lower = pa.schema([("aB", pa.int64()), ("Ab", pa.int64())])

@@ -1,4 +1,4 @@
-"""The place of an error in its message."""
+"""Table, version and file in error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock on a file: one holder at a time, and nobody who was only there when it was taken."""
+"""A file lock has one holder at a time, and a process forked meanwhile does not hold it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.file_writers import write_file
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with FileLock(path, "Taken."), pytest.raises(UsageError, match=r"Taken\."), FileLock(path, "Taken."):
         pass
@@ -30,7 +30,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_it_ends_with_its_process(tmp_path: Path) -> None:
+def test_lock_is_released_when_its_process_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     holder = (
         "import os, sys, pathlib; from delta_sharing_client.file_lock import FileLock\n"
@@ -43,7 +43,7 @@ def test_it_ends_with_its_process(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
-def test_a_process_forked_off_meanwhile_does_not_hold_it(tmp_path: Path) -> None:
+def test_forked_process_does_not_hold_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with FileLock(path, "Taken."):
         child = os.fork()
@@ -60,7 +60,7 @@ def test_a_process_forked_off_meanwhile_does_not_hold_it(tmp_path: Path) -> None
 
 @pytest.mark.alone
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
-def test_forked_process_leaving_the_block_does_not_unlock_it(tmp_path: Path) -> None:
+def test_forked_process_leaving_the_block_does_not_unlock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with FileLock(path, "Taken.") as held:
         child = os.fork()
@@ -74,7 +74,7 @@ def test_forked_process_leaving_the_block_does_not_unlock_it(tmp_path: Path) -> 
 
 @pytest.fixture(params=["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EIO", "EINVAL"])
 def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the system says on a file system without locks."""
+    """Fail like the operating system on a file system without locks."""
     number = getattr(errno, request.param)
 
     def fail(descriptor: int) -> None:
@@ -95,7 +95,7 @@ def test_file_system_without_locks_is_reported(tmp_path: Path, no_locks: str) ->
 
 @pytest.mark.parametrize("name", ["EWOULDBLOCK", "EAGAIN", "EACCES", "EDEADLK"])
 def test_held_lock_is_reported(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As flock, its emulation on a network share, and Windows say it."""
+    """The errors of flock, of its emulation on a network share, and of Windows."""
 
     def fail(descriptor: int) -> None:
         raise OSError(getattr(errno, name), "held")
@@ -105,7 +105,7 @@ def test_held_lock_is_reported(tmp_path: Path, name: str, monkeypatch: pytest.Mo
         FileLock(tmp_path / "lock", "Taken.").__enter__()
 
 
-def test_without_locks_files_are_written_and_the_cache_is_off(
+def test_without_locks_files_are_written_but_not_cached(
     tmp_path: Path, no_locks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"a": [1, 2]})

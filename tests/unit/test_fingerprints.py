@@ -1,4 +1,4 @@
-"""A map from names to numbers that keeps a few bytes of each."""
+"""A map from names to numbers that stores only a few bytes of each name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_it_is_a_map_in_which_the_first_counts(parts: list[list[str]], others: l
     assert found.has_any(asked) is bool(expected)
 
 
-def test_it_stays_small_and_has_few_parts() -> None:
+def test_map_is_small_and_has_few_parts() -> None:
     found = Fingerprints()
     names = [f"{number:032x}" for number in range(60_000)]
     random.Random(1).shuffle(names)
@@ -44,7 +44,7 @@ def test_it_stays_small_and_has_few_parts() -> None:
     assert len(found._runs) < 5
 
 
-def test_the_extremes_of_hashes_are_found() -> None:
+def test_smallest_and_largest_hashes_are_found() -> None:
     found = Fingerprints()
     ends = array.array("q", [-(2**63), 2**63 - 1])
     assert found.get(ends).tolist() == [0, 0]

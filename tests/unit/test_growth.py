@@ -1,7 +1,7 @@
-"""Work grows with what there is to do: twice the columns, files or pages are twice the steps, and not four times.
+"""Work grows linearly: twice the columns, files or pages take about twice the steps, not four times.
 
-Steps are the instructions of Python that this package takes, which are the same on every machine. Those of what waits,
-the engine and the network, are counted apart: how often it looks for what arrived depends on the machine.
+Steps are executed instructions of this package's Python code, which are the same on every machine. Steps that wait
+for the engine or the network are counted separately, because their number depends on the machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.vectors import encode_inline
 
 PACKAGE = str(pathlib.Path(delta_sharing_client.__file__).parent)
 WAITING = tuple(f"{PACKAGE}/{room}/" for room in ("run", "fetch"))
-# The growth of linear work is 2; what is made once at any size is left out of it by taking differences.
+# Linear work doubles; differences remove the constant part.
 MOST = 2.3
-# Quadratic growth gives 4.
+# Quadratic work grows fourfold.
 MOST_OF_WHAT_WAITS = 3.2
 
 
@@ -39,7 +39,7 @@ class Steps:
         self.waiting = 0
 
     def of(self, frame: FrameType, event: str, _: object) -> Any:
-        """Follow the functions of the package, on whatever thread they run."""
+        """Trace the functions of the package on every thread."""
         name = frame.f_code.co_filename
         if not name.startswith(PACKAGE):
             return None
@@ -59,7 +59,7 @@ class Steps:
 def counted() -> Iterator[Steps]:
     steps, before, running = Steps(), sys.gettrace(), loop.current()
     threading.settrace(steps.of)
-    # Threads that are there already are not traced.
+    # Threads that run already are not traced.
     kept, running.decoders = running.decoders, loop.Decoders(running.loop)
     running.loop.call_soon_threadsafe(sys.settrace, steps.of)
     sys.settrace(steps.of)
@@ -180,28 +180,28 @@ CASES: list[tuple[Make, int]] = [
 
 
 @pytest.mark.alone
-def test_twice_the_input_is_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_grows_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch)
     work = {make.__name__: work_of(make, first) for make, first in CASES}
 
     grown = {}
     for name, found in work.items():
         (once, waited), (twice, waited_twice), (four_times, waited_four_times) = found
-        assert twice > once, f"nothing of {name} was counted"
-        assert waited, f"nothing that waits for {name} was counted"
+        assert twice > once, f"no steps of {name} were counted"
+        assert waited, f"no waiting steps of {name} were counted"
         if four_times - twice > MOST * (twice - once):
             grown[name] = found
-        # A cost that does not grow with twice the input is unrelated to it.
+        # A cost that does not grow with the input is not caused by it.
         if waited_four_times - waited_twice > MOST_OF_WHAT_WAITS * max(waited_twice - waited, waited / 4):
             grown[f"what waits for {name}"] = found
     assert not grown
 
 
 def work_of(make: Make, first: int) -> list[tuple[int, int]]:
-    """Return the steps of a read with once, twice and four times as much, and those of what waits for it."""
+    """Return the steps of a read of once, twice and four times the input, and its waiting steps."""
     work: list[tuple[int, int]] = []
     with counted() as steps:
-        # The first read is the one that imports and compiles.
+        # The first read imports and compiles modules.
         for count in (first, first, 2 * first, 4 * first):
             with running_storage() as storage:
                 table = Table(storage, metadata(numbers(2).schema))

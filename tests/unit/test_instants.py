@@ -1,4 +1,4 @@
-"""Timestamps as callers give them: one reader, whatever door the text comes in by; and the civil calendar."""
+"""Timestamps in arguments: one parser for every argument that takes a time; and the civil calendar."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ DOORS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(("text", "expected"), TEXTS)
-def test_a_text_is_the_same_instant_by_every_door(door: str, text: str, expected: str) -> None:
+def test_text_is_the_same_instant_for_every_entry_point(door: str, text: str, expected: str) -> None:
     assert DOORS[door](text) == expected
 
 
@@ -151,7 +151,7 @@ def test_value_becomes_utc_text(value: object, expected: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "yesterday", "2024-13-01", "2024-02-30T00:00:00Z", "202", 5, None, "12:00"])
-def test_anything_else_is_refused_with_the_arguments_name(value: object) -> None:
+def test_error_for_an_invalid_value_names_the_argument(value: object) -> None:
     with pytest.raises(UsageError, match="starting_timestamp"):
         to_instant(value, "starting_timestamp")  # type: ignore[arg-type]
 
@@ -167,7 +167,7 @@ def test_anything_else_is_refused_with_the_arguments_name(value: object) -> None
         (pd.Timestamp("2024-01-31T12:00:00.000000001"), "2024-01-31T12:00:00Z", "2024-01-31T12:00:00.001Z"),
     ],
 )
-def test_finer_instants_round_to_the_equivalent_millisecond(value: object, before: str, after: str) -> None:
+def test_submillisecond_instants_are_rounded_by_their_use(value: object, before: str, after: str) -> None:
     assert to_instant(value, "ending_timestamp") == before
     assert to_instant(value, "starting_timestamp", up=True) == after
     if isinstance(value, (str, datetime.datetime)):
@@ -176,7 +176,7 @@ def test_finer_instants_round_to_the_equivalent_millisecond(value: object, befor
 
 
 @pytest.mark.parametrize("text", ["10000-01-01", "0000-12-31", "9999-12-31T23:59:59-01:00", "-0001-01-01"])
-def test_instants_beyond_the_years_of_the_protocol_are_refused(text: str) -> None:
+def test_instants_outside_years_1_to_9999_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="years 1 to 9999"):
         parse_instant(text)
     with pytest.raises(UsageError, match="years 1 to 9999"):
@@ -243,7 +243,7 @@ def test_the_calendar_repeats_every_400_years(day, cycles):
 @pytest.mark.parametrize(
     "date", [(2023, 2, 29), (1900, 2, 29), (2023, 4, 31), (2023, 1, 0), (2023, 1, 32), (2023, 0, 1), (2023, 13, 1)]
 )
-def test_days_outside_the_calendar_are_none(date):
+def test_days_outside_the_calendar_have_no_date(date):
     assert days_of(*date) is None
     assert days_of(2024, 2, 29) is not None
     assert days_of(0, 2, 29) is not None
@@ -260,7 +260,7 @@ def test_days_outside_the_calendar_are_none(date):
         ("+10000-01-01", 2932897),
     ],
 )
-def test_dates_are_read_and_written(text: str, days: int) -> None:
+def test_dates_are_parsed_and_formatted(text: str, days: int) -> None:
     assert parse_date(text) == days
     assert parse_date(format_date(days)) == days
 
@@ -274,5 +274,5 @@ def test_dates_are_read_and_written(text: str, days: int) -> None:
         (-62_167_219_200_001, "-0001-12-31 23:59:59.999 UTC"),
     ],
 )
-def test_error_messages_show_dates(milliseconds: int, text: str) -> None:
+def test_error_messages_show_dates_of_instants(milliseconds: int, text: str) -> None:
     assert format_millis(milliseconds) == text

@@ -30,19 +30,19 @@ class Counted:
         return self.count
 
 
-def test_a_value_is_computed_once_for_each_object() -> None:
+def test_value_is_computed_once_for_each_object() -> None:
     one, other = Counted(), Counted()
     assert [one.value, one.value, other.value] == [1, 1, 1]
     assert one.count == 1
 
 
-def test_the_class_has_the_property_and_its_docstring() -> None:
+def test_class_has_the_property_and_its_docstring() -> None:
     found: Any = Counted.value
     assert isinstance(found, lazy)
     assert found.__doc__ == "The count."
 
 
-def test_an_error_is_raised_each_time_and_nothing_is_kept() -> None:
+def test_error_is_raised_each_time_and_not_cached() -> None:
     class Failing:
         tries = 0
 
@@ -61,7 +61,7 @@ def test_an_error_is_raised_each_time_and_nothing_is_kept() -> None:
 
 
 def test_threads_do_not_wait_for_each_other() -> None:
-    """Neither for one object nor for two: each of them reaches the barrier inside of the property."""
+    """Neither for one object nor for two: every thread reaches the barrier inside the property."""
     inside = threading.Barrier(3)
 
     class Slow:
@@ -80,7 +80,7 @@ def test_threads_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_child_computes_a_value_that_its_parent_is_computing() -> None:
+def test_forked_child_computes_a_value_in_progress() -> None:
     program = """
 import os, sys, threading
 from delta_sharing_client.lazy import lazy
@@ -111,7 +111,7 @@ sys.exit(code)
     assert run.returncode == 14
 
 
-def test_no_property_of_the_package_has_a_lock() -> None:
-    """Before Python 3.12 a ``cached_property`` has one for all objects."""
+def test_package_does_not_use_cached_property() -> None:
+    """Before Python 3.12 a ``cached_property`` has one lock for all objects."""
     found = [path.name for path in PACKAGE.rglob("*.py") if "cached_property" in path.read_text()]
     assert found == ["lazy.py"]

@@ -1,4 +1,4 @@
-"""The loaders show every keyword that they take, and refuse others before they do anything."""
+"""The signatures of loader functions show every keyword, and they refuse unknown ones before any request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOADERS = [name for name in ds.__all__ if name.startswith(("load_", "scan_"))]
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_help_shows_every_keyword_with_the_default_of_the_read(name: str) -> None:
+def test_help_shows_every_keyword_with_its_default(name: str) -> None:
     loader = getattr(ds, name)
     read = inspect.signature(SharedTable.changes if "changes" in name else SharedTable.scan).parameters
     own = inspect.signature(loader).parameters
@@ -27,6 +27,6 @@ def test_help_shows_every_keyword_with_the_default_of_the_read(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_invalid_keyword_is_refused_by_the_loaders_name(name: str) -> None:
+def test_invalid_keyword_error_names_the_loader(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colums'$"):
         getattr(ds, name)("no.share#a.b.c", colums=["a"])

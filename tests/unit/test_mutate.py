@@ -1,4 +1,4 @@
-"""The changes of mutation tests: each change of a function once, nothing that only people read."""
+"""Mutation testing: each change of a function is made once, and text for people is not changed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_mutant_is_a_separate_program() -> None:
     assert all("LIMIT = 1" in text and "nor 3" in text and "most: int=2" in text for text in found)
 
 
-def test_a_change_has_a_name_that_does_not_depend_on_its_line() -> None:
+def test_name_of_a_mutant_does_not_depend_on_its_line() -> None:
     first, second = (mutants(Path("a.py"), "a.py", ast.parse(text)) for text in (SOURCE, f"\n\n{SOURCE}"))
 
     assert [one.key for one in first] == [one.key for one in second]
@@ -59,7 +59,7 @@ def test_a_change_has_a_name_that_does_not_depend_on_its_line() -> None:
     assert second[0].line == first[0].line + 2
 
 
-def test_part_of_a_module_changes_only_with_its_own_text() -> None:
+def test_digest_of_a_function_depends_only_on_its_text() -> None:
     before = parts(SOURCE)
     assert list(before) == ["", "chosen"]
     assert before["chosen"][1] == range(5, 13)
@@ -85,7 +85,7 @@ def test_import_time_values_belong_to_their_function() -> None:
     assert mutants(Path("a.py"), "a.py", ast.parse(SOURCE))[0].function == "chosen"
 
 
-def test_a_lambda_is_reached_when_it_is_called() -> None:
+def test_lambda_is_reached_when_it_is_called() -> None:
     source = "def made(x):\n    if x:\n        return lambda y: y + 1\n    return None\n\nadd = made(True)\n"
     reached: dict[int, bool] = {}
     module: dict[str, Any] = {"reached": reached}

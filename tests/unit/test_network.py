@@ -1,4 +1,4 @@
-"""The URLs that may be fetched, and the proxy for them."""
+"""The URLs that may be requested, and the proxy of a request."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ EVERYTHING = Allowed(http=True, loopback=True)
         "https://h:65535/\u4e2d\u6587/\U0001f600",
     ],
 )
-def test_https_is_fetched(url: str) -> None:
+def test_https_urls_are_allowed(url: str) -> None:
     assert unfetchable(url, ONLY_HTTPS) is None
 
 
-# Notations of loopback and of the unspecified address, which connects to it.
+# Spellings of loopback addresses and of the unspecified address, which connects to loopback.
 HERE = [
     *("localhost", "LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.9.9.9", "127.0.0.1.", "0.0.0.0"),
     *("0x7f.1", "127.1", "2130706433", "0x7F000001", "0177.0.0.1", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]"),
@@ -47,7 +47,7 @@ HERE = [
 @pytest.mark.parametrize("host", HERE)
 @pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
 @pytest.mark.parametrize("port", ["", ":2375"])
-def test_only_a_server_on_this_machine_may_name_it(scheme: str, host: str, port: str) -> None:
+def test_only_a_local_server_may_name_local_urls(scheme: str, host: str, port: str) -> None:
     url = f"{scheme}://{host}{port}/containers/create?sig=planted"
     for allowed in (ONLY_HTTPS, Allowed(http=True)):
         found = unfetchable(url, allowed)
@@ -58,11 +58,11 @@ def test_only_a_server_on_this_machine_may_name_it(scheme: str, host: str, port:
 
 
 @pytest.mark.parametrize("host", ["localhost:9", "LOCALHOST", "127.0.0.1", "[::1]:9", "a.localhost"])
-def test_a_server_on_this_machine_names_it_over_http(host: str) -> None:
+def test_local_server_may_name_local_http_urls(host: str) -> None:
     for allowed in (Allowed(loopback=True), EVERYTHING):
         assert unfetchable(f"http://{host}/x", allowed) is None
         assert unfetchable(f"https://{host}/x", allowed) is None
-    # The name alone does not say where it leads.
+    # The name alone does not show the address to which it leads.
     assert Allowed(loopback=True).reach(f"http://{host}/x") is Reach.LOCAL
     assert Allowed(loopback=True).reach(f"HTTPS://{host}/x") is Reach.ANY
     assert EVERYTHING.reach(f"http://{host}/x") is Reach.ANY
@@ -119,14 +119,14 @@ def test_addresses_are_compared_with_the_allowed_ones() -> None:
         ("", "scheme ''"),
     ],
 )
-def test_other_urls_are_refused_without_showing_them(url: str, why: str) -> None:
+def test_other_urls_are_refused_without_being_shown(url: str, why: str) -> None:
     found = unfetchable(url + "?sig=planted", ONLY_HTTPS)
     assert found is not None
     assert any(reason in found for reason in why.split("|"))
     assert "planted" not in found
 
 
-def test_http_is_fetched_where_the_endpoint_is_http() -> None:
+def test_http_urls_are_allowed_for_an_http_endpoint() -> None:
     assert unfetchable("http://h/x", Allowed(http=True)) is None
     assert unfetchable("http://h/x", Allowed(loopback=True)) is not None
 
@@ -141,7 +141,7 @@ def test_http_is_fetched_where_the_endpoint_is_http() -> None:
         ("", "http://h:1/a/x"),
     ],
 )
-def test_a_redirect_is_joined(location: str, expected: str) -> None:
+def test_relative_redirect_is_resolved(location: str, expected: str) -> None:
     assert redirected("http://h:1/a/x", location) == expected
 
 
@@ -149,11 +149,11 @@ def test_a_redirect_is_joined(location: str, expected: str) -> None:
     "location",
     ["http://e\\@h/", "/\\e/", "\t//e/", "http://e\n.h/", "ht\rtp://e/", "http://[::1", " http://e/", "//e\t/"],
 )
-def test_a_redirect_that_programs_read_differently_is_refused(location: str) -> None:
+def test_ambiguous_redirect_is_refused(location: str) -> None:
     assert unfetchable(redirected("http://h:1/a/x", location), EVERYTHING) is not None
 
 
-def test_the_login_at_a_proxy_is_decoded_once() -> None:
+def test_proxy_credentials_are_decoded_once() -> None:
     def login(proxy: str) -> str:
         return base64.b64decode(proxy_headers(proxy)["Proxy-Authorization"].removeprefix("Basic ")).decode()
 
@@ -163,7 +163,7 @@ def test_the_login_at_a_proxy_is_decoded_once() -> None:
     assert proxy_headers("http://p:1") == {}
 
 
-def test_this_machine_is_recognized_by_name_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_is_recognized_by_name_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(map(is_loopback, (host.strip("[]") for host in HERE)))
     assert not any(map(is_loopback, ("", "h", "localhost.h", "xlocalhost", "10.0.0.1", "0.0.0.1", "::2", "a%1")))
     found = {"both": ["127.0.0.1", "10.0.0.1"], "here": ["::1", "127.0.1.1"]}

@@ -1,4 +1,4 @@
-"""A notebook's view of our values: HTML that parses, says what matters, and in which nothing of a server's acts."""
+"""HTML of our values in notebooks: valid, informative, and without active content from a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delta_sharing_client.table import VersionChanges, _VersionList
 
 
 class Checked(html.parser.HTMLParser):
-    """Collects the text, and refuses tags that do not close."""
+    """Collects the text and refuses unclosed tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -51,29 +51,29 @@ def test_server_text_is_escaped() -> None:
     assert "<script>alert(1)</script>\\u202e\\x1b[2J" in found.words
 
 
-def test_a_listing_shows_the_columns_that_have_something() -> None:
+def test_listing_omits_empty_columns() -> None:
     found = shown(ListedInNotebook([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
     assert found.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
     assert ListedInNotebook([Share("a")]) == [Share("a")]
     assert shown(ListedInNotebook[Share]()).words == ["The list is empty."]
 
 
-def test_long_listings_are_cut_and_say_so() -> None:
+def test_long_listings_are_truncated_with_a_note() -> None:
     found = Checked(html_rows("many", ["n"], [[number] for number in range(1250)]))
     assert found.words[-1] == "1050 more are not shown."
 
 
-def test_unknown_facts_are_left_out() -> None:
+def test_unknown_properties_are_omitted() -> None:
     found = Checked(html_facts("t", {"a": None, "b": (), "c": 0, "d": 1234567, "e": ["x", "y"], "f": True}))
     assert found.words == ["t", "c", "0", "d", "1,234,567", "e", "x, y", "f", "True"]
 
 
 @pytest.mark.parametrize(("share", "width"), [(0.0, 0), (1e-9, 1), (0.5, 60), (1.0, 120), (7.0, 120)])
-def test_a_bar_is_as_long_as_its_share(share: float, width: int) -> None:
+def test_bar_is_as_long_as_its_share(share: float, width: int) -> None:
     assert f"width: {width}px" in BarCell(share).to_html()
 
 
-def test_versions_show_when_they_were_and_how_much_they_changed() -> None:
+def test_versions_show_time_and_size_of_changes() -> None:
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
     found = shown(_VersionList([VersionChanges(3, moment, 10, 0, 5)]))
     assert "2026-01-02 03:04:05+00:00" in found.words

@@ -25,9 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("pyspark", "spark", "ds.load_as_spark('p.share#s.s.t', delta_sharing_profile=P)"),
     ],
 )
-def test_a_missing_extra_is_named_with_the_line_that_installs_it(
-    package: str, extra: str, use: str, tmp_path: Path
-) -> None:
+def test_missing_extra_error_shows_the_install_command(package: str, extra: str, use: str, tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules[{package!r}] = None  # as if it were not installed
@@ -49,14 +47,14 @@ except ds.UsageError as error:
     assert run.stdout.strip().endswith(f'Run: pip install "delta-sharing-client[{extra}]".'), run.stdout + run.stderr
 
 
-def test_the_packages_of_the_extras_are_those_of_pyproject() -> None:
+def test_packages_of_the_extras_match_pyproject() -> None:
     lines = re.findall(r"^(\w+) = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     declared = [(extra, package) for extra, listed in lines for package in re.findall(r"\"([\w-]+)", listed)]
     for extra, packages in optional._PACKAGES.items():
         assert (extra, {"jwt": "PyJWT"}.get(packages[0], packages[0])) in declared
 
 
-def test_an_error_inside_a_present_module_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_error_inside_a_module_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module_with_a_gap.py").write_text("import another_module_that_nobody_has\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="another_module"):

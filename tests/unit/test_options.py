@@ -1,4 +1,4 @@
-"""Options of reads: what is taken, and what is refused."""
+"""Options of reads: accepted and refused values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import delta_sharing_client as ds
 
 
-def test_a_choice_may_be_given_by_its_name() -> None:
+def test_choice_may_be_given_by_its_name() -> None:
     options = ds.ReadOptions(access_mode="DIR", file_id_hash="delta", variant_as="object")  # type: ignore[arg-type]
     chosen = ds.ReadOptions(
         access_mode=ds.AccessMode.DIR, file_id_hash=ds.FileIdHash.DELTA, variant_as=ds.VariantAs.OBJECT
@@ -19,7 +19,7 @@ def test_a_choice_may_be_given_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["access_mode", "file_id_hash", "variant_as"])
-def test_a_choice_that_does_not_exist_is_refused(name: str) -> None:
+def test_unknown_choice_is_refused(name: str) -> None:
     with pytest.raises(ds.UsageError, match=rf"'{name}' must be one of '.*', found 'directory'\."):
         ds.ReadOptions(**{name: "directory"})
 
@@ -27,7 +27,7 @@ def test_a_choice_that_does_not_exist_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        # Before, this one waited for ever.
+        # This value used to make a read wait for ever.
         ({"max_concurrent_requests": 0}, "'max_concurrent_requests' must be an integer of 1 or more, found 0."),
         ({"max_bytes_in_flight": 1.5}, "'max_bytes_in_flight' must be an integer of 1 or more, found 1.5."),
         ({"batch_rows": "1000"}, "'batch_rows' must be an integer of 1 or more, found '1000'."),
@@ -48,7 +48,7 @@ def test_out_of_range_value_is_refused_when_set(options: dict[str, Any], message
     assert str(refused.value) == message
 
 
-def test_numbers_of_numpy_and_no_limits_are_taken() -> None:
+def test_numpy_numbers_and_missing_limits_are_accepted() -> None:
     options = ds.ReadOptions(max_attempts=np.int64(3), read_timeout=np.float64(2), total_timeout=None, cache_bytes=0)
 
     assert options.max_attempts == 3

@@ -1,4 +1,4 @@
-"""From a request to a plan, against a real server."""
+"""From a request to a plan, with a real server."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def partitioned(tmp_path: pathlib.Path) -> HandMadeTable:
     return table
 
 
-def test_plain_read_costs_one_query_and_no_other_call(partitioned: HandMadeTable) -> None:
+def test_plain_read_needs_one_query(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, server):
         assert len(table.scan().to_pandas()) == 6
         assert {kind: count for kind, count in server.stats()["requests"].items() if kind != "data"} == {"query": 1}
 
 
-def test_hints_of_a_filter_save_files_on_the_server_already(partitioned: HandMadeTable) -> None:
+def test_server_skips_files_by_the_hints_of_a_filter(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         assert len(table.scan(filter="p = '3'").plan().tasks) == 1
     with shared(partitioned.root, faults=["ignore-hints"]) as (table, _):
@@ -70,7 +70,7 @@ def test_limit_is_not_sent_with_a_filter(partitioned: HandMadeTable) -> None:
         assert table.scan(filter="a >= 4", limit=2).to_pandas()["a"].tolist() == [4, 5]
 
 
-def test_a_file_listed_twice_is_read_once(partitioned: HandMadeTable) -> None:
+def test_file_listed_twice_is_read_once(partitioned: HandMadeTable) -> None:
     partitioned.commit(partitioned.file(pa.table({"a": [9]}), {"p": "9"}))
     with shared(partitioned.root, faults=["page-size=2"]) as (table, _):
         assert sorted(table.scan().to_pandas()["a"]) == [0, 1, 2, 3, 4, 5, 9]
@@ -99,7 +99,7 @@ def test_table_changed_between_schema_and_query_gets_no_hints(
 
 
 class Asked(NamedTuple):
-    """A query that was sent, and its answer."""
+    """A sent query and its response."""
 
     request: Any
     response_format: ds.ResponseFormat
@@ -107,7 +107,7 @@ class Asked(NamedTuple):
 
 
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
-    """Return a list of the queries that are sent from now on."""
+    """Return a list that collects the queries sent from now on."""
     sent: list[Asked] = []
     query_table = planning.query_table
 
@@ -120,7 +120,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
 
 
 def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableResponse]:
-    """Return a list of the answers that are closed from now on."""
+    """Return a list that collects the responses closed from now on."""
     found: list[TableResponse] = []
     close = TableResponse.close
 
@@ -136,7 +136,7 @@ def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableResponse]:
 def test_hints_for_other_columns_are_not_sent_again(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """``NOT (p = '3')`` is only true for partition columns with servers that negate what they find by bounds."""
+    """With servers that negate the result of skipping, ``NOT (p = '3')`` is only correct for partition columns."""
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     described = planning.table_metadata
     schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
@@ -182,10 +182,10 @@ def test_filter_without_hints_is_requested_once(partitioned: HandMadeTable, monk
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_filter_of_the_past_needs_no_metadata_of_the_past(
+def test_filter_on_a_past_version_needs_no_past_metadata(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    """Older servers refuse ``GET .../metadata?version=``, or answer it with the latest."""
+    """Older servers refuse ``GET .../metadata?version=`` or return the latest metadata."""
     from delta_sharing_client import planning
 
     described = planning.table_metadata
@@ -207,7 +207,7 @@ def test_filter_of_the_past_needs_no_metadata_of_the_past(
 
 
 @pytest.mark.parametrize("moment", [{"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}])
-def test_hints_of_the_past_are_made_for_its_columns(
+def test_hints_for_a_past_version_use_its_columns(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, moment: dict[str, Any]
 ) -> None:
     partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
@@ -253,12 +253,12 @@ def test_limit_reads_no_more_of_an_endless_listing_than_needed(
         assert scan.to_arrow().num_rows == 2
 
 
-# === What the server says there is, and what it lists ===
+# --- declared and listed totals ---
 
 
 @pytest.fixture
 def boast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The server says that there are two files more than it lists."""
+    """The server declares two files more than it lists."""
     told = Renderer.metadata
 
     def metadata(self: Renderer, *values: Any, files: int | None = None, **others: Any) -> bytes:
@@ -269,7 +269,7 @@ def boast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.usefixtures("boast")
-def test_listing_with_other_totals_is_a_warning_everywhere(partitioned: HandMadeTable) -> None:
+def test_listing_with_other_totals_is_a_warning(partitioned: HandMadeTable) -> None:
     said = r"'s.s.t' has 8 files and \d+ bytes at version 1, but it listed 6 files and \d+ bytes"
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
@@ -283,7 +283,7 @@ def test_listing_with_other_totals_is_a_warning_everywhere(partitioned: HandMade
             assert re.search(f"  note: .*{said}", scan.explain())
 
 
-def test_a_listing_of_other_numbers_can_be_an_error(
+def test_listing_with_other_totals_can_be_an_error(
     partitioned: HandMadeTable, tmp_path: pathlib.Path, boast: pytest.MonkeyPatch
 ) -> None:
     options = ds.ReadOptions(require_whole_table=True)
@@ -301,7 +301,7 @@ def test_a_listing_of_other_numbers_can_be_an_error(
 @pytest.mark.parametrize("request_", [{"filter": "p = '3'"}, {"limit": 2}, {"filter": "a < 9", "limit": 1}])
 @pytest.mark.parametrize("faults", [[], ["ignore-hints"]])
 @pytest.mark.usefixtures("boast")
-def test_a_part_of_a_table_is_compared_with_nothing(
+def test_totals_are_not_compared_for_part_of_a_table(
     partitioned: HandMadeTable, request_: dict[str, Any], faults: list[str]
 ) -> None:
     options = ds.ReadOptions(require_whole_table=True)
@@ -320,7 +320,7 @@ def test_a_part_of_a_table_is_compared_with_nothing(
         ((0, 0), [], None),
     ],
 )
-def test_numbers_are_compared_where_both_are_known(
+def test_totals_are_compared_if_both_are_known(
     told: tuple[int | None, int | None], sizes: list[int], said: str | None
 ) -> None:
     answer = types.SimpleNamespace(
@@ -337,7 +337,7 @@ def test_numbers_are_compared_where_both_are_known(
             list(checked)
 
 
-def test_a_stream_ends_its_response(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_closes_its_response(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
@@ -358,7 +358,7 @@ def test_error_late_in_a_listing_names_the_table(partitioned: HandMadeTable) -> 
         assert failure.value.table == "s.s.t"
 
 
-def test_a_queried_snapshot_is_that_of_its_table(partitioned: HandMadeTable) -> None:
+def test_snapshot_from_a_query_names_its_table(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
         snapshot, files, plan = planning.query_snapshot(scan.rest, scan.table, scan.request, scan.options)
@@ -367,17 +367,17 @@ def test_a_queried_snapshot_is_that_of_its_table(partitioned: HandMadeTable) -> 
     assert len(snapshot.files) == len(files) == len(plan.tasks) == 6
 
 
-# === What a schema costs, and which one it is ===
+# --- the cost of a schema, and its version ---
 
 
-def test_the_schema_of_now_costs_no_query(partitioned: HandMadeTable) -> None:
+def test_current_schema_needs_no_query(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, server):
         assert table.scan().schema.names == ["a", "p"]
         assert {kind for kind, count in server.stats()["requests"].items() if count} == {"metadata"}
 
 
 @pytest.mark.parametrize("asked_for", [{"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}])
-def test_the_schema_of_the_past_is_that_of_the_query(
+def test_past_schema_comes_from_a_query(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, asked_for: dict[str, Any]
 ) -> None:
     partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
@@ -385,7 +385,7 @@ def test_the_schema_of_the_past_is_that_of_the_query(
         assert table.scan().schema.names == ["z", "p"]
         sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
         assert table.scan(**asked_for).schema.names == ["a", "p"]
-        # Only one file of a long listing is needed.
+        # The client reads only the first file of a long listing.
         assert [one.request.limit_hint for one in sent] == [1]
     assert [one.response for one in sent] == [answer for answer in closed if answer is sent[0].response][:1]
 
@@ -404,9 +404,7 @@ def test_schema_is_that_of_the_requested_response_format(tmp_path: pathlib.Path)
             _ = found.scan(response_format="parquet").schema
 
 
-def test_a_collated_column_costs_no_other_column_its_hint(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_collated_column_does_not_disable_other_hints(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collated = {"name": "s", "type": "string", "nullable": True, "metadata": {"__COLLATIONS": {"s": "ICU.de_DE"}}}
     plain = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
     table = HandMadeTable(tmp_path / "t").create(json.dumps({"type": "struct", "fields": [plain, collated]}))
@@ -423,7 +421,7 @@ def test_a_collated_column_costs_no_other_column_its_hint(
 
 
 def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server's statistics are those of the bytes in the files; partition values are text as it is."""
+    """Server statistics are computed from the bytes in the files; partition values are text."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())])
     table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
     table.commit(table.file(pa.table({"a": [1], "s": ["x"]}), {"p": "y"}))
@@ -438,7 +436,7 @@ def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypat
     assert ['"p"' in hint for hint in hints] == [False, False, False, False, True, True]
 
 
-# === Which failures may be of the access mode ===
+# --- failures that may be caused by the access mode ---
 
 
 @pytest.mark.parametrize(
@@ -456,7 +454,9 @@ def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypat
     ],
     ids=repr,
 )
-def test_temporary_refusal_reveals_no_access_modes(error: ds.DeltaSharingError, nobody: bool, of_mode: bool) -> None:
+def test_errors_caused_by_the_access_mode_are_recognized(
+    error: ds.DeltaSharingError, nobody: bool, of_mode: bool
+) -> None:
     assert planning._is_nobody(error) is nobody
     assert planning._may_be_of_mode(error) is of_mode
 
@@ -466,7 +466,7 @@ def test_temporary_refusal_reveals_no_access_modes(error: ds.DeltaSharingError, 
     [ds.AuthError("no", status=401), ds.RequestError("busy", status=503), ds.ProtocolError("no"), ds.DataError("no")],
     ids=repr,
 )
-def test_failure_without_a_mode_does_not_request_the_modes(
+def test_failure_without_a_mode_does_not_request_access_modes(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, error: ds.DeltaSharingError
 ) -> None:
     def fail(*_: Any, **__: Any) -> TableResponse:
@@ -509,7 +509,7 @@ def test_history_by_directory_falls_back_to_url(
                 table.history(1)
 
 
-# === Change feeds ===
+# --- change data feeds ---
 
 
 @pytest.fixture
@@ -530,14 +530,14 @@ def feed(tmp_path: pathlib.Path) -> HandMadeTable:
         ({"starting_timestamp": "2023-11-14T22:14:00Z", "ending_version": 3}, False),
     ],
 )
-def test_versions_show_that_a_feed_is_of_no_view(
+def test_versions_of_a_feed_show_that_it_is_not_a_view(
     feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch, asked_for: dict[str, Any], of_view: bool
 ) -> None:
     sent = asked(monkeypatch)
     with shared(feed.root) as (table, _):
         assert table.changes(**asked_for).count() > 0
     assert {one.request.of_view for one in sent} == {of_view}
-    # Versions of no interest are not listed.
+    # Other versions are not listed.
     assert {name: getattr(sent[0].request, name) for name in asked_for} == asked_for
 
 
@@ -554,13 +554,11 @@ def test_feed_uses_the_requested_response_format(feed: HandMadeTable, monkeypatc
     with shared(feed.root) as (table, _):
         for wire in ("parquet", "delta"):
             assert table.changes(1, response_format=wire).count() == 5
-    # Only the delta format has what writers need.
+    # Only the delta format has the writer features.
     assert [version > 1 for version in formats] == [False, True]
 
 
-def test_the_response_of_a_feed_in_windows_is_closed_at_once(
-    feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windowed_feed_closes_its_first_response_at_once(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     monkeypatch.setattr(windows, "FEW", 2)
     with shared(feed.root) as (table, _):
@@ -574,7 +572,7 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
             next(stream.files)
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
-        # If the end cannot be read, the error of the whole feed names the first unreadable version.
+        # If the end of a feed cannot be read, the error of the whole feed names the first unreadable version.
         checks = iter([None, ds.UnsupportedFeatureError("planted", feature="f"), *[None] * 9])
 
         def check(*_: object, **__: object) -> None:
@@ -586,16 +584,14 @@ def test_the_response_of_a_feed_in_windows_is_closed_at_once(
         assert isinstance(plan, ScanPlan)
 
 
-def test_a_feed_that_cannot_be_planned_closes_its_response(
-    feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_feed_plan_closes_its_response(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     with shared(feed.root) as (table, _), pytest.raises(ds.UsageError, match="'nope' is not in the table"):
         table.changes(1, columns=["nope"]).plan()
     assert sent[0].response in closed
 
 
-# === Access modes ===
+# --- access modes ---
 
 
 def with_modes(monkeypatch: pytest.MonkeyPatch, modes: Sequence[str] | ds.DeltaSharingError) -> None:
@@ -618,7 +614,7 @@ def with_modes(monkeypatch: pytest.MonkeyPatch, modes: Sequence[str] | ds.DeltaS
         ([], False),
     ],
 )
-def test_a_directory_is_all_where_files_are_not_offered(
+def test_directory_only_table_is_read_by_directory(
     monkeypatch: pytest.MonkeyPatch, modes: list[str], only: bool
 ) -> None:
     with_modes(monkeypatch, modes)
@@ -636,7 +632,7 @@ def test_a_directory_is_all_where_files_are_not_offered(
     ],
     ids=["directory", "two", "none", "refused", "others"],
 )
-def test_modes_of_a_refused_table_are_the_stated_ones(
+def test_refusal_lists_the_declared_access_modes(
     monkeypatch: pytest.MonkeyPatch, modes: Any, expected: set[str] | None
 ) -> None:
     with_modes(monkeypatch, modes)
@@ -648,7 +644,7 @@ def test_modes_of_a_refused_table_are_the_stated_ones(
 
 
 @pytest.mark.parametrize("access_mode", [ds.AccessMode.URL, ds.AccessMode.DIR])
-def test_busy_server_is_not_asked_for_access_modes(
+def test_access_modes_are_not_requested_from_a_busy_server(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode
 ) -> None:
     busy, refused = ds.RequestError("busy", status=503), ds.RequestError("no", status=404)
@@ -693,14 +689,14 @@ def test_all_files_are_requested_only_without_a_hint(partitioned: HandMadeTable)
             assert found is is_whole
 
 
-def test_a_filter_that_does_not_fit_sends_no_query(partitioned: HandMadeTable) -> None:
+def test_invalid_filter_sends_no_query(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, server):
         with pytest.raises(ds.UsageError, match="nobody"):
             table.scan(filter="nobody = 1").plan()
         assert "query" not in {kind for kind, count in server.stats()["requests"].items() if count}
 
 
-def test_a_table_that_is_too_new_is_named(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_table_is_named(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **named: Any) -> None:
         raise ds.UnsupportedFeatureError("too new", feature="x", table=named.get("table"))
 
@@ -722,7 +718,7 @@ def test_a_table_that_is_too_new_is_named(partitioned: HandMadeTable, monkeypatc
         (ds.AccessMode.URL, {"dir"}, False),
     ],
 )
-def test_a_directory_is_read_where_urls_are_not_offered(
+def test_directory_is_read_if_urls_are_not_offered(
     monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode, modes: set[str], by_directory: bool
 ) -> None:
     refused = ds.RequestError("no", status=404)

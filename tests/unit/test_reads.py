@@ -1,4 +1,4 @@
-"""Reads are described by frozen values and run by their outputs."""
+"""Reads are immutable values, executed by their outputs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_read_prints_only_the_request() -> None:
     assert repr(table.changes(3).limit(5)) == "Changes(s.s.t, starting_version=3, limit=5)"
 
 
-def test_equal_reads_are_equal_and_show_no_secret_by_it() -> None:
+def test_equality_and_hash_of_reads_do_not_reveal_secrets() -> None:
     def client(token: str = "planted-token", **options: Any) -> ds.SharingClient:
         return ds.SharingClient(PROFILE | {"bearerToken": token}, options=ds.ReadOptions(**options))
 
@@ -94,7 +94,7 @@ def test_equal_reads_are_equal_and_show_no_secret_by_it() -> None:
     for one, other in equal:
         assert one == other
         assert hash(one) == hash(other)
-    # Whoever keeps rows by the hash alone must not mix those of two recipients, tenants or versions.
+    # A cache with the hash as its key must not mix rows of two recipients, tenants or versions.
     different = [
         *(read for read, _ in equal),
         first.scan(),
@@ -104,14 +104,14 @@ def test_equal_reads_are_equal_and_show_no_secret_by_it() -> None:
         tenant("b").table("s.s.t").scan(),
     ]
     assert len({hash(one) for one in different}) == len(set(different)) == len(different)
-    # With a seed that others know, a hash of the token itself could be compared with guesses.
+    # With a publicly known seed, guesses could be compared with the hash of a token.
     program = f"import delta_sharing_client as ds; print(hash(ds.SharingClient({PROFILE!r}).table('s.s.t').scan()))"
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     runs = {subprocess.check_output([sys.executable, "-c", program], env=environment) for _ in range(2)}
     assert len(runs) == 2
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     table = ds.SharingClient(PROFILE).table("s.s.t")
     assert table.scan(limit=np.int64(3), version=np.uint8(2)) == table.scan(limit=3, version=2)
     assert table.changes(np.int32(1), np.int64(2)).limit(np.int64(3)) == table.changes(1, 2).limit(3)
@@ -144,7 +144,7 @@ def test_every_output_has_the_same_rows(table: ds.SharedTable) -> None:
     assert relation.fetchall() == relation.fetchall() == [(1, "1"), (2, "2")]
 
 
-def test_rows_go_into_files_whole_or_not_at_all(table: ds.SharedTable, tmp_path: pathlib.Path) -> None:
+def test_files_are_written_completely_or_not_at_all(table: ds.SharedTable, tmp_path: pathlib.Path) -> None:
     scan = table.scan()
     writers = {"p": scan.to_parquet, "c": scan.to_csv, "i": scan.to_ipc, "j": scan.to_jsonl, "x": scan.to_excel}
     assert [write(tmp_path / name) for name, write in writers.items()] == [4] * 5
@@ -159,7 +159,7 @@ def test_rows_go_into_files_whole_or_not_at_all(table: ds.SharedTable, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "i", "j", "p", "x"]
 
 
-def test_report_is_of_the_last_read(table: ds.SharedTable) -> None:
+def test_report_describes_the_last_read(table: ds.SharedTable) -> None:
     scan = table.scan()
     assert scan.report is None
     scan.to_arrow()
@@ -169,7 +169,7 @@ def test_report_is_of_the_last_read(table: ds.SharedTable) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 100, np.int64(3)])
-def test_partitions_are_the_read_in_order(table: ds.SharedTable, count: int) -> None:
+def test_partitions_have_all_rows_in_order(table: ds.SharedTable, count: int) -> None:
     for read in (table.scan(filter="a > 0"), table.changes(1, columns=["b", "_change_type"]), table.scan().select("b")):
         parts = [pickle.loads(pickle.dumps(part)) for part in read.partitions(count)]
         assert 1 <= len(parts) <= count
@@ -179,7 +179,7 @@ def test_partitions_are_the_read_in_order(table: ds.SharedTable, count: int) -> 
         assert [batch.num_rows for batch in parts[0].read()] == [batch.num_rows for batch in parts[0].read()]
 
 
-def test_partitions_without_files_and_with_a_limit(table: ds.SharedTable) -> None:
+def test_partitions_of_empty_and_limited_reads(table: ds.SharedTable) -> None:
     assert table.scan(limit=0).partitions(3) == []
     [part] = table.scan(limit=3).partitions(3)
     assert sum(batch.num_rows for batch in part.read()) == 3
@@ -188,7 +188,7 @@ def test_partitions_without_files_and_with_a_limit(table: ds.SharedTable) -> Non
             table.scan().partitions(wrong)  # type: ignore[arg-type]
 
 
-def test_large_file_is_cut_at_its_row_groups_and_read_once(tmp_path: pathlib.Path) -> None:
+def test_large_file_is_split_at_its_row_groups(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "t"
     rows = pa.table({"a": pa.array(np.random.default_rng(1).integers(0, 2**62, 1_500_000))})
     made = HandMadeTable(root).create(rows.schema)
@@ -205,7 +205,7 @@ def test_large_file_is_cut_at_its_row_groups_and_read_once(tmp_path: pathlib.Pat
         assert server.profile["bearerToken"] not in repr(parts)
 
 
-def test_closing_the_batches_early_is_fine(table: ds.SharedTable) -> None:
+def test_batches_may_be_closed_early(table: ds.SharedTable) -> None:
     batches = table.scan().to_batches()
     assert next(batches).num_rows == 1
     batches.close()  # type: ignore[attr-defined]
@@ -238,17 +238,17 @@ def test_read_never_shows_the_token(table: ds.SharedTable) -> None:
         ({"timestamp": "soon"}, "is not a timestamp"),
     ],
 )
-def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_refused_at_once(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ds.UsageError, match=message):
         ds.SharingClient(PROFILE).table("s.s.t").scan(**arguments)  # type: ignore[arg-type]
 
 
-def test_bad_dtype_backend_is_refused(table: ds.SharedTable) -> None:
+def test_invalid_dtype_backend_is_refused(table: ds.SharedTable) -> None:
     with pytest.raises(ds.UsageError, match="dtype_backend"):
         table.scan().to_pandas("numba")
 
 
-def test_schema_of_a_table_is_that_of_its_scan(tmp_path: pathlib.Path) -> None:
+def test_schema_of_a_table_equals_that_of_its_scan(tmp_path: pathlib.Path) -> None:
     kind = '{"type":"struct","fields":[{"name":"v","type":"variant","nullable":true,"metadata":{}}]}'
     made = HandMadeTable(tmp_path / "t").create(kind, features=["variantType"])
     with mock_server.running(tables={"s.s.t": made.root}) as server:

@@ -1,4 +1,4 @@
-"""Masks."""
+"""Masking of secrets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_signed_urls_are_masked_in_the_debug_log_of_urllib3(caplog: pytest.LogCa
         "hdnea=exp=1~hmac=planted0123456789abcdef",
     ],
 )
-def test_query_strings_of_every_storage_are_masked_in_that_log(query: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_query_strings_of_every_storage_are_masked_in_its_log(query: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
     log = logging.getLogger("urllib3.connectionpool")
 
@@ -70,7 +70,7 @@ def test_query_strings_of_every_storage_are_masked_in_that_log(query: str, caplo
     assert record.getMessage() == 'https://h:443 "GET /f?*** HTTP/1.1" 200 5'
 
 
-def test_query_strings_that_hold_no_credential_stay_in_that_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_query_strings_without_credentials_stay_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
     logging.getLogger("urllib3.connectionpool").debug('"%s %s"', "GET", "/shares?maxResults=10&page=2")
 
@@ -108,7 +108,7 @@ def test_printable_json_is_equivalent_json() -> None:
     assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
 
 
-def test_errors_send_a_terminal_nothing_that_it_obeys() -> None:
+def test_errors_contain_no_control_characters() -> None:
     error = DeltaSharingError(
         "The server said \x1b]0;owned\x07\N{RIGHT-TO-LEFT OVERRIDE}.", file_id="\x1b[2J", table="t"
     )

@@ -1,4 +1,4 @@
-"""The downloads of a copy, from a storage that counts them."""
+"""The downloads of a copy, from a storage that counts requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_vectors_in_one_file_are_downloaded_in_one_request(make_table: MakeTable
 
 
 @pytest.mark.parametrize(("stated", "is_copied"), [(-1, True), (1 << 40, False), (0, False)])
-def test_a_file_has_the_size_of_the_store(make_table: MakeTable, tmp_path: Path, stated: int, is_copied: bool) -> None:
+def test_file_size_comes_from_the_store(make_table: MakeTable, tmp_path: Path, stated: int, is_copied: bool) -> None:
     table = make_table(NUMBERS.schema)
     added = table.add(NUMBERS, name="f")
     table.adds[:] = [replace(added, action=replace(added.action, size=stated))]
@@ -50,5 +50,5 @@ def test_a_file_has_the_size_of_the_store(make_table: MakeTable, tmp_path: Path,
         with pytest.raises(DataError, match="id-f"):
             copies.files([(plan.tasks[0], tmp_path / "f")])
         assert not list(tmp_path.iterdir())
-        # Only the end of a file that claims to be huge is requested.
+        # If a file claims to be huge, only its tail is requested.
         assert table.storage.sent <= 1

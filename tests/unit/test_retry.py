@@ -1,4 +1,4 @@
-"""When a request is tried again, and when not."""
+"""Which requests are retried, and when."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def limits(attempts: int, seconds: float) -> ReadOptions:
 
 
 class Failing:
-    """Fails ``times`` times and counts."""
+    """Fails ``times`` times and counts its calls."""
 
     def __init__(self, times: int, after: float | None = None) -> None:
         self.times, self.after, self.calls = times, after, 0
@@ -59,13 +59,13 @@ class Failing:
         return "done"
 
 
-def test_waits_grow_are_random_and_are_capped() -> None:
+def test_waits_grow_with_jitter_up_to_a_maximum() -> None:
     for attempt, longest in ((2, 0.1), (3, 0.3), (4, 0.9), (7, 24.3), (12, 30.0), (5000, 30.0)):
         waits = [wait_before(attempt) for _ in range(200)]
         assert longest / 2 <= min(waits) < max(waits) <= longest + 1e-9
 
 
-def test_the_default_limits_outlast_a_restart_of_half_a_minute(sleeps: list[float]) -> None:
+def test_default_limits_outlast_a_restart_of_half_a_minute(sleeps: list[float]) -> None:
     attempt = Failing(99)
 
     with pytest.raises(RequestError, match=r"busy\. Tried 8 times\.$"):
@@ -73,7 +73,7 @@ def test_the_default_limits_outlast_a_restart_of_half_a_minute(sleeps: list[floa
     assert 30 < sum(sleeps) < 70
 
 
-def test_retry_after_is_the_least_wait(sleeps: list[float]) -> None:
+def test_retry_after_is_the_minimum_wait(sleeps: list[float]) -> None:
     assert Tries(limits(3, 100)).call(Failing(1, after=7)) == "done"
     assert sleeps == [7]
 
@@ -87,7 +87,7 @@ def test_retry_after_beyond_the_limit_fails_at_once(sleeps: list[float]) -> None
 @pytest.mark.parametrize(
     ("host", "least", "most"), [("10.1.2.3", 1.0, 10.0), ("127.0.0.1", 0.0, 0.0), ("[::1]", 0.0, 0.0)]
 )
-def test_refused_connection_fails_soon_and_locally_at_once(
+def test_refused_connection_is_retried_briefly_unless_local(
     sleeps: list[float], host: str, least: float, most: float
 ) -> None:
     def attempt() -> None:
@@ -101,7 +101,7 @@ def test_refused_connection_fails_soon_and_locally_at_once(
     assert least <= sum(sleeps) <= most
 
 
-def test_no_try_is_made_after_the_time_limit(sleeps: list[float]) -> None:
+def test_no_attempt_is_made_after_the_time_limit(sleeps: list[float]) -> None:
     attempt = Failing(99)
 
     with pytest.raises(RequestError, match="busy"):
@@ -109,7 +109,7 @@ def test_no_try_is_made_after_the_time_limit(sleeps: list[float]) -> None:
     assert attempt.calls == 1
 
 
-def test_other_errors_pass_through_at_once() -> None:
+def test_other_errors_are_raised_at_once() -> None:
     def attempt() -> None:
         raise ValueError("mine")
 
@@ -139,7 +139,7 @@ def test_retry_is_reported_after_two_seconds(caplog: pytest.LogCaptureFixture, s
     assert caplog.messages == ["The server is busy. Trying again in 2.0 s."]
 
 
-def test_coroutines_are_tried_again_by_the_same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coroutines_are_retried_by_the_same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -167,7 +167,7 @@ def test_coroutines_are_tried_again_by_the_same_policy(monkeypatch: pytest.Monke
             asyncio.run(read(Failing(99, after), options))
 
 
-def test_a_failure_keeps_no_frames_while_it_is_waited() -> None:
+def test_waiting_retry_keeps_no_frames_of_the_failure() -> None:
     failure = Transient(TransportError("The response was cut off."))
     try:
         raise failure
@@ -177,13 +177,14 @@ def test_a_failure_keeps_no_frames_while_it_is_waited() -> None:
     assert failure.__traceback__ is None
 
 
-# === Retry-After, through every door ===
+# --- Retry-After, at every entry point ---
 
 NOW = dt.datetime.now(dt.timezone.utc)
 
 
 def in_half_a_minute(text: str, zone: int = 0) -> Callable[[], str]:
-    """Make a date when it is sent; ``zone`` is what its local time is ahead of UTC, in hours."""
+    """Return a function that makes a date when the response is sent; ``zone`` is the offset of its local time from
+    UTC in hours."""
     return lambda: (dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=30, hours=zone)).strftime(text)
 
 
@@ -212,7 +213,7 @@ RETRY_AFTER: list[tuple[Callable[[], str] | str | None, float | None]] = [
 
 
 class Busy:
-    """A server that answers everything with 503 and the ``Retry-After`` that it is told."""
+    """A server that answers everything with 503 and the configured ``Retry-After``."""
 
     def __init__(self) -> None:
         self.status = 503
@@ -277,7 +278,7 @@ def ask_data(url: str) -> None:
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
-def test_retry_after_is_read_alike_through_every_door(
+def test_retry_after_is_parsed_alike_everywhere(
     door: Callable[[str], None], busy: Busy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float | None] = []
@@ -291,7 +292,7 @@ def test_retry_after_is_read_alike_through_every_door(
 
     monkeypatch.setattr(Tries, "failed", failed)
     monkeypatch.setattr(Tries, "failed_async", failed_soon)
-    # A machine that is not in UTC is where a date without a zone shows whether it is read as one of UTC.
+    # Outside UTC the test fails if a date without a zone is read as local time.
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -307,7 +308,7 @@ def test_retry_after_is_read_alike_through_every_door(
 
 @pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
 @pytest.mark.parametrize("status", [408, 425, 429, *range(500, 512), *range(520, 531), 598, 599, 404, 418, 600])
-def test_the_same_statuses_are_tried_again_through_every_door(
+def test_same_statuses_are_retried_everywhere(
     door: Callable[[str], None], status: int, busy: Busy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -320,7 +321,7 @@ def test_the_same_statuses_are_tried_again_through_every_door(
     assert bool(waits) == (status not in (404, 418, 501, 505, 600))
 
 
-# === Exceptions of libraries ===
+# --- exceptions of libraries ---
 
 
 @pytest.mark.parametrize(
@@ -350,7 +351,7 @@ def test_the_same_statuses_are_tried_again_through_every_door(
     ],
     ids=repr,
 )
-def test_failures_of_the_network_may_pass(error: Exception) -> None:
+def test_network_failures_are_transient(error: Exception) -> None:
     failure = translated(error, "Asking", "s.d.t")
 
     assert isinstance(failure, Transient)
@@ -377,7 +378,7 @@ def test_failures_of_the_network_may_pass(error: Exception) -> None:
     ],
     ids=repr,
 )
-def test_permanent_failures_are_not_retried_and_suggest_checks(error: Exception, said: str) -> None:
+def test_permanent_failures_suggest_checks_and_are_not_retried(error: Exception, said: str) -> None:
     failure = translated(error, "Asking", None)
 
     assert isinstance(failure, TransportError)
@@ -385,7 +386,7 @@ def test_permanent_failures_are_not_retried_and_suggest_checks(error: Exception,
 
 
 @pytest.mark.parametrize("error", [zlib.error("bad"), urllib3.exceptions.DecodeError("bad")])
-def test_broken_compression_is_the_servers_fault(error: Exception) -> None:
+def test_invalid_compression_is_a_protocol_error(error: Exception) -> None:
     assert isinstance(translated(error, "Asking", None), ProtocolError)
 
 
@@ -424,7 +425,7 @@ def made(kind: type[Exception], text: str) -> Exception:
 
 
 @pytest.mark.parametrize("kind", _exceptions(), ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
-def test_every_exception_of_a_library_becomes_one_of_ours(kind: type[Exception]) -> None:
+def test_library_exceptions_are_converted(kind: type[Exception]) -> None:
     assert issubclass(kind, LIBRARY_ERRORS)
     error = made(kind, "planted https://h/?sig=planted")
 
@@ -453,7 +454,7 @@ def test_every_exception_of_a_library_becomes_one_of_ours(kind: type[Exception])
     ],
     ids=["requests", "urllib3"],
 )
-def test_unreachable_servers_are_named_in_plain_words(get: Callable[[str], object], url: str, said: str) -> None:
+def test_unreachable_server_error_is_readable(get: Callable[[str], object], url: str, said: str) -> None:
     with pytest.raises(LIBRARY_ERRORS) as caught:
         get(url)
 
@@ -464,5 +465,5 @@ def test_unreachable_servers_are_named_in_plain_words(get: Callable[[str], objec
     assert "planted" not in message
 
 
-def test_reading_retry_after_needs_no_header() -> None:
+def test_missing_retry_after_header_is_accepted() -> None:
     assert retry_after(None) is None

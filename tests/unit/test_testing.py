@@ -1,4 +1,4 @@
-"""The server that other projects' tests use: tables from what they have in memory, over a real connection."""
+"""The server for the tests of other projects: tables from in-memory data, over a real connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = pa.table(
 )
 
 
-# pyarrow takes the views that Polars has since 16.
+# pyarrow supports the view types that Polars uses since version 16.
 IN_MEMORY = {"arrow": ROWS, "pandas": ROWS.to_pandas()} | ({"polars": pl.from_arrow(ROWS)} if PYARROW >= 16 else {})
 
 
@@ -70,13 +70,13 @@ def test_directories_and_sample_tables_are_shared_too(tmp_path: Path) -> None:
         assert ds.load_as_pandas(f"{server.profile_path}#s.d.u")["x"].tolist() == [2]
 
 
-def test_rows_that_no_delta_table_holds_are_refused_by_name() -> None:
+def test_types_unsupported_by_delta_are_refused_by_name() -> None:
     too_fine = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
     with pytest.raises(UsageError, match=r"rows of 's\.d\.t' do not fit"), testing.running({"s.d.t": too_fine}):
         pass
 
 
-def test_fixture_comes_with_the_plugin_and_stops_its_servers(tmp_path: Path) -> None:
+def test_plugin_provides_the_fixture_and_stops_its_servers(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["delta_sharing_client.testing"]\n')
     (tmp_path / "test_it.py").write_text(
         """
@@ -93,7 +93,7 @@ def test_reads(delta_sharing_server):
     assert "1 passed" in run.stdout, run.stdout + run.stderr
 
 
-def test_without_the_extra_the_error_shows_the_install_line() -> None:
+def test_missing_extra_error_shows_the_install_command() -> None:
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "from delta_sharing_client import testing\n"
@@ -103,7 +103,7 @@ def test_without_the_extra_the_error_shows_the_install_line() -> None:
     assert 'pip install "delta-sharing-client[server]"' in run.stderr
 
 
-def test_the_server_runs_under_another_name_too(tmp_path: Path) -> None:
+def test_server_package_runs_under_another_name(tmp_path: Path) -> None:
     shutil.copytree(Path(mock_server.__file__).parent, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("*.pyc"))
     program = """
 import sys

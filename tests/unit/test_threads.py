@@ -1,4 +1,4 @@
-"""Threads that work as long as the program does."""
+"""Threads that run as long as the program does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_threads_start_per_job_up_to_the_size() -> None:
     with Threads(3, "few") as pool:
         for _ in range(5):
             assert pool.submit(lambda: threading.current_thread().name).result() == "few_0"
-            # The thread counts its job after its result is known.
+            # The thread counts its job after it has set the result.
             with pool._lock:
                 pass
             while pool._count:
@@ -93,13 +93,13 @@ def test_shut_down_pool_accepts_no_job() -> None:
         pool.submit(str)
 
 
-def test_jobs_that_wait_are_done_before_a_pool_is_shut_down() -> None:
+def test_shutdown_runs_queued_jobs_first() -> None:
     with Threads(1, "rest") as pool:
         found = [pool.submit(str, number) for number in range(50)]
     assert [each.result() for each in found] == [str(number) for number in range(50)]
 
 
-def test_without_any_thread_the_error_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_start_a_thread_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Threads(2, "none")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
@@ -107,13 +107,13 @@ def test_without_any_thread_the_error_is_ours(monkeypatch: pytest.MonkeyPatch) -
             pool.submit(str)
         with pytest.raises(UsageError, match="No thread can be started"):
             start(threading.Thread())
-    # Nothing is left of the job that was refused.
+    # Nothing of the refused job is kept.
     assert pool.submit(str, 7).result() == "7"
     assert pool._jobs.empty()
     pool.shutdown()
 
 
-def test_with_fewer_threads_than_wanted_all_jobs_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_jobs_run_with_fewer_threads_than_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     with Threads(3, "fewer") as pool:
         first = pool.submit(go_on.wait, 60)

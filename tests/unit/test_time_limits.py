@@ -1,4 +1,4 @@
-"""Limits of time grow where the machine is slow or busy, and only there."""
+"""Time limits are extended only if the machine is slow or busy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.time_limits import Stopwatch
 
 
 class Now:
-    """A clock that only moves when it is told."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -22,7 +22,7 @@ class Now:
 
 @pytest.fixture
 def works(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Now, list[float]]]:
-    """Let the known piece of work take so many seconds, one after the other; return the clock, and what is left."""
+    """Let the reference work take the given seconds in turn; return the clock and the remaining durations."""
 
     def make(*seconds: float) -> tuple[Now, list[float]]:
         now, left = Now(), list(seconds)

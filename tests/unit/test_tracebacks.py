@@ -1,4 +1,4 @@
-"""Errors in IPython show the user's frames only."""
+"""IPython shows only the user's frames of our errors."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_ipython_shows_the_frames_of_the_user() -> None:
     assert "delta_sharing_client/" not in text
 
 
-def test_a_handler_of_the_user_stays() -> None:
+def test_existing_exception_handler_is_kept() -> None:
     text = shown("get_ipython().set_custom_exc((Exception,), lambda *_, **__: print('theirs'))")
     assert "theirs" in text
     assert "ProfileError" not in text
 
 
-def test_frames_end_where_the_package_begins() -> None:
+def test_traceback_ends_at_the_package() -> None:
     with pytest.raises(ProfileError) as caught:
         Profile.load("nowhere.share")
     frames = users_frames(caught.value.__traceback__)
-    assert [frame.name for frame in traceback.extract_tb(frames)] == ["test_frames_end_where_the_package_begins"]
+    assert [frame.name for frame in traceback.extract_tb(frames)] == ["test_traceback_ends_at_the_package"]
     assert len(traceback.extract_tb(caught.value.__traceback__)) > 1

@@ -1,4 +1,4 @@
-"""Names of files on Linux, macOS and Windows: what is refused, and that nothing leads out of a directory."""
+"""File names on Linux, macOS and Windows: which are refused, and that none escapes the directory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL = [LINUX, MACOS, WINDOWS]
         ("\ud800", "encoded"),
     ],
 )
-def test_names_that_no_system_allows_are_refused(disk: Disk, path: str, problem: str) -> None:
+def test_names_invalid_on_every_system_are_refused(disk: Disk, path: str, problem: str) -> None:
     if path == "\ud800" and disk.is_windows:
         return
     with pytest.raises(UsageError, match=problem):
@@ -53,7 +53,7 @@ def test_names_that_no_system_allows_are_refused(disk: Disk, path: str, problem:
         *("a ", "a.", "dir./x", "dir /x", "..."),
     ],
 )
-def test_names_that_windows_does_not_allow_are_refused_there(path: str) -> None:
+def test_names_invalid_on_windows_are_refused_there(path: str) -> None:
     with pytest.raises(UsageError, match="cannot be stored here"):
         check_paths([path], WINDOWS, "volume a.b.c")
     check_paths([path], LINUX, "volume a.b.c")
@@ -83,7 +83,7 @@ def test_other_names_are_allowed_on_windows(path: str) -> None:
         (["a", "b/a", "b/c/a", "a b"], []),
     ],
 )
-def test_two_names_that_need_one_are_refused(paths: list[str], disks: list[Disk]) -> None:
+def test_names_of_the_same_file_are_refused(paths: list[str], disks: list[Disk]) -> None:
     for disk in ALL:
         if disk in disks:
             with pytest.raises(UsageError, match=r"cannot both be stored here"):
@@ -110,7 +110,7 @@ def check_as_a_listing(paths: list[str], disk: Disk) -> None:
     )
 )
 def test_a_listing_is_checked_as_paths_in_memory_are(paths: list[str]) -> None:
-    # A store has a name once.
+    # A store has each name once.
     paths = list(dict.fromkeys(paths))
     for disk in (LINUX, MACOS):
         try:
@@ -140,12 +140,12 @@ def test_no_allowed_name_escapes_the_directory(path: str, disk: Disk) -> None:
     met("allowed")
 
     whole = module.normpath(module.join(root, *path.split("/")))
-    # The oracle: what the system itself makes of the joined path.
+    # The oracle: how the operating system resolves the joined path.
     assert whole.startswith(root + module.sep)
     assert len(whole.split(module.sep)) == len(root.split(module.sep)) + len(path.split("/"))
 
 
-def test_existing_names_are_respected(tmp_path: pathlib.Path) -> None:
+def test_names_of_existing_files_are_detected(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "folder").mkdir()
     (tmp_path / "outside").mkdir()
@@ -170,7 +170,7 @@ def test_existing_names_are_respected(tmp_path: pathlib.Path) -> None:
             check.add(path)
 
 
-def test_a_disk_is_asked_without_writing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_sensitivity_is_detected_without_writing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "Name"
     folder.mkdir()
     assert not Disk.of(folder / "not" / "there").folds

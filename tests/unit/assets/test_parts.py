@@ -1,4 +1,4 @@
-"""A large file that is continued, also with parts of another size."""
+"""A partial download of a large file is continued, also with parts of another size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of the client that each command makes, with all its options, and every key and word that it prints."""
+"""The calls of the client that each command makes with all its options, and every key and word of the output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCHEMA = pa.schema([("a", pa.int64())])
 
 
 class Recorder:
-    """Notes each call, and returns what is told for it, or itself."""
+    """Records each call and returns the configured result, or itself."""
 
     def __init__(self, **returns: Any) -> None:
         self._returns = returns
@@ -79,7 +79,7 @@ POINT = "--version 3 --timestamp 2026-01-01"
 AT = {"version": 3, "timestamp": "2026-01-01"}
 
 
-def test_commands_of_a_table_pass_on_all_that_is_asked(run: Run) -> None:
+def test_table_commands_pass_on_all_options(run: Run) -> None:
     table = Recorder(count=7, version=8)
     assert run(f"count a.b.c -f x>1 {POINT}", table)[0] == "7\n"
     assert table.calls == [("scan", {"filter": "x>1", **AT}), ("count", {})]
@@ -111,7 +111,7 @@ def test_commands_of_a_table_pass_on_all_that_is_asked(run: Run) -> None:
     assert table.calls[0] == ("scan", None, None, 10, {"version": None, "timestamp": None, "row_lineage": False})
 
 
-def test_a_feed_passes_on_all_that_is_asked(run: Run) -> None:
+def test_feed_command_passes_on_all_options(run: Run) -> None:
     for start, end in (("version", 1), ("timestamp", "2026-01-01")):
         table = Recorder(to_reader=reader, explain="plan")
         out, _ = run(f"changes a.b.c --starting-{start} {end} --ending-{start} {end} -c x,y -f x>1 --limit 5", table)
@@ -156,7 +156,7 @@ def test_file_listing_shows_known_values(run: Run) -> None:
     ]
 
 
-def test_history_shows_the_operations(run: Run) -> None:
+def test_history_shows_operations(run: Run) -> None:
     one = NS(
         version=1, timestamp=WHEN, operation="WRITE", operation_parameters={"m": "a"}, inserts=2, updates=3, deletes=4
     )
@@ -191,9 +191,7 @@ def test_credentials_are_masked_by_default(run: Run) -> None:
         assert ("planted" in run(f"credentials a.b.c {words}", client)[0]) is bool(words)
 
 
-def test_rows_go_where_and_in_the_format_that_is_asked(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_written_in_the_requested_format(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jsonl, csv, array = '{"a":1}\n{"a":2}\n', '"a"\n1\n2\n', '[\n{"a":1},\n{"a":2}\n]\n'
     for words, out in (
         ("", csv), ("--to -", csv), ("--format jsonl", jsonl), ("--format json", array), ("--json", jsonl),
@@ -239,7 +237,7 @@ def test_sql_prints_a_table_only_in_a_terminal(run: Run, monkeypatch: pytest.Mon
             assert asked.pop() == ("q.share", "SELECT")
 
 
-def test_follow_passes_on_all_that_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_follow_command_passes_on_all_options(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stored: list[Any] = []
     monkeypatch.setattr(output, "store_step", lambda *what: stored.append(what[:3]))
     step = Recorder()
@@ -276,7 +274,7 @@ def copied(version: int) -> Any:
     )  # fmt: skip
 
 
-def test_a_copy_is_made_as_asked_and_watched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_command_passes_on_all_options_and_watches(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Recorder(replicate=copied(9))
     out, _ = run(f"copy a.b.c d -c x {POINT} --keep-days 1.5 --repair", table)
     assert out == "d holds version 9: 2 files, 3 bytes; downloaded 4 files, 5 bytes, deleted 6 files\n"
@@ -299,7 +297,7 @@ def test_a_copy_is_made_as_asked_and_watched(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys.stdout, "flush", lambda: flushed.append(True))
 
     def sleep(seconds: float) -> None:
-        # A program that reads it need not wait for the next version.
+        # A program that reads the output must not have to wait for the next version.
         assert len(flushed) >= len({1, 2} if len(slept) > 1 else {1})
         slept.append(seconds)
         if len(slept) == 4:
@@ -308,12 +306,12 @@ def test_a_copy_is_made_as_asked_and_watched(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(commands, "time", NS(sleep=sleep))
     versions = iter([1, 1, 2, 2])
     out, _ = run("--json copy a.b.c d --watch 2", Recorder(replicate=lambda *_, **__: copied(next(versions))), code=130)
-    # Only what is new is told.
+    # Only new versions are reported.
     assert [json.loads(line)["version"] for line in out.splitlines()] == [1, 2]
     assert slept == [2.0] * 4
 
 
-# === Files of assets ===
+# --- files of assets ---
 
 
 class Asset(Recorder):
@@ -328,7 +326,7 @@ class Asset(Recorder):
 
 
 @pytest.mark.parametrize("noun", ["volume", "skill", "model"])
-def test_files_are_those_of_the_asset_that_is_named(run: Run, noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cat_reads_a_file_of_the_named_asset(run: Run, noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asset, opened = Asset(), []
     versions = [NS(version=1), NS(version=2)]
     model = Recorder(version=asset, alias=asset, versions=versions)
@@ -346,7 +344,7 @@ def test_files_are_those_of_the_asset_that_is_named(run: Run, noun: str, monkeyp
             patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", written))))
             assert main(["cat", *words.split()]) == code
             if code == 0:
-                # Now, and not only at the end of the program, which could not tell of an error.
+                # Flushed now: at the end of the program an error could no longer be reported.
                 assert written.getvalue() == b"text of " + asset.calls[-1][1].encode()
         return "", ""
 
@@ -400,7 +398,7 @@ def test_downloads_are_reported(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_a_directory_of_an_asset_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_of_an_asset_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asset = Asset(StoredFile("p/x", 5, WHEN, '"e"'), StoredFile("p/y", 6))
     folders = [{"name": "p/q", "type": "directory"}, {"name": "p/x", "type": "file"}]
     asset._returns["filesystem"] = Recorder(ls=folders, isdir=lambda path: path == "p")
@@ -425,14 +423,14 @@ def test_a_directory_of_an_asset_is_listed(monkeypatch: pytest.MonkeyPatch, caps
     assert asset.calls[-1] == ("files", "p", {})
 
 
-# === Listings ===
+# --- listings ---
 
 
 def named(**facts: Any) -> Any:
     return NS(**facts)
 
 
-def test_listings_pass_on_where_to_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listings_pass_on_their_location(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         formats, "share_and_schema", lambda rest, where: (where.partition(".")[0], where.partition(".")[2] or None)
     )
@@ -465,7 +463,7 @@ def test_listings_pass_on_where_to_look(run: Run, monkeypatch: pytest.MonkeyPatc
     }  # fmt: skip
 
 
-def test_options_of_a_description_exclude_each_other() -> None:
+def test_describe_options_are_mutually_exclusive() -> None:
     every = ["table", "volume", "model", "skill"]
     for (version, timestamp, alias, kind), found in (
         ((None, None, None, None), every),
@@ -509,7 +507,7 @@ def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(listed) == 1
 
 
-# === Steps of follow ===
+# --- steps of follow ---
 
 
 def step(**facts: Any) -> Any:
@@ -518,7 +516,7 @@ def step(**facts: Any) -> Any:
     return NS(**found, to_reader=reader)
 
 
-def test_a_step_is_a_file_or_lines(
+def test_step_is_written_as_a_file_or_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "x" / "y"
@@ -546,9 +544,9 @@ def test_a_step_is_a_file_or_lines(
         replace = durable.replace
         patch.setattr(durable, "replace", lambda *names: lasting.append(names[1]) or replace(*names))
         output.store_step(step(), folder, FileFormat.CSV, AS_JSON)
-        # It is committed next.
+        # The file is durable, because the step is committed next.
         assert lasting == [folder / "00000007-changes-3-5-01234567.csv"]
-        # Whoever waits for a step reads of it now.
+        # Flushed: a program that waits for a step reads the line now.
         assert json.loads(written.getvalue())["rows"] == 2
         length = len(written.getvalue())
         output.store_step(step(), None, None, PLAIN)
@@ -570,7 +568,7 @@ def test_a_step_is_a_file_or_lines(
             output.store_step(step(), None, form, PLAIN)
 
 
-# === For people ===
+# --- output for people ---
 
 
 def shown(call: Callable[..., None], capsys: pytest.CaptureFixture[str], *what: Any) -> list[str]:
@@ -578,13 +576,13 @@ def shown(call: Callable[..., None], capsys: pytest.CaptureFixture[str], *what: 
     return capsys.readouterr().out.splitlines()
 
 
-def test_values_are_readable_and_columns_without_them_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_are_readable_and_empty_columns_are_omitted(capsys: pytest.CaptureFixture[str]) -> None:
     items = [{"n": "x", "l": ["p", "q"], "m": {"k": 1, "s": "t"}, "e": []}, {"n": "yy", "b": True, "z": 10}]
     lines = shown(output.print_items, capsys, items, ["n", "none", "l", "m", "e", "b", "z"])
     assert lines[0].split() == ["n", "l", "m", "e", "b", "z"]
     assert lines[1].split() == ["x", "p,", "q", "k", "=", "1,", "s", "=", "t", "none"]
     assert lines[2].split() == ["yy", "true", "10"]
-    # Numbers are on the right, and nothing else is.
+    # Only numbers are right-aligned.
     columns: list[list[Any]] = [[None], [], [1, None], [True], ["x"], [1.5], [1, "x"]]
     assert [output._is_number(column) for column in columns] == [False, False, True, False, False, True, False]
     assert lines[0].rstrip().endswith(" z")
@@ -599,7 +597,9 @@ def test_values_are_readable_and_columns_without_them_left_out(capsys: pytest.Ca
     ]  # fmt: skip
 
 
-def test_wide_rows_are_several_tables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wide_rows_are_split_into_several_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def widths(width: int, longest: int, *columns: int) -> list[list[str]]:
         made = [(str(number), [output.cell("x" * size)]) for number, size in enumerate(columns)]
         return [[name for name, _ in block] for block in output._blocks(made, width, longest)]
@@ -639,7 +639,7 @@ def test_profiles_are_listed_with_their_problems(run: Run, tmp_path: Path, monke
     assert run("profile list", Recorder())[0].splitlines()[0].split() == ["name", "endpoint", "tokenExpires", "problem"]
 
 
-def test_a_profile_is_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Credentials: ...
 
     shared = {"s": [KINDS[0], KINDS[1]], "t": [KINDS[0]]}
@@ -682,7 +682,7 @@ def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.
             ["kind", "name"], *([asset["kind"], asset["name"]] for asset in assets)
         ]  # fmt: skip
         assert ("k = v" in out) is (schema is None)
-    # A profile belongs to the name of an asset.
+    # The profile is part of the name of an asset.
     monkeypatch.setattr(formats, "share_and_schema", None)
     run("describe p#s.d", client, code=ExitCode.USAGE)
 
@@ -716,15 +716,15 @@ def test_table_is_described_with_all_known_facts(monkeypatch: pytest.MonkeyPatch
         assert columns == [{"column": "a", "type": "long", "nullable": False, "comment": "x"}, left_out]
 
 
-# === The program ===
+# --- the program ---
 
 
-def test_digits_are_a_number_and_other_versions_names() -> None:
+def test_only_digits_are_parsed_as_a_version_number() -> None:
     for text, found in (("7", 7), ("main", "main"), ("-1", "-1"), ("²", "²"), ("", ""), (None, None)):
         assert program.version_of_text(text) == found
 
 
-def test_one_profile_may_be_given_twice() -> None:
+def test_same_profile_may_be_given_twice() -> None:
     assert asset_files._split("p", "p#a.b.c/x") == ("p", "a.b.c", "x")
     assert asset_files._split(None, "p#q#a.b.c") == ("p#q", "a.b.c", "")
     assert asset_files._split("p", "a.b.c/x#y/z") == ("p", "a.b.c", "x#y/z")
@@ -732,7 +732,7 @@ def test_one_profile_may_be_given_twice() -> None:
         asset_files._split("q", "p#a.b.c")
 
 
-def test_a_command_has_the_options_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_has_the_common_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def own(settings: Settings, table: str, limit: int = 5) -> None:
@@ -759,7 +759,7 @@ def test_a_command_has_the_options_of_all(monkeypatch: pytest.MonkeyPatch) -> No
             assert seen.pop() == (found, "t", 1)
 
 
-def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
     found = program.Program(epilog="The end.")
     found.callback()(lambda: None)
 
@@ -778,7 +778,7 @@ def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[s
     def _(name: str) -> None:
         raise {"pipe": BrokenPipeError, "keys": KeyboardInterrupt}[name]
 
-    # Without a command: releases of typer print the help, or raise it.
+    # Without a command some versions of typer print the help and others raise it.
     helped = ""
     try:
         found([], standalone_mode=False)
@@ -801,7 +801,7 @@ def test_a_command_is_described_by_its_docstring(capsys: pytest.CaptureFixture[s
     assert "--verbose" not in own
 
 
-def test_a_page_is_served_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_browse_command_passes_on_its_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, opens, port in (("browse", True, 0), ("--json browse --no-open --port 7", False, 7)):
         served: list[Any] = []
 
@@ -817,7 +817,7 @@ def test_a_page_is_served_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_assistant_is_served_within_limits(run: Run, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mcp_command_passes_on_its_limits(run: Run, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
     monkeypatch.setattr("delta_sharing_client.mcp.server.serve", lambda *what: served.append(what))
     monkeypatch.setattr(sys, "stdin", NS(isatty=lambda: is_terminal))
@@ -827,7 +827,7 @@ def test_assistant_is_served_within_limits(run: Run, is_terminal: bool, monkeypa
     assert ("Waiting for an assistant" in note) is is_terminal
 
 
-def test_without_the_server_its_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_error_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str) -> Any:
         if name.endswith(".command"):
             raise ModuleNotFoundError(name="yaml")
@@ -838,7 +838,9 @@ def test_without_the_server_its_extra_is_named(run: Run, monkeypatch: pytest.Mon
     assert "[server]" in run("serve --demo", None, code=ExitCode.USAGE)[1]
 
 
-def test_end_of_a_program_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exceptions_become_messages_and_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     dropped: list[bool] = []
     monkeypatch.setattr(program, "_drop_output", lambda: dropped.append(True))
 
@@ -868,7 +870,7 @@ def test_end_of_a_program_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert told == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"
 
 
-def test_unread_data_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffered_output_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "out").open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         program._drop_output()
@@ -877,7 +879,7 @@ def test_unread_data_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (tmp_path / "out").read_text() == ""
 
 
-def test_an_asset_is_described_with_its_versions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_shows_the_versions_of_an_asset(capsys: pytest.CaptureFixture[str]) -> None:
     item, versions = (
         {"name": "n", "url": "https://h/x?sig=planted"},
         [{"version": 1, "status": "READY", "source": "https://h/v?sig=planted"}, {"version": 2}],
@@ -907,7 +909,7 @@ def test_an_asset_is_described_with_its_versions(capsys: pytest.CaptureFixture[s
     versions[0]["source"] = found["versions"][0]["source"]
     assert found == {"kind": "model", "name": "n", "url": found["url"], "versions": versions}
     assert "planted" not in f"{found} {lines}"
-    # A gap, the head, and a line for each version.
+    # An empty line, the header, and a line for each version.
     assert [line.split() for line in lines[-4:]] == [[], ["version", "status"], ["1", "READY"], ["2"]]
     found, lines = described("volume")
     assert found == {"kind": "volume", "name": "n", "url": found["url"]}

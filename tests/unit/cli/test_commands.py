@@ -24,7 +24,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from mock_server import demo
 
 
-def test_every_kind_of_type_is_one_line_of_text() -> None:
+def test_every_type_is_printed_on_one_line() -> None:
     def column(name: str, kind: object) -> dict[str, object]:
         return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
@@ -46,7 +46,7 @@ def test_every_kind_of_type_is_one_line_of_text() -> None:
 
 
 def _commands() -> dict[str, str]:
-    """The help of every command, by its words on the command line."""
+    """Return the help of every command by its words on the command line."""
     root = typer.main.get_command(app)
     found: dict[str, str] = {}
     for name, command in root.commands.items():  # type: ignore[attr-defined]
@@ -56,19 +56,19 @@ def _commands() -> dict[str, str]:
     return found
 
 
-# Asks for what the demo's server does not hand out: tests/unit/protocol has it.
+# The demo server does not return these; tests/unit/protocol tests them.
 _REFUSED = ("credentials",)
 
 
 @pytest.mark.parametrize("command", _commands())
-def test_every_command_has_two_examples_and_they_run(
+def test_every_command_has_two_working_examples(
     command: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # pytest's own cannot be read
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # the stdin of pytest cannot be read
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
-    # Ends with Ctrl-C otherwise, and would open a browser.
+    # Without this, the command would open a browser and run until Ctrl-C.
     monkeypatch.setattr("delta_sharing_client.browse.page.wait", lambda ended: None)
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
@@ -81,7 +81,7 @@ def test_every_command_has_two_examples_and_they_run(
         assert main(words[1:]) == (5 if command in _REFUSED else 0), (example, capfd.readouterr().err)
 
 
-# The help of ``serve`` is that of mock_server.
+# ``serve`` shows the help of mock_server.
 @pytest.mark.parametrize("command", ["", "profile", *(name for name in _commands() if name != "serve")])
 def test_help_fits_80_columns_with_whole_examples(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -110,7 +110,7 @@ def test_profile_without_token_expiration_is_reported(serve_demo: Any, capsys: p
         assert found[f"num{kind.capitalize()}"] == listed > 0
 
 
-def test_instants_are_shown_like_those_of_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timestamps_are_formatted_like_those_in_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     profile = json.loads(serve_demo.profile_path.read_text()) | {"expirationTime": "2099-01-31T10:00:00.5+02:00"}
     arguments = ["--profile", json.dumps(profile), "--json"]
 
@@ -120,7 +120,7 @@ def test_instants_are_shown_like_those_of_rows(serve_demo: Any, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["tokenExpires"] == "2099-01-31T08:00:00.500000Z"
 
 
-def test_two_words_may_stand_for_a_command(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_may_have_two_words(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     profile = ["--profile", str(serve_demo.profile_path)]
     for words, alike in (
         (["shares", "get", "demo", "--json"], ["share", "demo", "--json"]),
@@ -132,7 +132,7 @@ def test_two_words_may_stand_for_a_command(serve_demo: Any, capsys: pytest.Captu
             printed = capsys.readouterr()
             told.append((code, printed.out, re.sub(r"query id \w+", "", printed.err)))
         assert told[0] == told[1]
-    # A share may have the second word as its name.
+    # A share may have the same name as the second word.
     assert main([*profile, "tables", "credentials", "--json"]) == 3
     assert "No share fits 'credentials'" in capsys.readouterr().err
 
@@ -143,7 +143,7 @@ def test_credentials_of_a_directory_are_printed(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["location"].startswith("file://")
 
 
-def test_names_of_tables_complete(serve_demo: Any) -> None:
+def test_table_names_are_completed(serve_demo: Any) -> None:
     class Context:
         params: dict[str, object] = {"profile": str(serve_demo.profile_path)}  # noqa: RUF012
         parent = None
@@ -184,7 +184,7 @@ def test_each_shell_completes_names_of_tables(
         ("SELECT 1 FROM demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
     ],
 )
-def test_sql_that_cannot_run_is_one_sentence(
+def test_failed_sql_is_reported_in_one_sentence(
     query: str, message: str, serve_demo: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--profile", str(serve_demo.profile_path), "sql", query]) in (2, 3)
@@ -193,7 +193,7 @@ def test_sql_that_cannot_run_is_one_sentence(
     assert error.count("\n") == 1
 
 
-def test_a_watched_copy_follows_until_it_is_interrupted(serve_demo: Any, tmp_path: Path) -> None:
+def test_watched_copy_continues_until_interrupted(serve_demo: Any, tmp_path: Path) -> None:
     words = ["-m", "delta_sharing_client.cli", "sync", "demo.shop.products", str(tmp_path / "copy"), "--watch", "0.1"]
     environment = {**os.environ, "DELTA_SHARING_PROFILE": str(serve_demo.profile_path)}
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, env=environment, text=True) as process:
@@ -202,5 +202,5 @@ def test_a_watched_copy_follows_until_it_is_interrupted(serve_demo: Any, tmp_pat
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 130
-        # Nothing new was shared, so nothing more was said.
+        # There were no new commits, so nothing more was printed.
         assert process.stdout.read() == ""

@@ -1,4 +1,4 @@
-"""The files to which the commands write rows: a file by its ending, compressed or not, or stdout."""
+"""Files written by the commands: format and compression by suffix, or stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ = ["read", "demo.shop.products", "--columns", "product_id,name", "--limit",
 
 @pytest.fixture
 def rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The rows of the read, as JSON lines on stdout give them."""
+    """Return the rows of the read as the command prints them: JSON lines on stdout."""
     assert main(["-p", str(serve_demo.profile_path), *READ, "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["product_id"] for row in found] == [1, 2, 3]
@@ -38,7 +38,7 @@ def parsed(text: str, name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "name", ["x.json", "x.JSON", "x.csv.gz", "x.jsonl.gz", "x.ndjson.gz", "x.json.gz", "X.CSV.GZ", "x.csv", "x.jsonl"]
 )
-def test_the_ending_is_the_form_of_a_file(
+def test_suffix_selects_the_format_of_a_file(
     serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]], name: str
 ) -> None:
     assert main(["-p", str(serve_demo.profile_path), *READ, "--to", str(tmp_path / name)]) == 0
@@ -50,7 +50,7 @@ def test_the_ending_is_the_form_of_a_file(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_compressed_file_is_the_same_for_the_same_rows(serve_demo: Any, tmp_path: Path) -> None:
+def test_compressed_files_are_reproducible(serve_demo: Any, tmp_path: Path) -> None:
     for name in ("a.csv.gz", "b.csv.gz"):
         assert main(["-p", str(serve_demo.profile_path), *READ, "--to", str(tmp_path / name)]) == 0
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
@@ -66,7 +66,7 @@ def test_a_compressed_file_is_the_same_for_the_same_rows(serve_demo: Any, tmp_pa
         (["--json", "--format", "csv"], "The option --json writes JSON lines"),
     ],
 )
-def test_other_endings_are_refused_before_a_file_is_made(
+def test_unknown_suffix_is_refused_before_a_file_is_created(
     serve_demo: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,7 +84,7 @@ def test_other_endings_are_refused_before_a_file_is_made(
     ("arguments", "name"),
     [([], "x.csv"), (["--format", "json"], "x.json"), (["--format", "jsonl"], "x.jsonl"), (["--json"], "x.jsonl")],
 )
-def test_a_dash_is_stdout(
+def test_dash_means_stdout(
     serve_demo: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,7 +110,7 @@ def test_json_output_is_an_array_unlike_json_lines(serve_demo: Any, tmp_path: Pa
         assert parsed(text, name.replace("txt", "jsonl")) == rows
 
 
-def test_an_array_without_rows_is_json(serve_demo: Any, tmp_path: Path) -> None:
+def test_empty_json_array_is_valid_json(serve_demo: Any, tmp_path: Path) -> None:
     target = tmp_path / "x.json"
     assert (
         main(["-p", str(serve_demo.profile_path), "read", "demo.shop.products", "--limit", "0", "-o", str(target)]) == 0
@@ -118,7 +118,7 @@ def test_an_array_without_rows_is_json(serve_demo: Any, tmp_path: Path) -> None:
     assert json.loads(target.read_text()) == []
 
 
-def test_sql_lists_describes_and_summarizes(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sql_supports_show_describe_and_summarize(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def rows_of(query: str) -> list[dict[str, Any]]:
         assert main(["-p", str(serve_demo.profile_path), "sql", query, "--json"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]

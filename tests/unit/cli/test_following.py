@@ -1,4 +1,4 @@
-"""``delta-sharing follow``, and what is said to names that are not whole."""
+"""``delta-sharing follow``, and error messages for incomplete names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def test_each_step_is_a_file_and_a_repeated_one_replaces_it(folder: Path, capfd: Any) -> None:
+def test_repeated_step_replaces_its_file(folder: Path, capfd: Any) -> None:
     table = ds.SharingClient("demo.share").table("demo.shop.orders")
     first = next(iter(table.follow("orders.cursor")))
     assert main([*FOLLOW, "--to", "out"]) == 0
@@ -47,7 +47,7 @@ def test_rows_on_stdout_are_json_lines(capfd: Any) -> None:
     assert main([*FOLLOW, "--starting-version", "3", "--columns", "_commit_version"]) == 0
     rows = [json.loads(line)["_commit_version"] for line in capfd.readouterr().out.splitlines()]
     assert rows == sorted(rows)
-    assert set(rows) == {3, 4, 6}  # version 5 changed no rows
+    assert set(rows) == {3, 4, 6}  # version 5 did not change rows
     assert main([*FOLLOW, "--format", "csv"]) == 0
     assert capfd.readouterr().out == ""
     assert main([*FOLLOW[:-1], "c", "--format", "csv"]) == 2
@@ -71,14 +71,14 @@ def test_partial_name_error_suggests_the_full_name(words: list[str], said: str, 
     assert "pg_" not in told
 
 
-def test_sql_over_its_own_tables_does_not_use_shared_ones(folder: Path, capfd: Any) -> None:
+def test_sql_with_local_tables_needs_no_shared_table(folder: Path, capfd: Any) -> None:
     (folder / "codes.csv").write_text("code\nDE\n")
     query = "WITH a AS (SELECT * FROM 'codes.csv') SELECT count(*) AS n FROM a, range(2)"
     assert main(["sql", query]) == 0
     assert capfd.readouterr().out == '"n"\n2\n'
 
 
-def test_notebooks_show_the_comments_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_show_comments_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     details = ds.SharingClient("demo.share").table("demo.shop.orders").metadata()
     text = json.loads(details.schema_string)
     text["fields"][0]["metadata"] = {"comment": "counts <orders>"}

@@ -11,7 +11,7 @@ from delta_sharing_client.cli import output
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
 
 
-def test_piped_rows_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_rows_are_not_truncated(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{f"column_{position}": "x" * 60 for position in range(40)}]
 
     output.print_rows(list(rows[0]), rows)
@@ -21,7 +21,7 @@ def test_piped_rows_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split() == ["x" * 60] * 40
 
 
-def test_data_cannot_send_control_sequences_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_sequences_in_data_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_rows(["[red]name"], [{"[red]name": "\x1b[2J[bold]x\r\n"}])
     output.print_tree("end\x07point", {"s": {"d": {"tables": ["t\x1b[1m"], "volumes": ["v\x07[red]"]}}})
     output.print_facts({"a": "\x9b1m"})
@@ -77,7 +77,7 @@ def test_wide_output_continues_to_the_right(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("width", [40, 80, 140])
-def test_no_column_is_lost_on_a_terminal_of_any_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_column_is_shown_at_any_terminal_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"c{position}" for position in range(8)]
     rows = [{name: (row if name != "c3" else "long text " * 50) for name in names} for row in range(2)]
     terminal, notes = _Terminal(), io.StringIO()
@@ -118,13 +118,13 @@ def test_narrow_terminal_shortens_only_the_ids(monkeypatch: pytest.MonkeyPatch) 
     assert all(line[0].startswith("fff") and line[0].endswith("…") for line in lines[1:])
 
 
-def test_numbers_stand_at_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_right_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_rows(["n", "t"], [{"n": 1, "t": "1"}, {"n": 100, "t": "100"}, {"n": None, "t": None}])
 
     assert capsys.readouterr().out.splitlines() == ["   n  t", "   1  1", " 100  100", "null  null"]
 
 
-def test_facts_of_several_parts_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nested_properties_are_printed_on_several_lines(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_facts({"a": 1, "left out": None, "bb": "x"})
     assert [line.rstrip() for line in capsys.readouterr().out.split("\n")] == ["a   1", "bb  x", ""]
     output.print_facts({"features": ["a", "b"], "configuration": {"x.y": "true", "z": "\x1b"}, "nothing": {}})

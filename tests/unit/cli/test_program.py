@@ -25,7 +25,7 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
+def test_invalid_arguments_are_named_in_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == ExitCode.USAGE
@@ -40,20 +40,18 @@ def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
 
 
 @pytest.mark.parametrize("start", [[], ["--starting-version", "1", "--starting-timestamp", "2024-01-01"]])
-def test_a_change_feed_without_one_start_names_the_options(
-    start: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_change_feed_without_a_start_names_the_options(start: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["changes", "a.b.c", *start]) == ExitCode.USAGE
     assert "--starting-version N or --starting-timestamp" in capsys.readouterr().err
 
 
-def test_a_copy_that_follows_the_latest_version_takes_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watched_copy_refuses_a_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["copy", "a.b.c", "x", "--watch", "1", "--version", "3"]) == ExitCode.USAGE
     assert "Leave out --version and --timestamp." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "command"), [([], "  describe "), (["profile"], "  check ")])
-def test_no_command_shows_the_help_and_nothing_else(
+def test_program_without_a_command_shows_only_its_help(
     arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == ExitCode.USAGE
@@ -63,9 +61,7 @@ def test_no_command_shows_the_help_and_nothing_else(
     assert "delta-sharing: " not in printed.err
 
 
-def test_missing_profile_is_one_line_with_the_searched_places(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_missing_profile_error_names_the_searched_places(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["shares", "--profile", str(tmp_path / "none.share")]) == ExitCode.USAGE
     assert main(["shares"]) == ExitCode.USAGE
 
@@ -74,9 +70,7 @@ def test_missing_profile_is_one_line_with_the_searched_places(
     assert "DELTA_SHARING_PROFILE" in second
 
 
-def test_a_malformed_table_name_is_refused_before_any_request(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_malformed_table_name_is_refused_before_any_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     profile = tmp_path / "p.share"
     profile.write_text(json.dumps({"shareCredentialsVersion": 1, "endpoint": "https://h.invalid", "bearerToken": "t"}))
 
@@ -88,7 +82,7 @@ def test_a_malformed_table_name_is_refused_before_any_request(
     assert "other.share" in second
 
 
-def test_the_version_and_the_help_are_printed_without_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_need_no_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == ExitCode.OK
     assert main(["--help"]) == ExitCode.OK
 
@@ -105,7 +99,7 @@ def test_the_version_and_the_help_are_printed_without_a_profile(capsys: pytest.C
     ],
     ids=["interrupt", "fault of ours"],
 )
-def test_no_error_becomes_a_traceback(
+def test_errors_are_printed_without_a_traceback(
     raised: BaseException,
     code: ExitCode,
     said: str,
@@ -169,12 +163,12 @@ def test_every_error_class_has_its_own_exit_code(cls: type[errors.DeltaSharingEr
     assert exit_code(cls("sentence")) not in (ExitCode.OK, ExitCode.INTERNAL)
 
 
-def test_not_found_differs_from_other_responses() -> None:
+def test_not_found_has_its_own_exit_code() -> None:
     assert exit_code(errors.NotFoundError("no such table")) is ExitCode.NOT_FOUND
     assert exit_code(errors.RequestError("bad gateway")) is ExitCode.SERVER
 
 
-def test_the_line_on_stderr_has_no_line_breaks_and_no_signatures() -> None:
+def test_error_line_has_no_line_breaks_and_no_signatures() -> None:
     error = errors.TransportError("read of https://host/file?X-Amz-Signature=abcdef\n  failed")
 
     assert one_line(error) == "read of https://host/file?*** failed"

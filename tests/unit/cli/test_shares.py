@@ -1,4 +1,4 @@
-"""The commands that list and describe: one tree of everything, and each kind by itself."""
+"""The commands that list and describe: one tree of all assets, and each kind separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = ["--version", "1", "--alias", "a"]
 
 @pytest.fixture
 def run(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command with the demo's profile and return what it prints; with ``code`` what it reports."""
+    """Run a command with the demo's profile and return its output, or its error message if ``code`` is given."""
 
     def command(*arguments: str, code: ExitCode = ExitCode.OK) -> str:
         found = main(["--profile", str(serve_demo.profile_path), *arguments])
@@ -28,7 +28,7 @@ def run(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
-def test_tree_has_all_kinds_of_assets_with_their_kind(run: Run) -> None:
+def test_tree_shows_every_kind_of_asset(run: Run) -> None:
     lines = [line.strip("│├└─ \xa0") for line in run("ls").splitlines()[1:]]
     shop = ["orders", "products", "documents (volume)", "churn (model)", "sales-report (skill)"]
     assert lines == ["demo", "shop", *shop, "weather", "readings", "lake", "refunds"]
@@ -49,7 +49,7 @@ def test_tree_has_all_kinds_of_assets_with_their_kind(run: Run) -> None:
         ("skill", "sales-report", "Writes a monthly report"),
     ],
 )
-def test_kinds_have_listings_of_their_own(run: Run, kind: str, name: str, told: str) -> None:
+def test_each_kind_has_its_own_listing(run: Run, kind: str, name: str, told: str) -> None:
     header, line = run(f"{kind}s").splitlines()
     assert header.split()[0] == kind
     assert line.startswith(f"demo.shop.{name}")
@@ -61,7 +61,7 @@ def test_kinds_have_listings_of_their_own(run: Run, kind: str, name: str, told: 
 
 
 @pytest.mark.parametrize("fault", ["no-assets=404", "no-assets=405", "no-assets=501", "no-all-assets"])
-def test_server_without_a_kind_has_none_in_the_tree(run: Run, serve_demo: Any, fault: str) -> None:
+def test_tree_omits_kinds_that_the_server_lacks(run: Run, serve_demo: Any, fault: str) -> None:
     serve_demo.set_fault(fault)
     try:
         shop = json.loads(run("ls", "--json"))["demo"]["shop"]
@@ -89,7 +89,7 @@ def test_describe_detects_the_kind(run: Run) -> None:
     assert "order_id" in run("describe", "demo.shop.orders", "--kind", "table")
 
 
-def test_describe_of_a_model_has_its_versions(run: Run) -> None:
+def test_describe_of_a_model_shows_its_versions(run: Run) -> None:
     found = json.loads(run("describe", "demo.shop.churn", "--json"))
     assert [(one["version"], one["status"]) for one in found["versions"]] == [(1, "READY"), (2, "READY")]
     assert "Trained on the orders of week 2" in run("describe", "demo.shop.churn")
@@ -114,7 +114,7 @@ def test_describe_of_a_model_has_its_versions(run: Run) -> None:
         (["demo.shop.churn", "--kind", "view"], ExitCode.USAGE, "Expected one of table, volume, model, skill"),
     ],
 )
-def test_describe_a_missing_table(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
+def test_describe_of_a_missing_table_is_an_error(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
     error = run("describe", *arguments, code=code)
     assert message in error
     assert len(error.splitlines()) == 1
@@ -146,7 +146,7 @@ OTHERS = [("table", "demo.weather.readings"), ("table", "demo.lake.refunds")]
         ("DEMO", None, [*SHOP, ("table", "demo.weather.readings"), ("table", "demo.lake.refunds")]),
     ],
 )
-def test_describe_of_a_place_has_the_assets_in_it(
+def test_describe_of_a_schema_or_share_shows_its_assets(
     run: Run, place: str, schema: str | None, items: list[tuple[str, str]]
 ) -> None:
     found = json.loads(run("describe", place, "--json"))
@@ -168,5 +168,5 @@ def test_describe_of_a_place_has_the_assets_in_it(
         (["demo.shop", "--kind", "table"], ExitCode.USAGE, "found 'demo.shop'"),
     ],
 )
-def test_describe_of_a_place_that_is_not_there(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
+def test_describe_of_an_invalid_name_is_an_error(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
     assert message in run("describe", *arguments, code=code)

@@ -49,10 +49,10 @@ def files_of(directory: Path) -> list[Path]:
     return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-def test_stored_blocks_are_read_whole_and_in_part(
+def test_stored_blocks_are_read_in_full_and_in_part(
     cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An entry does not begin in another directory: it may be on another disk.
+    # Entries are not written in another directory first, as it may be on another disk.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     cache.put("f", block(50, 100), 200, V1)
     for wanted in (ByteRange(50, 100), ByteRange(60, 61)):
@@ -67,7 +67,7 @@ def test_uncovered_range_is_a_miss(cache: FileCache, start: int, stop: int) -> N
     assert cache.get("f", ByteRange(start, stop), 200, V1.agrees) is None
 
 
-def test_files_tables_and_sizes_are_kept_apart(cache: FileCache, tmp_path: Path) -> None:
+def test_entries_differ_by_file_table_and_size(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(50, 100), 200, V1)
     for table_id, file_id in (("tablef", ""), ("tabl", "ef"), ("other", "f")):
         other = FileCache(tmp_path / "cache", 1_000_000, table_id)
@@ -77,7 +77,7 @@ def test_files_tables_and_sizes_are_kept_apart(cache: FileCache, tmp_path: Path)
     assert cache.get(None, ByteRange(50, 100), 200, V1.agrees) is None
 
 
-def test_a_block_of_the_wrong_length_is_thrown_away(cache: FileCache, tmp_path: Path) -> None:
+def test_block_of_the_wrong_length_is_deleted(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(50, 100), 200, V1)
     (path,) = files_of(tmp_path)
     path.write_bytes(b"short")
@@ -87,7 +87,7 @@ def test_a_block_of_the_wrong_length_is_thrown_away(cache: FileCache, tmp_path: 
 
 @pytest.mark.parametrize("position", [0, 25, 49, 50, 60, -20, -10, -1])
 @pytest.mark.parametrize("flip", [1, 0x80, 0xFF])
-def test_an_entry_with_a_wrong_byte_is_thrown_away(cache: FileCache, tmp_path: Path, position: int, flip: int) -> None:
+def test_entry_with_a_wrong_byte_is_deleted(cache: FileCache, tmp_path: Path, position: int, flip: int) -> None:
     cache.put("f", block(50, 100), 200, V1)
     (path,) = files_of(tmp_path)
     content = bytearray(path.read_bytes())
@@ -99,7 +99,7 @@ def test_an_entry_with_a_wrong_byte_is_thrown_away(cache: FileCache, tmp_path: P
 
 
 @pytest.mark.parametrize("left", [0, 15, 16, 50, 70])
-def test_cut_or_zeroed_entry_is_deleted(cache: FileCache, tmp_path: Path, left: int) -> None:
+def test_truncated_or_zeroed_entry_is_deleted(cache: FileCache, tmp_path: Path, left: int) -> None:
     for damage in (bytes.__getitem__, lambda content, kept: content[kept].ljust(len(content), b"\0")):
         cache.put("f", block(50, 100), 200, V1)
         (path,) = files_of(tmp_path)
@@ -109,7 +109,7 @@ def test_cut_or_zeroed_entry_is_deleted(cache: FileCache, tmp_path: Path, left: 
         assert files_of(tmp_path) == []
 
 
-def test_blocks_of_another_version_of_the_file_are_not_given_out(cache: FileCache) -> None:
+def test_blocks_of_another_file_version_are_not_returned(cache: FileCache) -> None:
     cache.put("f", block(150, 200), 200, V1)
 
     assert cache.get("f", ByteRange(150, 200), 200, V2.agrees) is None
@@ -119,7 +119,7 @@ def test_blocks_of_another_version_of_the_file_are_not_given_out(cache: FileCach
     assert cache.get("f", None, 200, V2.agrees) is not None
 
 
-def test_a_file_can_be_forgotten(cache: FileCache, tmp_path: Path) -> None:
+def test_entries_of_a_file_can_be_deleted(cache: FileCache, tmp_path: Path) -> None:
     for name in ("f", "g"):
         cache.put(name, block(0, 50), 200, V1)
         cache.put(name, block(50, 100), 200, V1)
@@ -143,7 +143,7 @@ def test_limit_applies_across_processes(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n)]) for n in range(4)]
     largest = 0
     while any(writer.poll() is None for writer in writers):
-        # Nothing is put or removed while this counts.
+        # Nothing is added or deleted while the test counts.
         with contextlib.suppress(UsageError), FileLock(tmp_path / ".lock", "Taken."):
             largest = max(largest, sum(path.stat().st_size for path in tmp_path.rglob("[!.]*") if path.is_file()))
         time.sleep(0.01)
@@ -153,7 +153,7 @@ def test_limit_applies_across_processes(tmp_path: Path) -> None:
     assert largest <= 1_000_000
 
 
-def test_lock_held_for_ever_only_means_misses(cache: FileCache, tmp_path: Path) -> None:
+def test_lock_held_for_ever_causes_misses_only(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(0, 50), 200, V1)
     with FileLock(tmp_path / "cache" / ".lock", "Taken."):
         cache.put("g", block(0, 50), 200, V1)
@@ -161,9 +161,7 @@ def test_lock_held_for_ever_only_means_misses(cache: FileCache, tmp_path: Path) 
     assert len(files_of(tmp_path)) == 1
 
 
-def test_held_lock_is_waited_for_once_and_not_per_block(
-    cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reader_waits_once_for_a_held_lock(cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.put("f", block(0, 50), 200, V1)
     pauses: list[float] = []
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
@@ -180,7 +178,7 @@ def test_held_lock_is_waited_for_once_and_not_per_block(
     assert len(files_of(tmp_path)) == 2
 
 
-def test_threads_of_one_process_wait_for_each_other_however_long(
+def test_threads_of_a_process_wait_without_a_timeout(
     cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = FileCache._write
@@ -199,7 +197,7 @@ def test_threads_of_one_process_wait_for_each_other_however_long(
     assert len(files_of(tmp_path)) == len(threads)
 
 
-def test_block_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_store_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("planted")
 
@@ -209,7 +207,7 @@ def test_block_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_child_waits_for_no_thread_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_ignores_locks_of_its_parents_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     held = threading.Lock()
     held.acquire()
     monkeypatch.setattr(module, "_lock", held)
@@ -217,7 +215,7 @@ def test_a_child_waits_for_no_thread_of_its_parent(monkeypatch: pytest.MonkeyPat
     assert module._lock.acquire(False)
 
 
-def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
+def test_oldest_blocks_are_deleted_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 200, "table")
     for number, name in enumerate("abcd"):
         cache.put(name, block(0, 30), 200, V1)
@@ -230,7 +228,7 @@ def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("oldest", "abc")
-def test_oldest_entry_is_deleted_in_any_folder(tmp_path: Path, oldest: str) -> None:
+def test_oldest_entry_is_deleted_from_any_directory(tmp_path: Path, oldest: str) -> None:
     cache = FileCache(tmp_path, 1_000_000, "table")
     for name in "abc":
         cache.put(name, block(0, 100), 200, V1)
@@ -245,7 +243,7 @@ def test_oldest_entry_is_deleted_in_any_folder(tmp_path: Path, oldest: str) -> N
     assert found == [name for name in "abcd" if name != oldest]
 
 
-def test_a_block_larger_than_the_cache_is_not_kept(tmp_path: Path) -> None:
+def test_block_larger_than_the_cache_is_not_stored(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 10, "table")
     cache.put("f", block(0, 100), 200, V1)
     assert files_of(tmp_path) == []
@@ -259,7 +257,7 @@ def test_unwritable_directory_causes_misses(tmp_path: Path) -> None:
     assert cache.get("f", None, 200, V1.agrees) is None
 
 
-def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> None:
+def test_concurrent_writers_do_not_corrupt_blocks(tmp_path: Path) -> None:
     program = (
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
@@ -288,7 +286,7 @@ def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> 
     assert len(files_of(tmp_path)) == 1
 
 
-# === In a scan ===
+# --- in a scan ---
 
 
 def big(make_table: MakeTable) -> Table:
@@ -304,7 +302,7 @@ def big(make_table: MakeTable) -> Table:
     [{}, {"columns": ["c3"]}, {"columns": ["c3", "c9"], "filter": col("c1") > 2**40}, {"columns": []}],
     ids=["all", "one column", "filter", "count"],
 )
-def test_the_second_read_downloads_nothing(make_table: MakeTable, tmp_path: Path, request_: dict[str, object]) -> None:
+def test_second_read_downloads_nothing(make_table: MakeTable, tmp_path: Path, request_: dict[str, object]) -> None:
     table = big(make_table)
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     first = rows_of(table.plan(options=options, **request_))
@@ -317,8 +315,8 @@ def test_the_second_read_downloads_nothing(make_table: MakeTable, tmp_path: Path
     assert report.cache_hits > 0
 
 
-def test_a_file_id_of_another_table_is_another_file(make_table: MakeTable, tmp_path: Path) -> None:
-    """Servers number files by table; without an ETag nothing else tells files of one size apart."""
+def test_same_file_id_in_another_table_is_another_file(make_table: MakeTable, tmp_path: Path) -> None:
+    """Some servers number the files of each table; without an ETag only the table distinguishes files of equal size."""
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     schema = pa.schema([("a", pa.int64())])
     tables = [make_table(schema), make_table(schema)]
@@ -329,7 +327,7 @@ def test_a_file_id_of_another_table_is_another_file(make_table: MakeTable, tmp_p
         assert rows_of(table.plan(options=options))["a"].to_pylist() == [number]
 
 
-def test_a_read_of_other_columns_fetches_only_those(make_table: MakeTable, tmp_path: Path) -> None:
+def test_read_of_other_columns_fetches_only_them(make_table: MakeTable, tmp_path: Path) -> None:
     table = big(make_table)
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     rows_of(table.plan(options=options, columns=["c3"]))
@@ -350,7 +348,7 @@ def test_damaged_entries_are_fetched_again(make_table: MakeTable, tmp_path: Path
             content[100] ^= 0xFF
             content[200] ^= 0xFF
         else:
-            # Stored bytes that do not decode although they are intact.
+            # Stored bytes that are intact but cannot be decoded.
             size, _, mark = _END.unpack(content[-_END.size :])
             end = len(content) - _END.size - size
             content[: end - 8] = bytes(end - 8)
@@ -376,11 +374,11 @@ def test_deletion_vectors_are_cached_too(make_table: MakeTable, tmp_path: Path) 
     assert len(table.storage.requests) == 2
 
 
-# === Symbolic links ===
+# --- symbolic links ---
 
 
 @pytest.mark.parametrize("name", [".size", ".lock"])
-def test_link_in_place_of_a_cache_file_is_not_written_through(tmp_path: Path, name: str) -> None:
+def test_symbolic_link_to_a_file_is_not_written_through(tmp_path: Path, name: str) -> None:
     root, victim = tmp_path / "cache", tmp_path / "victim"
     root.mkdir()
     victim.write_bytes(b"1")
@@ -392,7 +390,7 @@ def test_link_in_place_of_a_cache_file_is_not_written_through(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("up", [0, 1])
-def test_link_in_place_of_a_cache_folder_is_not_followed(tmp_path: Path, up: int) -> None:
+def test_symbolic_link_to_a_directory_is_not_followed(tmp_path: Path, up: int) -> None:
     root, victim = tmp_path / "cache", tmp_path / "victim"
     cache = FileCache(root, 1 << 20, "t")
     folder = cache._folder("f")
@@ -408,7 +406,7 @@ def test_link_in_place_of_a_cache_folder_is_not_followed(tmp_path: Path, up: int
     assert [entry.name for entry in inside.iterdir()] == ["0-10.100"]
 
 
-def test_a_link_in_place_of_a_block_is_replaced_and_not_followed(cache: FileCache, tmp_path: Path) -> None:
+def test_symbolic_link_to_a_block_is_replaced(cache: FileCache, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"somebody else's")
     cache.put("f", block(0, 10), 100, V1)
@@ -421,7 +419,7 @@ def test_a_link_in_place_of_a_block_is_replaced_and_not_followed(cache: FileCach
     assert cache.get("f", ByteRange(0, 10), 100, lambda _: True) is not None
 
 
-def test_a_file_without_an_id_or_bytes_is_not_kept(cache: FileCache, tmp_path: Path) -> None:
+def test_file_without_an_id_or_bytes_is_not_stored(cache: FileCache, tmp_path: Path) -> None:
     cache.put(None, block(50, 100), 200, V1)
     cache.put("f", block(50, 50), 200, V1)
     assert list(tmp_path.iterdir()) == []
@@ -431,13 +429,13 @@ def test_a_file_without_an_id_or_bytes_is_not_kept(cache: FileCache, tmp_path: P
     assert {folder.stat().st_mode & 0o777 for folder in (tmp_path / "cache", path.parent)} == {0o700}
 
 
-def test_the_end_of_a_file_is_its_longest_block(cache: FileCache) -> None:
+def test_longest_stored_block_at_the_end_of_a_file_is_used(cache: FileCache) -> None:
     for start, stop in ((190, 200), (150, 200), (170, 200), (0, 199)):
         cache.put("f", block(start, stop), 200, V1)
     found = cache.get("f", None, 200, V1.agrees)
     assert found is not None
     assert (found.start, found.data.to_pybytes()) == (150, DATA[150:])
-    # One that is damaged is no reason to look no further.
+    # A corrupted block does not end the search.
     (longest,) = cache._folder("f").glob("150-*")
     longest.write_bytes(b"")
     found = cache.get("f", None, 200, V1.agrees)
@@ -447,7 +445,7 @@ def test_the_end_of_a_file_is_its_longest_block(cache: FileCache) -> None:
     assert cache.get("f", None, 200, V1.agrees) is None
 
 
-def test_the_bytes_of_the_cache_are_counted(cache: FileCache, tmp_path: Path) -> None:
+def test_size_of_the_cache_is_counted(cache: FileCache, tmp_path: Path) -> None:
     counted = tmp_path / "cache" / ".size"
 
     def put(name: str, limit: int) -> tuple[int, list[int]]:
@@ -457,14 +455,14 @@ def test_the_bytes_of_the_cache_are_counted(cache: FileCache, tmp_path: Path) ->
     total, (one,) = put("a", 1000)
     assert total == one > 200
     assert put("b", 2 * one) == (2 * one, [one, one])
-    # A count that is lost is made anew, also of what was left by a writer that was killed.
+    # A lost count is recomputed and includes temporary files of killed writers.
     for broken in (b"", b"x", None):
         counted.unlink() if broken is None else counted.write_bytes(broken)
         (cache._folder("a") / ".part-x").write_bytes(bytes(500))
         assert put("c", 3 * one) == (3 * one, [one] * 3)
         assert not (cache._folder("a") / ".part-x").exists()
         cache.drop("c")
-    # Nothing goes without need; then the oldest goes, and a tenth of the room is free.
+    # Nothing is deleted while there is room; then the oldest entries, until a tenth of the room is free.
     os.utime(next(cache._folder("b").iterdir()), (1, 1))
     counted.write_bytes(b"%d" % (3 * one))
     assert put("d", 3 * one) == (3 * one, [one] * 3)
@@ -476,7 +474,7 @@ def test_the_bytes_of_the_cache_are_counted(cache: FileCache, tmp_path: Path) ->
     assert put("g", one) == (one, [one])
 
 
-def test_no_more_goes_than_leaves_a_tenth(tmp_path: Path) -> None:
+def test_eviction_frees_a_tenth_of_the_cache(tmp_path: Path) -> None:
     for name in "abc":
         FileCache(tmp_path, 500, "table").put(name, block(0, 193), 200, V1)
     assert [path.stat().st_size for path in files_of(tmp_path)] == [225, 225]

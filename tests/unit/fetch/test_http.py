@@ -1,4 +1,4 @@
-"""Tests which URLs of data files are fetched, and how responses are handled."""
+"""The URLs from which data files are fetched, and how responses are handled."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_allowed_urls_depend_on_the_endpoint():
     assert allowed("http://h/api") == Allowed(http=True)
     assert allowed("https://127.0.0.1:8443/api") == Allowed(loopback=True)
     assert allowed("http://localhost/api") == Allowed(http=True, loopback=True)
-    # Nothing has come from there yet, and the name may lead anywhere.
+    # The endpoint has not been resolved yet, and the name may lead to any address.
     assert allowed("https://x.localhost/api") == Allowed()
 
 
-def test_a_data_url_is_checked():
+def test_scheme_and_host_of_a_data_url_are_checked():
     check_data_url("https://h/x?sig=1", Allowed())
     check_data_url("http://h/x", Allowed(http=True))
     check_data_url("http://[::1]:9/x", Allowed(loopback=True))
@@ -63,7 +63,7 @@ def test_a_data_url_is_checked():
     "url",
     ["file:///etc/passwd", "/etc/passwd", "s3://b/x", "ftp://localhost/x", "https:///x", "http:x", "", "http://[::x/"],
 )
-def test_everything_else_is_refused_without_its_query_string(url):
+def test_refusal_of_a_url_hides_its_query_string(url):
     file = RemoteFile(reader_of(), key="f", url=f"{url}?sig=planted", size=SIZE, file_id="f")
     with pytest.raises(ProtocolError) as caught:
         loop.call(file.read(ByteRange(0, SIZE)))
@@ -71,7 +71,7 @@ def test_everything_else_is_refused_without_its_query_string(url):
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "f")
 
 
-# === Answers as they come from a socket ===
+# --- responses as received from a socket ---
 
 SIZE = 64
 BODY = bytes(range(SIZE))
@@ -80,7 +80,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
 
 @pytest.fixture
 def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
-    loop.call(http.close_all())  # so that a session is made anew
+    loop.call(http.close_all())  # so that a new session is created
 
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
         chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
@@ -94,14 +94,14 @@ def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
 Fetch = Callable[..., bytes]
 
 
-def test_response_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
+def test_response_interrupted_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
     whole = HEAD + BODY
     for cut in sample(range(len(whole)), 3):
         raw.answers = [whole[:cut], whole]
         assert fetch() == BODY
 
 
-def test_chunked_response_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
+def test_chunked_response_interrupted_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
     whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (SIZE, BODY)
     for cut in sample(range(len(whole)), 3):
         raw.answers = [[whole[:cut]], whole]
@@ -131,7 +131,7 @@ def test_unusual_responses_are_read(raw: Raw, fetch: Fetch, answer: bytes) -> No
 
 @pytest.mark.parametrize("piece", [SIZE, 7])
 @pytest.mark.parametrize(("start", "stop"), [(0, 9), (8, 16), (50, SIZE)])
-def test_a_part_is_taken_from_a_whole_file_of_unstated_length(
+def test_range_is_cut_from_a_whole_file_of_unknown_length(
     raw: Raw, fetch: Fetch, piece: int, start: int, stop: int
 ) -> None:
     chunks = [BODY[at : at + piece] for at in range(0, SIZE, piece)]
@@ -165,34 +165,34 @@ SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
         (b"HTTP/1.1 418 No\r\nContent-Length: 99\r\n\r\n<Error><Code>cut", "responded with HTTP status 418."),
     ],
 )
-def test_the_reason_of_a_storage_is_shown(raw: Raw, fetch: Fetch, answer: bytes, shown: str) -> None:
+def test_error_message_of_the_storage_is_shown(raw: Raw, fetch: Fetch, answer: bytes, shown: str) -> None:
     raw.answers = [answer]
     with pytest.raises(TransportError) as caught:
         fetch(max_attempts=1)
     assert shown in str(caught.value)
 
 
-def test_the_reason_of_a_storage_moves_no_cursor(raw: Raw, fetch: Fetch) -> None:
+def test_error_message_of_the_storage_has_no_control_characters(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [b"HTTP/1.1 400 Bad\r\n\r\n<Code>A\x1b[2Jb\x9b</Code>"]
     with pytest.raises(TransportError, match=r"HTTP status 400, A.*b") as caught:
         fetch(max_attempts=1)
     assert str(caught.value).isprintable()
 
 
-def test_a_part_that_ends_before_it_begins_is_refused(raw: Raw, fetch: Fetch) -> None:
+def test_range_that_ends_before_it_starts_is_refused(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [b"HTTP/1.1 206 Part\r\nContent-Range: bytes 8-7/64\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"]
     with pytest.raises(DeltaSharingError, match="Expected the bytes 8 to 8 of a data file"):
         fetch(start=8, stop=16, max_attempts=1)
 
 
-def test_a_cookie_of_a_storage_is_not_sent_back(raw: Raw, fetch: Fetch) -> None:
+def test_cookies_of_the_storage_are_not_sent_back(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [HEAD.replace(b"\r\n\r\n", b"\r\nSet-Cookie: planted=1; Path=/\r\n\r\n") + BODY]
     assert [fetch(), fetch()] == [BODY, BODY]
     assert not any(b"planted" in request for request in raw.requests)
 
 
-def test_download_may_take_as_long_as_bytes_arrive(raw: Raw, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a limit of ours, aiohttp ends each request after five minutes."""
+def test_download_has_no_time_limit_while_bytes_arrive(raw: Raw, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is disabled, aiohttp has a time limit of five minutes for each request."""
     limits: list[Any] = []
     request = aiohttp.ClientSession.get
 
@@ -206,7 +206,7 @@ def test_download_may_take_as_long_as_bytes_arrive(raw: Raw, fetch: Fetch, monke
     assert [limit.total for limit in limits] == [None]
 
 
-def test_the_reason_of_a_storage_is_not_waited_for(raw: Raw, fetch: Fetch) -> None:
+def test_slow_error_message_is_not_awaited(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [[b"HTTP/1.1 503 Slow\r\nContent-Length: 99\r\n\r\n<Error>", b"", b""]]
     raw.pause = 3.0
     with pytest.raises(TransportError, match="HTTP status 503"):
@@ -221,17 +221,17 @@ STRAY = HEAD + bytes(SIZE)
     [[HEAD + BODY + STRAY], [[HEAD + BODY, STRAY]], [[HEAD + BODY, STRAY[:10], STRAY[10:]]], [HEAD + BODY + b"\r\n"]],
     ids=["with the body", "after the body", "in pieces", "a line end"],
 )
-def test_bytes_after_a_response_are_not_the_next_files(
+def test_bytes_after_a_response_are_not_used_for_the_next_file(
     raw: Raw, fetch: Fetch, answers: list[bytes | list[bytes]]
 ) -> None:
     raw.close_after = False
     raw.answers = [*answers, HEAD + BODY]
     assert fetch() == BODY
-    pause(0.2)  # until they are there
+    pause(0.2)  # until they have arrived
     assert fetch() == BODY
 
 
-def test_a_connection_is_used_again(raw: Raw, fetch: Fetch) -> None:
+def test_connection_is_reused(raw: Raw, fetch: Fetch) -> None:
     raw.close_after = False
     raw.answers = [HEAD + BODY]
     for _ in range(5):
@@ -240,7 +240,7 @@ def test_a_connection_is_used_again(raw: Raw, fetch: Fetch) -> None:
 
 
 @pytest.mark.parametrize("line", [b"X: y\r\n", b"x"])
-def test_endless_trailers_end_with_an_error(raw: Raw, fetch: Fetch, line: bytes) -> None:
+def test_endless_trailers_are_an_error(raw: Raw, fetch: Fetch, line: bytes) -> None:
     half = SIZE // 2
     chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (half, BODY[:half])
     raw.answers = [[chunk, *500 * [line]]]
@@ -261,7 +261,7 @@ def test_endless_trailers_end_with_an_error(raw: Raw, fetch: Fetch, line: bytes)
         "?only=query",
     ],
 )
-def test_a_signed_url_goes_out_byte_for_byte(raw: Raw, fetch: Fetch, target: str) -> None:
+def test_signed_url_is_sent_unchanged(raw: Raw, fetch: Fetch, target: str) -> None:
     raw.answers = [HEAD + BODY]
     assert fetch(target) == BODY
     sent = raw.requests[0].split(b" ")[1].decode()
@@ -286,7 +286,7 @@ def test_requests_send_no_session_state(raw: Raw, fetch: Fetch) -> None:
 @pytest.mark.parametrize(
     "location", ["http://127.0.0.1:{port}\\@{good}/", "/\\127.0.0.1:{port}/", "http://u:p@{good}/"]
 )
-def test_a_redirect_is_judged_before_it_is_followed(raw: Raw, fetch: Fetch, location: str) -> None:
+def test_redirect_is_checked_before_it_is_followed(raw: Raw, fetch: Fetch, location: str) -> None:
     evil = Raw()
     evil.answers = [HEAD + BODY]
     try:
@@ -299,12 +299,12 @@ def test_a_redirect_is_judged_before_it_is_followed(raw: Raw, fetch: Fetch, loca
         evil.close()
 
 
-def test_a_proxy_of_plain_http_is_given_the_login_decoded_once(bundle: str) -> None:
+def test_http_proxy_gets_credentials_decoded_once(bundle: str) -> None:
     proxy = Raw()
     proxy.answers = [HEAD + BODY]
     try:
         options = ReadOptions(proxy=proxy.url.replace("//", "//us%40er:p%2Fw%2525@"))
-        # The proxy may be on this machine, although the storage may not.
+        # The proxy may be on this machine, although the storage may not be.
         reader = Reader(Http(options, Allowed(http=True), "s.d.t"), None, ScanReport())
         file = RemoteFile(reader, key="f", url="http://storage.invalid/f?a=%2F", size=SIZE, file_id="f")
         assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
@@ -318,7 +318,7 @@ def reader_of(**options: Any) -> Reader:
     return Reader(Http(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
 
 
-def test_dead_addresses_of_a_storage_are_not_waited_for(raw: Raw, many_addresses: str, bundle: str) -> None:
+def test_unreachable_addresses_of_a_storage_do_not_delay(raw: Raw, many_addresses: str, bundle: str) -> None:
     raw.answers = [HEAD + BODY]
     reader = reader_of(connect_timeout=FOR_EVER, ca_bundle=bundle)
     file = RemoteFile(reader, key="f", url=f"{many_addresses}/f", size=SIZE, file_id="f")
@@ -329,7 +329,7 @@ def test_sessions_differ_only_by_allowed_addresses() -> None:
     async def look() -> None:
         session = http._session(Reach.REMOTE)
         assert http._session(Reach.REMOTE) is session is not http._session(Reach.ANY)
-        # Nothing is decoded, kept, taken from the environment or limited here.
+        # The session neither decodes bodies nor keeps cookies, reads no environment variables and has no limits.
         assert (session.auto_decompress, session.trust_env) == (False, False)
         assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)
         assert session.connector is not None
@@ -354,7 +354,7 @@ def test_socket_connects_only_to_allowed_addresses() -> None:
             assert found in http._sockets
 
 
-def test_a_child_only_closes_its_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_closes_only_its_copies_of_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     number = one.fileno()
     monkeypatch.setattr(http, "_sockets", weakref.WeakSet([one]))
@@ -363,21 +363,19 @@ def test_a_child_only_closes_its_copies(monkeypatch: pytest.MonkeyPatch) -> None
         assert one.fileno() == -1
         with pytest.raises(OSError, match="descriptor"):
             os.fstat(number)
-        # A shutdown, which the parent would see, is none.
+        # A shutdown would reach the parent's connection, so the child does not call it.
         assert len(http._sockets) == 0
     http._after_fork()
 
 
 def connections() -> int:
-    """Return the number of this process's connections for data."""
+    """Return the number of open data connections of this process."""
     return sum(sock.fileno() != -1 for sock in list(http._sockets))
 
 
-def test_idle_connections_are_few_and_the_last_that_were_used(
-    raw: Raw, bundle: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_recently_used_connections_stay_open(raw: Raw, bundle: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_MOST_IDLE", 3)
-    # None of them ends by itself meanwhile.
+    # None of them is closed by itself meanwhile.
     monkeypatch.setattr(http, "_KEPT_SECONDS", 10 * HANGS)
     raw.close_after, raw.answers = False, [HEAD + BODY]
     reader = reader_of(ca_bundle=bundle)
@@ -391,21 +389,22 @@ def test_idle_connections_are_few_and_the_last_that_were_used(
     async def close() -> None:
         await http.close_all()
 
-    loop.call(close())  # those of other tests
+    loop.call(close())  # connections of other tests
     before = connections()
     loop.call(read(10))
     assert raw.connections == 10
     for _ in range(5):
         loop.call(read(3))
         loop.call(read(1))
-    # The remaining ones are used again, and no more than these are left.
+    # The remaining connections are reused, and no more than these stay open.
     assert raw.connections == 10
     wait_for(lambda: connections() - before <= 3)
     loop.call(close())
 
 
 def test_connection_keeps_no_reference_to_its_creator(raw: Raw, bundle: str) -> None:
-    """It stays for other reads, and with it would stay the rows of this one, or the request of a web service."""
+    """The connection is kept for other reads and must not keep the rows of this one, or the request of a web
+    service."""
     raw.close_after, raw.answers = False, [HEAD + BODY]
     reader = reader_of(ca_bundle=bundle)
     variable: contextvars.ContextVar[object] = contextvars.ContextVar("of a user")
@@ -427,12 +426,12 @@ def test_connection_keeps_no_reference_to_its_creator(raw: Raw, bundle: str) -> 
     assert raw.connections == 1
 
 
-def test_a_reader_of_files_goes_to_another_process() -> None:
+def test_file_reader_can_be_pickled() -> None:
     files = Http(ReadOptions(), Allowed(http=True, loopback=True), "s.d.t")
     assert pickle.loads(pickle.dumps(files)) == files
 
 
-def test_a_login_goes_to_the_proxy_and_not_through_it() -> None:
+def test_proxy_credentials_are_sent_to_the_proxy_only() -> None:
     login = {"Proxy-Authorization": "Basic " + base64.b64encode(b"u:p").decode()}
     bare = "http://proxy:3128"
     assert http._proxy_arguments(None, "https") == http._proxy_arguments(None, "http") == ({}, {})
@@ -444,7 +443,7 @@ def test_a_login_goes_to_the_proxy_and_not_through_it() -> None:
         for url in ("https://h/a?b", "HTTPS://h/a"):
             assert files._proxy(url) == (through, {})
         assert files._proxy("HTTP://h/a") == ({"proxy": bare}, headers)
-        # Once for each host and port, whatever follows them.
+        # Once for each host and port, whatever the path.
         assert files._proxy("https://h#x") is files._proxy("https://h?x") is files._proxy("https://h/y/z")
         assert sorted(files._proxies) == ["HTTP://h", "HTTPS://h", "https://h"]
 
@@ -519,7 +518,7 @@ def test_response_range_equals_the_requested_one() -> None:
     assert span(200, Content_Encoding="identity") == Span(0, None, None)
 
 
-def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
+def test_wait_times_out_at_its_deadline() -> None:
     async def ends(seconds: list[float], after: float, deadline: float | None = None) -> bool:
         timeout = asyncio.timeout(None)
         timer = http._RequestTimer(timeout, Deadline(deadline))
@@ -531,7 +530,7 @@ def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
                 handle = timer._handle
         except TimeoutError:
             return True
-        # It would keep what the request kept for as long as it waits.
+        # A timer left running would keep the objects of the request alive.
         assert handle is not None
         assert handle.cancelled()
         return False
@@ -539,7 +538,7 @@ def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
     async def look() -> None:
         far = 100.0
         assert await ends([0.01], far)
-        # A shorter wait ends first, and a longer one lets an earlier timer pass.
+        # A shorter wait ends first, and a longer one lets the earlier timer expire.
         assert await ends([far, 0.01], far)
         assert not await ends([0.01, far], 0.05)
         assert await ends([0.01, 0.03], far)
@@ -549,7 +548,7 @@ def test_a_wait_ends_when_its_time_is_over_and_no_sooner() -> None:
     asyncio.run(asyncio.wait_for(look(), HANGS / 2))
 
 
-def test_timeout_error_says_what_was_awaited(raw: Raw, fetch: Fetch) -> None:
+def test_timeout_error_names_the_operation(raw: Raw, fetch: Fetch) -> None:
     raw.answers, raw.pause = [[b""]], 1.0
     with pytest.raises(TransportError, match="no bytes within the time limit"):
         fetch(max_attempts=1, read_timeout=0.05)
@@ -564,7 +563,7 @@ def test_timeout_error_says_what_was_awaited(raw: Raw, fetch: Fetch) -> None:
         deaf.close()
 
 
-def test_body_is_read_as_it_arrives_and_its_speed_measured() -> None:
+def test_body_is_read_as_it_arrives_and_its_speed_is_measured() -> None:
     waits: list[Any] = []
 
     class Content:

@@ -1,5 +1,5 @@
-"""The number of requests in flight: up to the most, in order, fewer where a server refuses, and more again as it
-takes them."""
+"""The limit on concurrent requests: requests start in order, the limit falls when a server refuses and rises again
+when requests succeed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_no_more_fly_than_may_and_the_lowest_order_goes_first() -> None:
+def test_limit_is_kept_and_the_lowest_order_starts_first() -> None:
     async def work() -> None:
         limiter, began, go = RequestLimiter(2), [], asyncio.Event()
 
@@ -50,8 +50,8 @@ def test_task_cancelled_waiting_or_in_flight_frees_its_slot() -> None:
 
         tasks = [asyncio.create_task(request(name)) for name in range(4)]
         await settle()
-        tasks[1].cancel()  # waits
-        tasks[0].cancel()  # flies
+        tasks[1].cancel()  # waiting
+        tasks[0].cancel()  # in flight
         await settle()
         assert began == [0, 2]
         go.set()
@@ -61,7 +61,7 @@ def test_task_cancelled_waiting_or_in_flight_frees_its_slot() -> None:
     run(work())
 
 
-def test_task_cancelled_as_its_turn_comes_frees_its_slot() -> None:
+def test_task_cancelled_at_its_turn_frees_its_slot() -> None:
     async def work() -> None:
         limiter, began = RequestLimiter(1), []
 
@@ -73,7 +73,7 @@ def test_task_cancelled_as_its_turn_comes_frees_its_slot() -> None:
         await first.__aenter__()
         tasks = [asyncio.create_task(request(name)) for name in (1, 2)]
         await settle()
-        await first.__aexit__(None, None, None)  # the turn of 1 has come, and it has not run yet
+        await first.__aexit__(None, None, None)  # request 1 got its slot but has not run yet
         tasks[0].cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await tasks[0]
@@ -95,14 +95,14 @@ def test_requests_refused_together_halve_the_limit_once() -> None:
         await asyncio.gather(*(refused(order) for order in range(16)))
         assert limiter.limit == 8
         await refused(0)
-        assert limiter.limit == 1  # one was sent, and was one too many
+        assert limiter.limit == 1  # one request was sent, which was one too many
         await refused(0)
         assert limiter.limit == 1
 
     run(work())
 
 
-def test_each_round_that_goes_well_lets_one_more_fly() -> None:
+def test_each_successful_round_raises_the_limit_by_one() -> None:
     async def work() -> None:
         limiter = RequestLimiter(4)
         slots = [limiter((number, 0)) for number in range(4)]
@@ -120,7 +120,7 @@ def test_each_round_that_goes_well_lets_one_more_fly() -> None:
     run(work())
 
 
-def test_more_wait_than_fly_after_a_refusal_until_there_is_room() -> None:
+def test_requests_wait_until_the_reduced_limit_has_room() -> None:
     async def work() -> None:
         limiter, active, most = RequestLimiter(8), 0, []
         go = asyncio.Event()
@@ -143,7 +143,7 @@ def test_more_wait_than_fly_after_a_refusal_until_there_is_room() -> None:
         go.set()
         await asyncio.gather(*tasks)
         assert len(most) == 32
-        # As many as fly after the refusal, and one more after each round of so many.
+        # As many as the limit after the refusal, and one more after each round of that many requests.
         assert all(active <= 4 + number // 4 for number, active in enumerate(most))
 
     run(work())

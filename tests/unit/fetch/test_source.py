@@ -1,4 +1,4 @@
-"""Failures of storages and networks during a download: the bytes are right, or the read fails."""
+"""Failures of storages and networks during a download: either the bytes are right or the read fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA = bytes(range(256)) * 400
 
 
 class Renewals:
-    """A ``UrlSource`` that signs anew and counts."""
+    """A ``UrlSource`` that signs a new URL at each call and counts the calls."""
 
     def __init__(self, storage: Storage, signature: str = "fresh") -> None:
         self.storage = storage
@@ -43,11 +43,11 @@ def report() -> ScanReport:
     return ScanReport()
 
 
-def test_half_of_a_started_request_counts_as_fetched(report: ScanReport) -> None:
+def test_started_request_counts_as_half_fetched(report: ScanReport) -> None:
     assert report.progress is None
     report.follow(lambda: (1, 4, 100, 400))
     report.add(bytes=100)
-    for size in (100, -1, 200):  # one has an unknown size
+    for size in (100, -1, 200):  # one of unknown size
         report.begin(size)
     assert report.progress == Progress(1, 4, 100, 400, 0, 100, 200)
 
@@ -93,33 +93,35 @@ def read(file: RemoteFile, start: int = 0, stop: int = len(DATA)) -> bytes:
         (Version("", "", 9), Version("", "", 8), False),
     ],
 )
-def test_parts_are_combined_by_a_tag_or_else_by_time_and_length(one: Version, other: Version, agree: bool) -> None:
+def test_ranges_match_by_etag_or_by_time_and_length(one: Version, other: Version, agree: bool) -> None:
     assert one.agrees(other) is other.agrees(one) is agree
 
 
-def test_whole_file_is_requested_without_a_range(remote: MakeRemote, storage: Storage) -> None:
+def test_whole_file_is_requested_without_a_range_header(remote: MakeRemote, storage: Storage) -> None:
     assert read(remote()) == DATA
     assert storage.requested("f") == [None]
 
 
-def test_a_range_is_exactly_the_bytes(remote: MakeRemote, storage: Storage) -> None:
+def test_range_returns_exactly_its_bytes(remote: MakeRemote, storage: Storage) -> None:
     assert read(remote(), 1000, 3001) == DATA[1000:3001]
     assert storage.requested("f") == ["bytes=1000-3000"]
 
 
-def test_cut_connection_resumes_at_the_missing_byte(remote: MakeRemote, storage: Storage, report: ScanReport) -> None:
+def test_interrupted_download_resumes_at_the_missing_byte(
+    remote: MakeRemote, storage: Storage, report: ScanReport
+) -> None:
     storage.faults["f"] = [cut(40_000), cut(10_000)]
     assert read(remote()) == DATA
     assert storage.requested("f") == [None, f"bytes=40000-{len(DATA) - 1}", f"bytes=50000-{len(DATA) - 1}"]
     assert (report.retries, report.bytes) == (2, len(DATA))
 
 
-def test_a_download_that_moves_is_not_given_up(remote: MakeRemote, storage: Storage) -> None:
+def test_slow_download_with_progress_continues(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [cut(1000) for _ in range(20)]
     assert read(remote(max_attempts=2)) == DATA
 
 
-def test_a_download_that_does_not_move_is_given_up(remote: MakeRemote, storage: Storage) -> None:
+def test_download_without_progress_fails(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [cut(0) for _ in range(20)]
     with pytest.raises(TransportError, match="Tried 3 times"):
         read(remote(max_attempts=3))
@@ -127,7 +129,7 @@ def test_a_download_that_does_not_move_is_given_up(remote: MakeRemote, storage: 
 
 
 @pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
-def test_passing_errors_are_tried_again(remote: MakeRemote, storage: Storage, code: int) -> None:
+def test_transient_errors_are_retried(remote: MakeRemote, storage: Storage, code: int) -> None:
     storage.faults["f"] = [status(code)]
     assert read(remote()) == DATA
 
@@ -147,7 +149,7 @@ def test_missing_file_fails_at_once(remote: MakeRemote, storage: Storage) -> Non
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 410])
-def test_a_refused_url_is_renewed(remote: MakeRemote, storage: Storage, code: int) -> None:
+def test_refused_url_is_renewed(remote: MakeRemote, storage: Storage, code: int) -> None:
     storage.faults["f"] = [status(code)]
     urls = Renewals(storage)
     old = storage.url("f", "old")
@@ -156,13 +158,13 @@ def test_a_refused_url_is_renewed(remote: MakeRemote, storage: Storage, code: in
     assert [request.target.rpartition("=")[2] for request in storage.requests] == ["old", "fresh1"]
 
 
-def test_a_url_refused_in_the_middle_resumes_with_the_new_one(remote: MakeRemote, storage: Storage) -> None:
+def test_url_refused_midway_resumes_with_a_new_one(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [cut(40_000), status(403)]
     assert read(remote(urls=Renewals(storage))) == DATA
     assert storage.requested("f")[-1] == f"bytes=40000-{len(DATA) - 1}"
 
 
-def test_renewal_is_not_repeated_for_ever_and_shows_no_signature(remote: MakeRemote, storage: Storage) -> None:
+def test_renewal_is_limited_and_shows_no_signature(remote: MakeRemote, storage: Storage) -> None:
     storage.valid_signature = "another"
     urls = Renewals(storage)
     with pytest.raises(TransportError) as caught:
@@ -173,19 +175,19 @@ def test_renewal_is_not_repeated_for_ever_and_shows_no_signature(remote: MakeRem
     assert "fresh" not in str(caught.value)
 
 
-def test_without_a_source_of_urls_a_refusal_is_final(remote: MakeRemote, storage: Storage) -> None:
+def test_refusal_is_final_without_a_url_source(remote: MakeRemote, storage: Storage) -> None:
     storage.valid_signature = "another"
     with pytest.raises(TransportError, match="expired"):
         read(remote())
     assert len(storage.requests) == 1
 
 
-def test_an_expired_url_is_renewed_before_it_is_used(storage: Storage, remote: MakeRemote) -> None:
+def test_expired_url_is_renewed_before_its_use(storage: Storage, remote: MakeRemote) -> None:
     urls = Renewals(storage)
     file = remote(urls=urls)
     file._renew_at = 1
     assert read(file) == DATA
-    # It was not refused, so the same one may come again.
+    # The URL was not refused, so the server may return the same one.
     assert urls.asked == [("add::f", None)]
     assert storage.requests[0].target.endswith("fresh1")
 
@@ -202,12 +204,12 @@ def test_requests_refused_together_renew_the_url_once(storage: Storage, remote: 
     assert len(urls.asked) == 1
 
 
-# === Answers that do not fit ===
+# --- responses that do not match the request ---
 
 
 @pytest.mark.parametrize("difference", [-1, 1])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_file_of_another_length_than_declared_is_refused(
+def test_file_with_a_different_length_is_refused(
     remote: MakeRemote, storage: Storage, difference: int, whole: bool
 ) -> None:
     size = len(DATA) + difference
@@ -215,12 +217,12 @@ def test_a_file_of_another_length_than_declared_is_refused(
         read(remote(size=size), 0 if whole else 5, size if whole else 10)
 
 
-def test_a_storage_without_ranges_is_sliced(remote: MakeRemote, storage: Storage) -> None:
+def test_whole_response_is_sliced_for_a_range(remote: MakeRemote, storage: Storage) -> None:
     storage.ranges = False
     assert read(remote(), 70_000, 70_010) == DATA[70_000:70_010]
 
 
-def test_a_storage_without_ranges_resumes_by_reading_again(remote: MakeRemote, storage: Storage) -> None:
+def test_storage_without_ranges_is_read_again_to_resume(remote: MakeRemote, storage: Storage) -> None:
     storage.ranges = False
 
     def short(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
@@ -258,7 +260,7 @@ def answer(code: int, body: slice, **headers: str) -> Callable[[http.server.Base
     ],
     ids=["no range", "from the start", "wrong length", "too long", "unit", "total", "encoded", "status 416"],
 )
-def test_responses_that_do_not_fit_the_request_are_refused(
+def test_responses_that_do_not_match_the_request_are_refused(
     remote: MakeRemote, storage: Storage, fault: Callable[..., bool]
 ) -> None:
     storage.faults["f"] = [fault]
@@ -273,7 +275,7 @@ def test_unknown_content_encoding_is_ignored(remote: MakeRemote, storage: Storag
 
 
 @pytest.mark.parametrize("said", ["bytes 100-199/*", "Bytes 100-199/102400", "BYTES  100-199/102400"])
-def test_a_content_range_is_read_in_any_spelling(remote: MakeRemote, storage: Storage, said: str) -> None:
+def test_content_range_header_is_parsed_leniently(remote: MakeRemote, storage: Storage, said: str) -> None:
     storage.faults["f"] = [answer(206, slice(100, 200), Content_Range=said)]
     assert read(remote(), 100, 200) == DATA[100:200]
 
@@ -283,11 +285,11 @@ def test_end_of_a_file_of_unknown_length_is_read(remote: MakeRemote, storage: St
     storage.faults["f"] = [answer(206, slice(size - 100, None), Content_Range=f"bytes {size - 100}-{size - 1}/*")]
     total, tail = loop.call(remote(size=-1).read_tail(100))
     assert (total, tail.to_pybytes()) == (size, DATA[-100:])
-    # All of a file that is shorter than what was asked for.
+    # The file is shorter than the requested range, so all of it is returned.
     storage.faults["f"] = [answer(206, slice(0, None), Content_Range=f"bytes 0-{size - 1}/*")]
     total, tail = loop.call(remote(size=-1).read_tail(2 * size))
     assert (total, tail.to_pybytes()) == (size, DATA)
-    # Fewer bytes, and not from the beginning: of what?
+    # Fewer bytes, and not from the start: their position in the file is unknown.
     storage.faults["f"] = [answer(206, slice(100, 150), Content_Range="bytes 100-149/*")]
     with pytest.raises(DataError, match="Expected the last 100 bytes"):
         loop.call(remote(size=-1).read_tail(100))
@@ -300,9 +302,7 @@ def test_shorter_range_than_requested_is_completed(remote: MakeRemote, storage: 
 
 
 @pytest.mark.parametrize("extra", [b"", b"more"])
-def test_a_body_without_a_length_must_end_where_the_file_does(
-    remote: MakeRemote, storage: Storage, extra: bytes
-) -> None:
+def test_body_without_a_length_must_end_with_the_file(remote: MakeRemote, storage: Storage, extra: bytes) -> None:
     def stream(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         handler.send_response(200)
         handler.send_header("Connection", "close")
@@ -319,7 +319,7 @@ def test_a_body_without_a_length_must_end_where_the_file_does(
         assert read(remote()) == DATA
 
 
-def test_a_body_without_a_length_that_is_cut_is_completed(remote: MakeRemote, storage: Storage) -> None:
+def test_interrupted_body_without_a_length_is_completed(remote: MakeRemote, storage: Storage) -> None:
     def stream(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         handler.send_response(200)
         handler.end_headers()
@@ -338,23 +338,23 @@ def test_tail_of_a_file_of_unknown_length_shows_its_length(remote: MakeRemote, s
     assert storage.requested("f") == ["bytes=-100"]
 
 
-def test_the_tail_of_a_file_shorter_than_the_guess_is_all_of_it(remote: MakeRemote, storage: Storage) -> None:
+def test_tail_of_a_short_file_is_the_whole_file(remote: MakeRemote, storage: Storage) -> None:
     total, tail = loop.call(remote(size=-1).read_tail(10_000_000))
     assert (total, tail.to_pybytes()) == (len(DATA), DATA)
 
 
-def test_the_tail_survives_a_storage_without_ranges_and_a_cut(remote: MakeRemote, storage: Storage) -> None:
+def test_tail_is_read_from_a_storage_without_ranges(remote: MakeRemote, storage: Storage) -> None:
     storage.ranges = False
     storage.faults["f"] = [cut(10)]
     total, tail = loop.call(remote(size=-1).read_tail(100))
     assert (total, tail.to_pybytes()) == (len(DATA), DATA[-100:])
 
 
-# === Redirects ===
+# --- redirects ---
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_page_of_html_in_place_of_a_file_is_named(remote: MakeRemote, storage: Storage, chunked: bool) -> None:
+def test_html_page_instead_of_a_file_is_an_error(remote: MakeRemote, storage: Storage, chunked: bool) -> None:
     page = b"<html><title>Sign in</title></html>"
 
     def sign_in(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
@@ -388,14 +388,14 @@ def test_redirect_to_a_forbidden_url_is_refused(remote: MakeRemote, storage: Sto
         read(remote())
 
 
-def test_redirects_in_a_circle_end(remote: MakeRemote, storage: Storage) -> None:
+def test_redirect_loop_is_an_error(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [redirect("/f?again") for _ in range(50)]
     with pytest.raises(DeltaSharingError):
         read(remote())
     assert len(storage.requests) < 20
 
 
-def test_a_stalled_storage_is_left_after_the_timeout(remote: MakeRemote, storage: Storage) -> None:
+def test_stalled_storage_times_out(remote: MakeRemote, storage: Storage) -> None:
     released = threading.Event()
 
     def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
@@ -410,7 +410,7 @@ def test_a_stalled_storage_is_left_after_the_timeout(remote: MakeRemote, storage
         released.set()
 
 
-def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage) -> None:
+def test_cancelling_ends_a_waiting_read(remote: MakeRemote, storage: Storage) -> None:
     released = threading.Event()
 
     def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
@@ -450,11 +450,11 @@ def test_buffers_are_filled_in_place(remote: MakeRemote) -> None:
     assert buffer.to_pybytes() == DATA[5:15]
 
 
-# === One version of an object ===
+# --- one version of an object ---
 
 
 def broken_at(storage: Storage, after: int, then: Callable[[], None] = lambda: None) -> Callable[..., bool]:
-    """Send ``after`` bytes with what the storage says of the file, break off, and do ``then``."""
+    """Send ``after`` bytes with the headers of the storage, disconnect, and call ``then``."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         handler.send_response(200)
@@ -490,7 +490,7 @@ def test_weak_etag_is_not_sent(remote: MakeRemote, storage: Storage, etag: str) 
 
 
 @pytest.mark.parametrize("name", ["ETag", "Last-Modified"])
-def test_a_download_is_not_resumed_with_another_object(remote: MakeRemote, storage: Storage, name: str) -> None:
+def test_download_does_not_resume_with_another_object(remote: MakeRemote, storage: Storage, name: str) -> None:
     storage.headers["f"] = {name: '"one"'}
 
     def swap() -> None:
@@ -502,7 +502,7 @@ def test_a_download_is_not_resumed_with_another_object(remote: MakeRemote, stora
         read(remote())
 
 
-def test_object_of_another_length_is_refused_without_a_size(remote: MakeRemote, storage: Storage) -> None:
+def test_changed_length_is_refused_without_a_declared_size(remote: MakeRemote, storage: Storage) -> None:
     file = remote(size=-1)
     assert read(file, 5, 10) == DATA[5:10]
     storage.files["f"] = DATA + b"more"
@@ -511,7 +511,7 @@ def test_object_of_another_length_is_refused_without_a_size(remote: MakeRemote, 
         read(file, 5, 10)
 
 
-def test_range_missing_in_the_new_version_is_a_changed_file(remote: MakeRemote, storage: Storage) -> None:
+def test_range_beyond_the_new_version_is_a_changed_file(remote: MakeRemote, storage: Storage) -> None:
     file = remote()
     storage.headers["f"] = {"ETag": '"one"'}
     read(file, 0, 10)
@@ -520,17 +520,18 @@ def test_range_missing_in_the_new_version_is_a_changed_file(remote: MakeRemote, 
         read(file, 10, 20)
 
 
-def test_unrequested_precondition_failure_is_a_storage_error(remote: MakeRemote, storage: Storage) -> None:
+def test_unexpected_precondition_failure_is_a_storage_error(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [status(412)]
     with pytest.raises(TransportError, match="412"):
         read(remote())
 
 
-# === Secrets ===
+# --- secrets ---
 
 
 def everything(error: BaseException | None) -> str:
-    """Return what a tool that reports exceptions could show of one: texts and fields of it and of all behind it."""
+    """Return what an error reporting tool could show of an exception: its text and attributes, and those of its
+    causes."""
     seen: list[str] = []
     while error is not None:
         seen += [str(error), repr(error), repr(error.args), repr(vars(error)), str(getattr(error, "object", ""))]
@@ -553,7 +554,7 @@ def everything(error: BaseException | None) -> str:
     ],
 )
 @pytest.mark.parametrize("how", ["url", "redirect"])
-def test_chained_errors_hold_no_signature(
+def test_chained_errors_contain_no_signature(
     remote: MakeRemote, storage: Storage, location: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -24,7 +24,7 @@ V1, V2 = Version('"1"', "", SIZE), Version('"2"', "", SIZE)
 
 
 class Sent:
-    """A response with the bytes from ``start`` on, in pieces; breaks after them if it has to."""
+    """A response with the bytes from ``start`` on, in pieces; it fails after them if requested."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ Answer = Any
 
 @dataclasses.dataclass
 class Store:
-    """Answers in turn. As a source of URLs, it numbers them."""
+    """Scripted responses; as a ``UrlSource``, it numbers its URLs."""
 
     answers: list[Answer]
     options: ReadOptions = dataclasses.field(default_factory=lambda: ReadOptions(max_attempts=3))
@@ -118,7 +118,7 @@ def refused(kind: type[DeltaSharingError], call: Callable[[], object], *words: s
     return caught.value
 
 
-def test_missing_ranges_are_requested() -> None:
+def test_only_missing_ranges_are_requested() -> None:
     store = Store([Sent(0, 40, broken=True), Sent(40, 60), Sent(60)])
     file = made(store)
     assert read(file) == DATA
@@ -127,7 +127,7 @@ def test_missing_ranges_are_requested() -> None:
     assert file.version == V1
     report = file.reader.report
     assert (report.requests, report.retries, report.bytes) == (3, 2, SIZE)
-    # A storage that ignores ranges sends all of it again.
+    # A storage that ignores ranges sends the whole file again.
     for start, stop in ((0, SIZE), (10, 20), (13, 14), (93, SIZE)):
         for unstated in (False, True):
             end, total = (None, None) if unstated else (SIZE, SIZE)
@@ -144,7 +144,7 @@ def test_attempt_with_progress_is_not_a_failure() -> None:
     error = refused(TransportError, lambda: read(made(store)), "broken")
     assert "Tried 3 times" in str(error)
     assert store.wanted == [None, ByteRange(10, SIZE), ByteRange(10, SIZE)]
-    # An end before the end is none, and bytes slower than a storage has to be are no progress.
+    # A premature end is not an end of the file, and bytes below the minimum speed are not progress.
     store = Store([Sent(0, 10, data=DATA[:10])] * 3)
     refused(TransportError, lambda: read(made(store), 0, 50), "the connection ended early")
     store = Store([Sent(at, at + 1, broken=True) for at in range(9)])
@@ -153,7 +153,7 @@ def test_attempt_with_progress_is_not_a_failure() -> None:
 
 
 @pytest.mark.parametrize("unstated", [False, True])
-def test_a_file_that_is_longer_than_stated_is_refused(unstated: bool) -> None:
+def test_file_longer_than_declared_is_refused(unstated: bool) -> None:
     more = DATA + b"x"
     if not unstated:
         for size in (SIZE - 1, SIZE + 1):
@@ -164,10 +164,10 @@ def test_a_file_that_is_longer_than_stated_is_refused(unstated: bool) -> None:
         store = Store([Sent(0, None, None, data=more, piece=piece)])
         words = f"expected a file of {SIZE} bytes, the storage sends more"
         refused(DataError, lambda store=store: read(made(store)), words)  # type: ignore[misc]
-    # Later bytes are ignored if a part is requested, or the length is stated.
+    # Later bytes are ignored if a range is requested or the length is declared.
     assert read(made(Store([Sent(0, None, None, data=more, piece=SIZE + 1)])), 3, 8) == DATA[3:8]
     assert read(made(Store([Sent(0, SIZE, None, data=more, piece=SIZE + 1)]))) == DATA
-    # Whether more follows is not known where it breaks: the file is asked for again.
+    # At an interruption it is unknown whether more bytes follow, so the file is requested again.
     store = Store([Sent(0, None, None, broken=True), Sent(0, None, None)])
     assert read(made(store)) == DATA
     assert store.wanted == [None, None]
@@ -177,12 +177,12 @@ def test_html_page_is_not_a_file() -> None:
     for total in (5, None):
         store = Store([Sent(0, total, total, data=b"<html", is_html=True)])
         refused(DataError, lambda store=store: read(made(store)), "a page of HTML")  # type: ignore[misc]
-    # A file may be called so.
+    # A file name may end with .html.
     assert read(made(Store([Sent(is_html=True)]))) == DATA
     assert tail(made(Store([Sent(is_html=True)]), size=-1), 3) == (SIZE, DATA[-3:])
 
 
-def test_parts_of_two_versions_do_not_fit() -> None:
+def test_ranges_of_two_versions_are_not_combined() -> None:
     for broken in (True, False):
         store = Store([Sent(0, 40, broken=broken), Sent(40, version=V2)])
         refused(Stale, lambda store=store: read(made(store)), "replaced while it was read")  # type: ignore[misc]
@@ -193,7 +193,7 @@ def test_parts_of_two_versions_do_not_fit() -> None:
     assert [file.agree(version) for version in (V1, V2, V1)] == [True, False, True]
 
 
-def test_status_is_reported_by_its_meaning() -> None:
+def test_error_explains_the_http_status() -> None:
     gone = refused(DataError, lambda: read(made(Store([404]))), "vacuumed")
     assert gone.status == 404
     refused(DataError, lambda: read(made(Store([416])), 3, 9), "bytes 3 to 9 do not exist in it")
@@ -214,13 +214,13 @@ def test_status_is_reported_by_its_meaning() -> None:
         refused(TransportError, lambda status=status: read(made(Store([status] * 3))), words)  # type: ignore[misc]
     error = refused(TransportError, lambda: read(made(Store([Refused(503, "9999")]))), "status 503")
     assert "asks to wait 9999 s" in str(error)
-    # Without an id, the file is named by its address.
+    # Without an id, the error names the file by its location.
     with pytest.raises(DataError, match=r"Cannot read a data file at https://h/0: it is gone") as caught:
         read(made(Store([404]), file_id=None))
     assert "planted" not in str(caught.value)
 
 
-def test_errors_of_a_store_get_the_names_they_lack() -> None:
+def test_store_errors_get_the_missing_names() -> None:
     error = DataError("odd")
     refused(DataError, lambda: read(made(Store([error]))), "odd")
     named = DataError("odd", table="other", file_id="theirs")
@@ -229,10 +229,10 @@ def test_errors_of_a_store_get_the_names_they_lack() -> None:
     assert (named.table, named.file_id) == ("other", "theirs")
 
 
-def test_too_many_requests_become_fewer() -> None:
+def test_too_many_requests_reduce_concurrency() -> None:
     for status, left in ((429, 4), (503, 4), (500, 8), (404, 8)):
         file = made(Store([status], ReadOptions(max_concurrent_requests=8, max_attempts=1)))
-        file.reader.limiter._active = 7  # those of other files
+        file.reader.limiter._active = 7  # requests for other files
         with pytest.raises(DeltaSharingError):
             read(file)
         assert file.reader.limiter.limit == left
@@ -249,7 +249,7 @@ def test_a_refused_url_is_renewed_twice_at_most() -> None:
     store = Store([403, 403, 403])
     refused(TransportError, lambda: read(made(store, renews=True)), "status 403")
     assert len(store.asked) == source._MAX_REFRESHES == 2
-    # A file that is known to be refused, or old, is not asked for with that URL.
+    # A URL known to be refused or expired is not used for the file.
     store = Store([Sent(), Sent()])
     file = made(store, renews=True, stale=True)
     assert read(file) == read(file) == DATA
@@ -269,7 +269,7 @@ def test_a_refused_url_is_renewed_twice_at_most() -> None:
     assert asyncio.run(made(store, renews=True).renew("another")) == "https://h/0?sig=planted"
 
 
-def test_a_renewal_is_shared_and_its_failure_is_not_kept() -> None:
+def test_renewal_is_shared_and_its_failure_is_not_cached() -> None:
     store = Store([403, 403, Sent(0, 10), Sent(10, 20)])
     file = made(store, renews=True)
 
@@ -295,7 +295,7 @@ def test_a_renewal_is_shared_and_its_failure_is_not_kept() -> None:
     assert len(store.asked) == 2
 
 
-def test_last_bytes_of_a_file_show_its_length() -> None:
+def test_tail_request_gives_the_length_of_the_file() -> None:
     for sent, length, found in (
         (Sent(90), 10, DATA[90:]),
         (Sent(), 10, DATA[90:]),
@@ -308,7 +308,7 @@ def test_last_bytes_of_a_file_show_its_length() -> None:
         assert tail(file, length) == (sent.span.total, found)
         assert (store.wanted, file.size) == ([length], -1)
         assert file.reader.report.bytes == len(found)
-    # Each attempt begins anew, also in a file that has grown, if that cannot be told.
+    # Each attempt starts again, even if the file grew, when no header shows that.
     store = Store([Sent(90, broken=True, data=DATA[90:95]), Sent(90)])
     assert tail(made(store, size=-1), 10) == (SIZE, DATA[90:])
     assert store.wanted == [10, 10]

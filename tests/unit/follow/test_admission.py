@@ -1,4 +1,4 @@
-"""Admission: the batch sizes of the reference tables, and the rules behind them."""
+"""Admission: batch sizes of the reference tables and the rules behind them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def offered(version: int, sizes: tuple[int, ...] = (), units: tuple[int, ...] = 
     return VersionFiles(version, tuple(SharedFile(AddFile(path="x", size=size)) for size in sizes), units)
 
 
-# A table like the JVM connector's fixture `streaming_cdf_table`: one file of 2 rows, one of 3, four change files with
-# 8 rows, two removed files with 4 rows. The sizes are such that its limits in bytes fall where the fixture's do.
+# Like the JVM connector's fixture `streaming_cdf_table`: one file of 2 rows, one of 3, four change files with 8 rows,
+# two removed files with 4 rows. The sizes make limits in bytes split it where they split the fixture.
 CHANGES = (
     offered(0),
     offered(1, (750,), (0,)),
@@ -25,7 +25,7 @@ CHANGES = (
     offered(4, (900, 910), (0, 1)),
 )
 CHANGE_ROWS = {1: (2,), 2: (3,), 3: (2, 2, 2, 2), 4: (2, 2)}
-# And `cdf_table_cdf_enabled` without its change feed: four added files of about one kilobyte.
+# Like ``cdf_table_cdf_enabled`` without its change feed: four added files of about one kilobyte.
 APPENDS = (
     offered(0),
     offered(1, (1030, 1030, 1030), (0, 1, 2)),
@@ -40,7 +40,7 @@ APPEND_ROWS = {1: (1, 1, 1), 3: (1,)}
 def batches(
     versions: tuple[VersionFiles, ...], rows: dict[int, tuple[int, ...]], budget: BatchLimits, window: int = 100
 ) -> list[int]:
-    """Rows of the non-empty batches of a stream that starts at version 0."""
+    """Return the row counts of the non-empty batches of a stream that starts at version 0."""
     found, position, last = [], Position(0), versions[-1].version
     while position.version <= last:
         reached = admit(position, versions[position.version : position.version + window], budget)
@@ -60,7 +60,7 @@ def batches(
     ("files", "expected"),
     [(1, [2, 3, 8, 2, 2]), (2, [5, 8, 4]), (3, [13, 4]), (6, [13, 4]), (7, [15, 2]), (8, [17]), (9, [17])],
 )
-def test_max_files_of_a_change_feed(files: int, expected: list[int]) -> None:
+def test_max_files_limits_a_change_feed(files: int, expected: list[int]) -> None:
     assert batches(CHANGES, CHANGE_ROWS, BatchLimits(files=files)) == expected
 
 
@@ -76,19 +76,19 @@ def test_max_files_of_a_change_feed(files: int, expected: list[int]) -> None:
         (9000, [17]),
     ],
 )
-def test_max_bytes_of_a_change_feed(size: int, expected: list[int]) -> None:
+def test_max_bytes_limits_a_change_feed(size: int, expected: list[int]) -> None:
     assert batches(CHANGES, CHANGE_ROWS, BatchLimits(bytes=size)) == expected
 
 
 @pytest.mark.parametrize(("files", "expected"), [(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])])
-def test_max_files_of_appends(files: int, expected: list[int]) -> None:
+def test_max_files_limits_appends(files: int, expected: list[int]) -> None:
     assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=files)) == expected
 
 
 @pytest.mark.parametrize(
     ("size", "expected"), [(1, [1, 1, 1, 1]), (1000, [1, 1, 1, 1]), (2000, [2, 2]), (3000, [3, 1]), (5000, [4])]
 )
-def test_max_bytes_of_appends(size: int, expected: list[int]) -> None:
+def test_max_bytes_limits_appends(size: int, expected: list[int]) -> None:
     assert batches(APPENDS, APPEND_ROWS, BatchLimits(bytes=size)) == expected
 
 
@@ -99,24 +99,24 @@ def test_windows_bound_batches(window: int, expected: list[int]) -> None:
     assert batches(CHANGES, CHANGE_ROWS, BatchLimits(files=1000), window) == expected
 
 
-def test_both_limits_hold_together() -> None:
+def test_both_limits_apply_together() -> None:
     assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=1, bytes=10_000)) == [1, 1, 1, 1]
     assert batches(APPENDS, APPEND_ROWS, BatchLimits(files=100, bytes=1)) == [1, 1, 1, 1]
 
 
-def test_without_limit_all_is_admitted_to_the_next_version() -> None:
+def test_everything_is_admitted_without_a_limit() -> None:
     assert admit(Position(0), CHANGES, BatchLimits()) == Position(5)
 
 
-def test_versions_without_files_are_passed_for_free() -> None:
+def test_versions_without_files_do_not_use_the_limit() -> None:
     assert admit(Position(3), (offered(3), offered(4), offered(5)), BatchLimits(files=1, bytes=1)) == Position(6)
 
 
-def test_empty_offer_moves_nothing() -> None:
+def test_empty_window_keeps_the_offset() -> None:
     assert admit(Position(3, 1), (), BatchLimits(files=1)) == Position(3, 1)
 
 
-def test_start_in_the_middle_of_a_version() -> None:
+def test_batch_starts_in_the_middle_of_a_version() -> None:
     version = (offered(1, (10, 10, 10), (0, 1, 2)),)
     assert admit(Position(1, 0), version, BatchLimits(files=1)) == Position(1, 1)
     assert admit(Position(1, 1), version, BatchLimits(files=9)) == Position(2)

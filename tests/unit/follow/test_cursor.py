@@ -1,4 +1,4 @@
-"""The cursor file: what it says is kept, and what is no cursor is refused by name."""
+"""The cursor file: its contents are kept, and an invalid file is refused by name."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_written_cursor_is_read_back(cursor: CursorFile, state: State) -> None:
     assert sorted(os.listdir(cursor.path.parent)) == [".orders.cursor.lock", "orders.cursor"]
 
 
-def test_new_cursor_begins_with_its_own_id(cursor: CursorFile) -> None:
+def test_new_cursor_has_a_new_id(cursor: CursorFile) -> None:
     one, other = cursor.read(), cursor.read()
     assert (one.number, one.committed, one.begun) == (0, BEGINNING, None)
     assert one.id != other.id
     assert not cursor.path.exists()
 
 
-def test_name_and_endpoint_are_compared_as_servers_compare_them(cursor: CursorFile) -> None:
+def test_cursor_matches_equivalent_names_and_endpoints(cursor: CursorFile) -> None:
     cursor.write(State("a", 4, END, None))
     same = CursorFile(cursor.path, AssetName("Share", "SCHEMA", "table"), "https://example.com/sharing/")
     assert same.read().number == 4
@@ -90,7 +90,7 @@ def test_invalid_cursor_is_refused_by_name(cursor: CursorFile, content: Any, sai
 
 
 @pytest.mark.parametrize("field", ["id", "number", "files", "committed", "begun"])
-def test_field_that_is_missing_is_named(cursor: CursorFile, field: str) -> None:
+def test_missing_field_is_named(cursor: CursorFile, field: str) -> None:
     cursor.write(State("a", 4, END, None))
     whole = json.loads(cursor.path.read_text())
     del whole[field]
@@ -99,7 +99,7 @@ def test_field_that_is_missing_is_named(cursor: CursorFile, field: str) -> None:
         cursor.read()
 
 
-def test_place_that_cannot_be_written_or_read_is_named(tmp_path: pathlib.Path) -> None:
+def test_unreadable_or_unwritable_path_is_named(tmp_path: pathlib.Path) -> None:
     nowhere = CursorFile(tmp_path / "none" / "c", TABLE, "https://example.com")
     with pytest.raises(UsageError, match=r"Cannot write the cursor '.*none/c': No such file"), nowhere.held():
         pass

@@ -1,4 +1,4 @@
-"""A follower between two offsets: its place in a version, formats, versions that go back, and how long it waits."""
+"""A follower between two offsets: its position in a version, response formats, decreasing versions, and waits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def paths(follower: Follower, start: Any, end: Offset) -> list[str | None]:
 @pytest.mark.parametrize("edge", ["start", "end"])
 @pytest.mark.parametrize("change", [{"last_file": "another"}, {"place": 3}, {"place": 2**40}], ids=repr)
 @pytest.mark.usefixtures("table")
-def test_place_with_another_or_no_file_is_refused(
+def test_position_with_another_or_no_file_is_refused(
     lake: Any, start: dict[str, Any], edge: str, change: dict[str, Any]
 ) -> None:
     follows = follower(lake, **start)
@@ -65,7 +65,7 @@ def test_place_with_another_or_no_file_is_refused(
     if edge == "end":
         second = replace(second, **change)
     else:
-        # The end is behind, so that only the beginning is wrong.
+        # The end offset is behind, so only the start is wrong.
         first, second = (
             replace(first, **change),
             replace(second, version=3, place=-1, in_snapshot=False, last_file=None),
@@ -76,8 +76,9 @@ def test_place_with_another_or_no_file_is_refused(
 
 @pytest.mark.parametrize("start", [{}, {"starting_version": 1}], ids=["snapshot", "tail"])
 @pytest.mark.usefixtures("table")
-def test_batches_of_two_formats_are_each_read_in_their_own(lake: Any, start: dict[str, Any]) -> None:
-    """Places count files by their ids, which differ between the formats: a held window of another one does not fit."""
+def test_each_batch_is_read_in_its_own_format(lake: Any, start: dict[str, Any]) -> None:
+    """Positions count files by id, and ids differ between formats, so a cached window of another format cannot be
+    used."""
     both = follower(lake, **start)
     for wire in FORMATS * 2:
         own = follower(lake, wire, **start)
@@ -141,7 +142,7 @@ def test_schema_of_an_offset_is_requested_once(lake: Any, table: TableWriter, mo
 
 
 @pytest.mark.parametrize(("outage", "own", "waits"), [(600.0, 5.0, 600.0), (600.0, 900.0, 900.0), (0.0, 5.0, 5.0)])
-def test_requests_for_rows_wait_for_an_outage_and_others_do_not(outage: float, own: float, waits: float) -> None:
+def test_only_requests_for_rows_wait_for_an_outage(outage: float, own: float, waits: float) -> None:
     request, options = FollowRequest(table=NAME, max_outage=outage), ReadOptions(max_retry_seconds=own, max_attempts=7)
     assert request.waiting(options).max_retry_seconds == waits
     assert (request.waiting(options).max_attempts > 7) == (outage > 0)

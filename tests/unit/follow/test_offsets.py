@@ -1,4 +1,4 @@
-"""Offsets: stable text, complete, and refused where they belong to something else."""
+"""Offsets: stable and complete text, refused for another table or read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OFFSET = Offset(
 )
 
 
-def test_offset_is_text_with_a_fixed_order_of_keys() -> None:
+def test_offset_is_serialized_with_a_fixed_key_order() -> None:
     assert json.dumps(OFFSET.to_json()) == (
         '{"sourceVersion": 1, "tableId": "abc", "tableVersion": 6, "index": 2, "isStartingVersion": false, '
         '"firstVersion": 0, "fromSnapshot": true, "changeFeed": false, "responseFormat": "delta", "lastFile": "f2", '
@@ -35,13 +35,13 @@ def test_offset_is_text_with_a_fixed_order_of_keys() -> None:
     )
 
 
-def test_offset_is_read_with_keys_in_any_order() -> None:
+def test_offset_is_parsed_with_keys_in_any_order() -> None:
     shuffled = dict(reversed(list(OFFSET.to_json().items())))
     assert parse_offset(shuffled, CHECKPOINT) == OFFSET
     assert parse_offset(json.loads(json.dumps(OFFSET.to_json())), CHECKPOINT) == OFFSET
 
 
-def test_beginning_reads_back() -> None:
+def test_initial_offset_round_trips() -> None:
     assert parse_offset(BEGINNING.to_json(), CHECKPOINT) is BEGINNING
     assert json.dumps(BEGINNING.to_json()) == json.dumps(BEGINNING.to_json())
 
@@ -71,7 +71,7 @@ def test_offset_without_source_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "text", [1], 5])
-def test_something_else_than_an_object_is_refused(value: object) -> None:
+def test_offset_must_be_a_json_object(value: object) -> None:
     with pytest.raises(UsageError, match="checkpoint"):
         parse_offset(value, CHECKPOINT)
 
@@ -82,12 +82,12 @@ def test_offset_of_the_jvm_connector_is_refused_by_name() -> None:
         parse_offset(legacy, CHECKPOINT)
 
 
-def test_another_table_is_refused_naming_both_ids() -> None:
+def test_offset_of_another_table_is_refused_with_both_ids() -> None:
     with pytest.raises(UsageError, match=r"abc.*xyz.*delete the checkpoint.*restart"):
         check_restart(OFFSET, CHECKPOINT, table_id="xyz", change_feed=False)
 
 
-def test_another_kind_of_read_is_refused() -> None:
+def test_offset_of_another_kind_of_read_is_refused() -> None:
     with pytest.raises(UsageError, match="readChangeFeed"):
         check_restart(OFFSET, CHECKPOINT, table_id="abc", change_feed=True)
     check_restart(OFFSET, CHECKPOINT, table_id="abc", change_feed=False)
@@ -96,13 +96,13 @@ def test_another_kind_of_read_is_refused() -> None:
 @pytest.mark.parametrize(
     ("position", "in_snapshot"), [(Position(6, 1), False), (Position(5, 9), False), (Position(7), True)]
 )
-def test_going_back_is_refused(position: Position, in_snapshot: bool) -> None:
+def test_end_before_start_is_refused(position: Position, in_snapshot: bool) -> None:
     end = OFFSET.at(position, in_snapshot=in_snapshot)
     with pytest.raises(UsageError, match="goes back"):
         check_order(OFFSET, end, CHECKPOINT)
 
 
-def test_going_forward_is_not() -> None:
+def test_end_at_or_after_start_is_accepted() -> None:
     snapshot = replace(OFFSET, in_snapshot=True)
     check_order(snapshot, OFFSET.at(Position(7)), CHECKPOINT)
     check_order(OFFSET, OFFSET, CHECKPOINT)

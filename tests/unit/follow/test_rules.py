@@ -48,7 +48,7 @@ def test_appends_are_read_with_any_option() -> None:
         assert appended([], policy) == []
 
 
-def test_deletes_alone() -> None:
+def test_commits_with_deletes_only() -> None:
     message = appended([remove("a")], OnChange.FAIL)
     assert "Detected deleted data in version 7" in str(message)
     assert "ignoreDeletes" in str(message)
@@ -57,7 +57,7 @@ def test_deletes_alone() -> None:
 
 
 @pytest.mark.parametrize("actions", [[remove("a"), add("b")], [remove("a"), add("a", VECTOR)]])
-def test_updates_and_deletion_vectors(actions: list[SharedFile]) -> None:
+def test_commits_with_updates_and_deletion_vectors(actions: list[SharedFile]) -> None:
     for policy in (OnChange.FAIL, OnChange.IGNORE_DELETES):
         message = str(appended(actions, policy))
         assert "Detected a data update in version 7" in message
@@ -72,19 +72,19 @@ def test_change_files_replace_others_and_are_one_unit() -> None:
     assert units(files) == (0, 0)
 
 
-def test_added_and_removed_files_come_by_id_each_its_own_unit() -> None:
+def test_added_and_removed_files_are_ordered_by_id() -> None:
     files = change_files([add("c"), remove("a"), add("b")])
     assert [file.file_id for file in files] == ["a", "b", "c"]
     assert units(files) == (0, 1, 2)
 
 
-def test_files_of_one_id_stay_together_removed_first() -> None:
+def test_files_with_the_same_id_stay_together() -> None:
     files = change_files([add("a"), remove("a"), add("b")])
     assert [type(file.action) for file in files] == [RemoveFile, AddFile, AddFile]
     assert units(files) == (0, 0, 1)
 
 
-def test_a_deletion_vector_keeps_the_whole_commit_together() -> None:
+def test_commit_with_a_deletion_vector_is_one_unit() -> None:
     assert units(change_files([add("a", VECTOR), remove("a"), add("b")])) == (0, 0, 0)
 
 
@@ -93,7 +93,7 @@ def test_file_without_id_is_refused() -> None:
         units([SharedFile(AddFile(path="x"))])
 
 
-# === Schemas ===
+# --- schemas ---
 
 
 def table(*columns: tuple[str, object], partition_by: list[str] | None = None, **config: str) -> Metadata:
@@ -127,7 +127,7 @@ PLAIN = table(("a", "integer"), ("b", "string"))
         (table(("a", "integer"), ("b", "string"), partition_by=["a"]), "partition columns change"),
     ],
 )
-def test_seen_columns_must_be_in_the_new_schema(seen: Metadata, fragment: str | None) -> None:
+def test_columns_already_read_must_be_in_the_new_schema(seen: Metadata, fragment: str | None) -> None:
     found = difference(seen, PLAIN)
     assert found is None if fragment is None else fragment in str(found)
 
@@ -144,14 +144,14 @@ def test_nullability_is_ignored() -> None:
         lambda inner: {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True},
     ],
 )
-def test_nested_changes_are_seen(wrap) -> None:
+def test_changes_of_nested_fields_are_detected(wrap) -> None:
     read = table(("s", wrap(struct(("x", "integer"), ("y", "string")))))
     assert difference(table(("s", wrap(struct(("x", "integer"))))), read) is None
     assert "x" in str(difference(table(("s", wrap(struct(("x", "long"))))), read))
     assert "z" in str(difference(table(("s", wrap(struct(("z", "integer"))))), read))
 
 
-def test_column_replaced_by_another_of_its_name_is_seen() -> None:
+def test_column_replaced_under_the_same_name_is_detected() -> None:
     def mapped(physical: str) -> Metadata:
         fields = [
             {"name": "a", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": physical}}
@@ -163,13 +163,13 @@ def test_column_replaced_by_another_of_its_name_is_seen() -> None:
     assert difference(mapped("x"), mapped("x")) is None
 
 
-def test_fingerprint_follows_schema_and_partitioning_only() -> None:
+def test_fingerprint_depends_on_schema_and_partitioning() -> None:
     assert fingerprint(PLAIN) == fingerprint(table(("a", "integer"), ("b", "string"), other="x"))
     assert fingerprint(PLAIN) != fingerprint(table(("a", "integer"), ("b", "string"), partition_by=["b"]))
     assert fingerprint(PLAIN) != fingerprint(table(("a", "long"), ("b", "string")))
 
 
-# === Polling ===
+# --- polling ---
 
 
 class Server:
@@ -194,7 +194,7 @@ def test_version_is_requested_once_per_interval() -> None:
     assert server.asked == 2
 
 
-def test_version_that_goes_back_is_not_followed() -> None:
+def test_lower_version_is_ignored() -> None:
     now = [0.0]
     clock = VersionClock(Server(5, 3), 30, lambda: now[0])
     assert clock.latest() == 5
@@ -202,7 +202,7 @@ def test_version_that_goes_back_is_not_followed() -> None:
     assert clock.latest() == 5
 
 
-def test_frozen_version_stays() -> None:
+def test_frozen_version_does_not_change() -> None:
     now, server = [0.0], Server(5, 9)
     clock = VersionClock(server, 30, lambda: now[0])
     clock.freeze()
@@ -212,7 +212,7 @@ def test_frozen_version_stays() -> None:
 
 
 class Outage:
-    """A server that does not answer for a while, by a clock of our own."""
+    """A server without responses for a while, measured by a fake clock."""
 
     def __init__(self, error: DeltaSharingError, down: range) -> None:
         self.error, self.down, self.now, self.asked = error, down, 0.0, 0
@@ -225,7 +225,7 @@ class Outage:
 
 
 @pytest.mark.parametrize("error", [TransportError("down"), RequestError("down", status=503)])
-def test_only_outages_shorter_than_the_patience_are_outlasted(error: DeltaSharingError) -> None:
+def test_only_outages_shorter_than_the_limit_are_waited_out(error: DeltaSharingError) -> None:
     server = Outage(error, range(10, 250))
     clock = VersionClock(server, 30, lambda: server.now, max_outage=300)
     assert clock.latest() == 5
@@ -259,7 +259,7 @@ def test_permanent_errors_are_raised(max_outage: float, error: DeltaSharingError
         clock.latest()
 
 
-def test_stream_does_not_wait_for_unimplemented_requests() -> None:
+def test_unimplemented_request_fails_at_once() -> None:
     found = {status: may_pass(RequestError("x", status=status)) for status in (400, 404, 429, 500, 501, 503, 505, 520)}
     assert [status for status, passes in found.items() if passes] == [429, 500, 503, 520]
     assert may_pass(TransportError("x"))

@@ -1,4 +1,4 @@
-"""Following a real table with a cursor: what comes, what comes again, and what is refused."""
+"""Following a real table with a cursor: the steps, repeated steps, and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ NOW = "available-now"
 
 @pytest.fixture
 def table(lake: Any) -> TableWriter:
-    """Version 1 has the rows 1 and 2, each in a file; version 3 removes the first and adds 3, version 5 adds 4."""
+    """Version 1 has the rows 1 and 2, each in its own file; version 3 removes the first and adds 3; version 5 adds
+    4."""
     found = TableWriter(lake.root / "t", ID, properties=FEED)
     files = [found.file(rows_of([number])) for number in (1, 2)]
     found.commit(add=files)
@@ -40,7 +41,7 @@ def table(lake: Any) -> TableWriter:
 
 @pytest.fixture
 def cursor(tmp_path: pathlib.Path) -> pathlib.Path:
-    # A name that is no pattern.
+    # The name contains no glob characters.
     return tmp_path / "t (1) [copy.cursor"
 
 
@@ -54,7 +55,7 @@ def content(read: Any) -> list[tuple[int, str, int]]:
 
 
 def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, int, list[tuple[int, str, int]]]]:
-    """Follow to the end and commit all; return versions and rows of each step."""
+    """Follow to the end and commit every step; return versions and rows of each."""
     found = []
     for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
         assert changes.request.response_format.value == asked.get("response_format", "auto")
@@ -63,7 +64,7 @@ def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, i
     return found
 
 
-# === What comes ===
+# --- steps ---
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
@@ -87,9 +88,7 @@ def test_steps_from_a_version_equal_a_read_of_its_changes(lake: Any, table: Tabl
             assert rows == content(shared(lake).changes(start, end))
 
 
-def test_large_snapshot_comes_in_parts_with_the_last_marked(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_large_snapshot_is_split_and_its_last_part_marked(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     rows, told = [], []
     for changes in shared(lake).follow(cursor, trigger=NOW, max_bytes=1):
         assert (changes.start_version, changes.end_version, changes.is_snapshot) == (5, 5, True)
@@ -100,10 +99,10 @@ def test_large_snapshot_comes_in_parts_with_the_last_marked(
     assert told == [(0, False), (1, False), (2, True)]
 
 
-def test_backlog_is_cut_into_steps_of_whole_versions(lake: Any, cursor: pathlib.Path) -> None:
+def test_backlog_is_split_at_versions(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     for number in range(230):
-        # More empty versions than one question has.
+        # More empty versions than one request covers.
         table.commit(metadata=True) if number % 150 else table.insert(rows_of([number]), rows_of([-number]))
     found = followed(lake, cursor, starting_version=0, max_files=1)
     assert [(start, end) for start, end, _ in found] == [(0, 99), (100, 199)]
@@ -114,7 +113,7 @@ def test_backlog_is_cut_into_steps_of_whole_versions(lake: Any, cursor: pathlib.
     assert json.loads(cursor.read_text())["committed"]["tableVersion"] == 231
 
 
-def test_step_of_several_requests_is_repeated_as_one(lake: Any, cursor: pathlib.Path) -> None:
+def test_step_of_several_requests_is_repeated_whole(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
     steps = iter(shared(lake).follow(cursor, starting_version=0, every=1))
@@ -131,13 +130,13 @@ def test_step_of_several_requests_is_repeated_as_one(lake: Any, cursor: pathlib.
     assert (again.start_version, again.end_version, again.is_repeat, again.count()) == (2, 122, True, 2)
 
 
-def test_start_at_the_latest_does_not_move(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_start_at_the_latest_version_is_fixed(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     assert followed(lake, cursor, starting_version="latest") == []
     table.insert(rows_of([5]))
     assert followed(lake, cursor, starting_version="latest") == [(6, 6, [(5, "insert", 6)])]
 
 
-def test_start_at_a_timestamp(lake: Any, cursor: pathlib.Path) -> None:
+def test_start_at_a_timestamp_selects_a_version(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED, timestamp_ms=1_000_000_000_000)
     for number in (1, 2):
         table.commit(add=[table.file(rows_of([number]))], timestamp_ms=1_000_000_000_000 + number * 86_400_000)
@@ -150,7 +149,7 @@ def test_empty_table_has_a_snapshot_without_rows(lake: Any, cursor: pathlib.Path
     assert followed(lake, cursor) == []
 
 
-def test_columns_and_filter_hold_for_all_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_columns_and_filter_apply_to_all_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     asked = {"columns": ["_change_type", "id"], "filter": "id >= 3", "trigger": NOW}
     found = []
     for changes in shared(lake).follow(cursor, starting_version=0, **asked):
@@ -172,7 +171,7 @@ def test_changes_have_the_outputs_of_a_read(lake: Any, table: TableWriter, curso
         changes.to_spark()
 
 
-def test_async_for_has_the_same_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_async_for_gives_the_same_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     async def run() -> list[tuple[int, int]]:
         found = []
         async for changes in shared(lake).follow(cursor, starting_version=0, max_files=1, trigger=NOW):
@@ -185,7 +184,7 @@ def test_async_for_has_the_same_steps(lake: Any, table: TableWriter, cursor: pat
     assert followed(lake, cursor) == [(6, 6, [(5, "insert", 6)])]
 
 
-def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
+def test_loop_waits_for_versions_and_ends_at_break(
     lake: Any, table: TableWriter, cursor: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -197,7 +196,7 @@ def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
             table.insert(rows_of([5]))
 
     clock = [0.0]
-    # Only there: other threads sleep as well.
+    # Only in this module, because other threads sleep as well.
     monkeypatch.setattr("delta_sharing_client.follow.steps.time", types.SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(
         VersionClock.__init__, "__defaults__", (lambda: clock[0], *VersionClock.__init__.__defaults__[1:])
@@ -213,7 +212,7 @@ def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
     assert followed(lake, cursor) == []
 
 
-# === What comes again ===
+# --- repeated steps ---
 
 
 def test_uncommitted_steps_repeat_with_the_same_versions(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
@@ -221,7 +220,7 @@ def test_uncommitted_steps_repeat_with_the_same_versions(lake: Any, table: Table
     assert not first.is_repeat
     before = content(first)
     table.insert(rows_of([5]))
-    # Whatever is asked for now: the step has begun.
+    # The step has begun, so new arguments do not change it.
     again = next(iter(shared(lake).follow(cursor, max_files=1)))
     assert (again.id, again.start_version, again.end_version, again.is_repeat) == (first.id, 1, 5, True)
     assert content(again) == before
@@ -229,9 +228,7 @@ def test_uncommitted_steps_repeat_with_the_same_versions(lake: Any, table: Table
     assert followed(lake, cursor) == [(6, 6, [(5, "insert", 6)])]
 
 
-def test_part_of_a_snapshot_is_repeated_after_the_table_changed(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_snapshot_part_is_repeated_after_a_table_change(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     parts = []
     for changes in shared(lake).follow(cursor, max_files=1):
         parts.append(content(changes))
@@ -249,9 +246,7 @@ def test_part_of_a_snapshot_is_repeated_after_the_table_changed(
     ]
 
 
-def test_part_of_a_snapshot_with_other_files_does_not_come_again(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_snapshot_part_with_other_files_is_not_repeated(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     next(iter(shared(lake).follow(cursor, max_files=2)))
     state = json.loads(cursor.read_text())
     state["begun"]["lastFile"] = "another"
@@ -267,7 +262,7 @@ def test_next_step_waits_for_the_commit_of_the_last_one(lake: Any, table: TableW
         next(steps)
 
 
-def test_commit_after_the_loop_and_twice(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_commit_works_after_the_loop_and_twice(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     changes = next(iter(shared(lake).follow(cursor)))
     changes.commit()
     changes.commit()
@@ -278,7 +273,7 @@ def test_commit_after_the_loop_and_twice(lake: Any, table: TableWriter, cursor: 
     assert cursor.read_bytes() == before
 
 
-def test_commit_of_a_step_committed_by_another_program(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_step_committed_by_another_program_is_refused(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     ours = next(iter(shared(lake).follow(cursor)))
     cursor.unlink()
     theirs = next(iter(shared(lake).follow(cursor)))
@@ -287,7 +282,7 @@ def test_commit_of_a_step_committed_by_another_program(lake: Any, table: TableWr
     theirs.commit()
 
 
-def test_random_crashes_lose_and_double_nothing(lake: Any, tmp_path: pathlib.Path) -> None:
+def test_random_crashes_neither_lose_nor_repeat_rows(lake: Any, tmp_path: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     chance, repeats = random.Random(7), 0
     for round_ in range(6):
@@ -317,17 +312,17 @@ def test_random_crashes_lose_and_double_nothing(lake: Any, tmp_path: pathlib.Pat
     assert repeats > 5
 
 
-def test_kills(tmp_path: pathlib.Path) -> None:
-    """A handful; ``python -m tests.soak follow`` does a hundred."""
+def test_kills_neither_lose_nor_repeat_rows(tmp_path: pathlib.Path) -> None:
+    """A few kills; ``python -m tests.soak follow`` does a hundred."""
     counts, wrong = kills(tmp_path, 3, 60, seed=5)
     assert wrong == []
     assert counts["rows"] > 0
 
 
-# === What changes on the way ===
+# --- changes between steps ---
 
 
-def test_added_columns_and_widened_types_continue(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_added_columns_and_widened_types_are_followed(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     steps = iter(shared(lake).follow(cursor, every=1))
     next(steps).commit()
     table.insert(rows_of([5]))
@@ -344,7 +339,7 @@ def test_added_columns_and_widened_types_continue(lake: Any, table: TableWriter,
     assert [(row["id"], row.get("extra")) for row in found] == [(5, None), (6, "x")]
 
 
-def test_other_changes_of_the_schema_are_refused_by_name(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_other_schema_changes_are_refused_by_name(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     followed(lake, cursor)
     table.insert(rows_of([5]))
     table.schema = pa.schema([("name", pa.string())])
@@ -363,7 +358,7 @@ def followed_versions(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[int
     return found
 
 
-def test_columns_that_cannot_be_read_must_be_left_out_by_name(
+def test_unreadable_columns_must_be_deselected_by_name(
     lake: Any, cursor: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("tests.tables", fromlist=["_TYPES"])._TYPES, pa.large_binary(), "hologram")
@@ -394,9 +389,7 @@ def test_removed_history_is_reported(lake: Any, table: TableWriter, cursor: path
         followed(lake, cursor)
 
 
-def test_step_with_missing_files_is_not_repeated_without_them(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_repeated_step_with_missing_files_is_refused(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     next(iter(shared(lake).follow(cursor, starting_version=1)))
     said = json.loads(cursor.read_text())
     cursor.write_text(json.dumps({**said, "files": said["files"] + 1}))
@@ -405,7 +398,7 @@ def test_step_with_missing_files_is_not_repeated_without_them(
 
 
 @pytest.mark.parametrize("taken", ["to_arrow", "to_batches", "to_batches_async", "partitions", "to_parquet"])
-def test_a_file_that_is_gone_inside_of_a_step_names_the_way_out(
+def test_deleted_file_error_suggests_a_remedy(
     lake: Any, table: TableWriter, cursor: pathlib.Path, tmp_path: pathlib.Path, taken: str
 ) -> None:
     changes = next(iter(shared(lake).follow(cursor)))
@@ -427,9 +420,7 @@ def test_a_file_that_is_gone_inside_of_a_step_names_the_way_out(
         takes[taken]()
 
 
-def test_a_table_that_is_gone_inside_of_a_step_names_the_way_out(
-    lake: Any, table: TableWriter, cursor: pathlib.Path
-) -> None:
+def test_deleted_table_error_suggests_a_remedy(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     steps = iter(shared(lake).follow(cursor, every=1))
     next(steps).commit()
     table.path.rename(table.path.with_name("elsewhere"))
@@ -437,7 +428,7 @@ def test_a_table_that_is_gone_inside_of_a_step_names_the_way_out(
         next(steps)
 
 
-def test_server_that_is_silent_for_a_while_is_waited_for(
+def test_follow_waits_for_a_server_outage(
     lake: Any, table: TableWriter, cursor: pathlib.Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
     steps = iter(shared(lake).follow(cursor, every=1, max_outage=60))
@@ -463,10 +454,10 @@ def test_server_that_is_silent_for_a_while_is_waited_for(
     assert "The server does not respond" in caplog.text
 
 
-# === What is asked ===
+# --- requests ---
 
 
-def test_cursor_is_of_one_table_and_one_loop(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_cursor_belongs_to_one_table_and_one_loop(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     TableWriter(lake.root / "u", ID, properties=FEED)
     steps = iter(shared(lake).follow(cursor))
     changes = next(steps)
@@ -502,7 +493,7 @@ def test_invalid_requests_are_refused(lake: Any, cursor: pathlib.Path, asked: di
         shared(lake).follow(cursor, **asked)
 
 
-def test_start_that_is_refused_leaves_no_cursor(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_refused_start_creates_no_cursor(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     for asked in ({"columns": ["ident"]}, {"filter": "ident > 1"}):
         with pytest.raises(ds.UsageError, match=r"'ident' is not in the table"):
             next(iter(shared(lake).follow(cursor, **asked)))

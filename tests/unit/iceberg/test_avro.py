@@ -1,4 +1,4 @@
-"""Avro files: what is written by the specification is read, and what is damaged is an error."""
+"""Avro files: files that follow the specification are read, and damaged ones are an error."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_records_are_read_by_field_id(codec: str) -> None:
     assert file["142"] is None
 
 
-def test_fields_without_are_skipped() -> None:
+def test_fields_without_an_id_are_skipped() -> None:
     data = avro_file(manifest_schema(), [ENTRY] * 3)
 
     records = list(read_avro(data, "m.avro", (108, 125, 132, 3)).records)
@@ -79,7 +79,7 @@ def test_fields_without_are_skipped() -> None:
 
 @pytest.mark.parametrize("keys", [(), (1,), (300,), (1, 2, 300), (2**40,)])
 @pytest.mark.parametrize("without", [(), (3, 108)])
-def test_maps_have_only_the_wanted_keys(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
+def test_maps_have_only_the_requested_keys(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
     data = avro_file(manifest_schema(), [ENTRY] * 3)
     whole = list(read_avro(data, "m.avro", without).records)
 
@@ -96,7 +96,7 @@ def test_maps_have_only_the_wanted_keys(keys: tuple[int, ...], without: tuple[in
 
 
 @pytest.mark.parametrize("size", [-1, 42, 63, 200, 2**40])
-def test_a_skipped_value_with_an_impossible_length_is_refused(size: int) -> None:
+def test_skipped_value_with_an_impossible_length_is_refused(size: int) -> None:
     items = _record((7, "int"), (8, "bytes"))
     schema = _record((1, {"type": "array", "logicalType": "map", "items": items}))
     body = encode("long", 1) + encode("int", 7) + encode("long", size) + b"x" * 40 + encode("long", 0)
@@ -157,7 +157,7 @@ def test_a_file_that_ends_early_is_refused(data: st.DataObject) -> None:
         met("refused")
         assert "m.avro" in str(found)
     else:
-        # Only at the end of a block nothing is missing in the file itself: the manifest list has the counts.
+        # A file that ends after a whole block is valid Avro; the counts in the manifest list detect it.
         assert len(found) in (0, 2, 4)
         assert whole[cut - 16 : cut] == SYNC
 
@@ -205,12 +205,12 @@ def test_excessive_expansion_is_refused(codec: str, monkeypatch: pytest.MonkeyPa
         (7, "neither a name nor an object"),
     ],
 )
-def test_schemas_that_iceberg_does_not_have_are_refused(kind: Any, reason: str) -> None:
+def test_schemas_unknown_to_iceberg_are_refused(kind: Any, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         read_avro(avro_file(_record((1, kind)), []), "x")
 
 
-def test_deep_schemas_are_refused() -> None:
+def test_deeply_nested_schemas_are_refused() -> None:
     kind: Any = "int"
     for depth in range(200):
         kind = _record((depth, kind))
@@ -241,7 +241,7 @@ def test_wrong_count_is_refused() -> None:
         list(read_avro(start + avro_block(1, row, "null")[:-1] + b"?", "x").records)
 
 
-def test_an_array_of_a_huge_count_is_refused() -> None:
+def test_array_with_a_huge_count_is_refused() -> None:
     schema = _record((1, {"type": "array", "items": "int"}))
     start = avro_file(schema, [], codec="null")
     body = avro_block(1, encode("long", 2**40), "null")
@@ -250,7 +250,7 @@ def test_an_array_of_a_huge_count_is_refused() -> None:
         list(read_avro(start + body, "x").records)
 
 
-def test_blocks_of_arrays_with_their_sizes_are_read() -> None:
+def test_array_blocks_with_byte_sizes_are_read() -> None:
     schema = _record((1, {"type": "array", "items": "int"}))
     items = encode("int", 5) + encode("int", 6)
     body = encode("long", -2) + encode("long", len(items)) + items + encode("long", 0)
@@ -260,7 +260,7 @@ def test_blocks_of_arrays_with_their_sizes_are_read() -> None:
     assert found == [{"1": [5, 6]}]
 
 
-def test_an_empty_block_does_not_end_the_file() -> None:
+def test_file_continues_after_an_empty_block() -> None:
     schema = _record((1, "int"))
     data = avro_file(schema, [], codec="null") + avro_block(0, b"", "null")
     data += avro_block(1, encode(schema, {"f1": 3}), "null")
@@ -273,7 +273,7 @@ def test_unknown_codecs_are_refused() -> None:
         read_avro(avro_file(_record((1, "int")), [], codec="xz"), "x")
 
 
-def test_a_wrong_checksum_of_snappy_is_refused() -> None:
+def test_wrong_snappy_checksum_is_refused() -> None:
     schema = _record((1, "string"))
     data = avro_file(schema, [{"f1": "abc"}], codec="snappy")
     stored = struct.pack(">I", zlib.crc32(encode(schema, {"f1": "abc"})))
@@ -283,7 +283,7 @@ def test_a_wrong_checksum_of_snappy_is_refused() -> None:
         list(read_avro(data.replace(stored, b"\0\0\0\0"), "x").records)
 
 
-def test_a_manifest_list_is_read() -> None:
+def test_manifest_list_is_read() -> None:
     summaries = [{"contains_null": True, "contains_nan": None, "lower_bound": b"a", "upper_bound": b"z"}]
     entry = {"manifest_path": "p", "manifest_length": 3, "partition_spec_id": 0, "content": 1, "sequence_number": 5,
              "min_sequence_number": 0, "added_snapshot_id": 9, "partitions": summaries}  # fmt: skip

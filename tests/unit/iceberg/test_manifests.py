@@ -1,4 +1,4 @@
-"""Manifest lists and manifests: what files inherit, which deletes apply to them, and metadata that lies."""
+"""Manifest lists and manifests: inherited values, the deletes of a file, and contradictory metadata."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_added_files_inherit_the_sequence_number(made: HandMade) -> None:
 def test_existing_files_do_not_inherit(made: HandMade) -> None:
     with pytest.raises(DataError, match="an existing file has no sequence number"):
         _read(made, [_file(1, status=0)])
-    # Those of version 1 have none, and all of them are older than any delete.
+    # Files of version 1 have no sequence number, and all of them are older than any delete.
     assert [file.sequence_number for file in _read(made, [_file(1, status=0)], sequence_number=0)] == [0]
 
 
@@ -62,8 +62,8 @@ def test_deleted_entries_are_left_out(made: HandMade) -> None:
     assert [file.path for file in found] == ["s3://b/1.parquet", "s3://b/3.parquet"]
 
 
-def test_first_row_ids_are_those_of_the_specification(made: HandMade) -> None:
-    # The example of "Row lineage example".
+def test_first_row_ids_follow_the_specification(made: HandMade) -> None:
+    # The specification's "Row lineage example".
     files = [
         _file(1, 25, status=0, sequence_number=1, first_row_id=800),
         _file(2, 50),
@@ -84,7 +84,7 @@ def test_existing_files_without_a_first_row_id_inherit_one(made: HandMade) -> No
     assert [file.first_row_id for file in _read(made, files, first_row_id=100)] == [100, 3, 110]
 
 
-def test_without_a_first_row_id_of_the_manifest_files_have_none(made: HandMade) -> None:
+def test_files_have_no_row_ids_if_the_manifest_has_none(made: HandMade) -> None:
     assert [file.first_row_id for file in _read(made, [_file(1), _file(2, first_row_id=5)])] == [None, None]
 
 
@@ -97,7 +97,7 @@ def test_without_a_first_row_id_of_the_manifest_files_have_none(made: HandMade) 
         ({"content": 1}, "other files than it says"),
     ],
 )
-def test_manifest_lists_that_lie_are_refused(made: HandMade, fields: dict[str, Any], reason: str) -> None:
+def test_contradictory_manifest_lists_are_refused(made: HandMade, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(DataError, match=reason) as caught:
         _read(made, [_file(1), _file(2)], **fields)
     assert ".avro" in str(caught.value)
@@ -129,7 +129,7 @@ def test_an_unknown_status_is_refused() -> None:
         list(read_manifest(data, manifest, statistics=range(1, 10)))
 
 
-def test_the_spec_of_a_manifest_is_compared(made: HandMade) -> None:
+def test_partition_spec_of_a_manifest_is_checked(made: HandMade) -> None:
     made.metadata["partition-specs"].append({"spec-id": 1, "fields": []})
     with pytest.raises(DataError, match="its partition spec is b'1'"):
         _read(made, [_file(1)], spec_id=1, partition_spec_id=0)
@@ -142,14 +142,14 @@ def test_encryption_is_refused(made: HandMade) -> None:
         _read(made, [_file(1)], key_metadata=b"k")
 
 
-def test_a_manifest_is_listed_once() -> None:
+def test_manifest_listed_twice_is_refused() -> None:
     entry = {"manifest_path": "m.avro", "manifest_length": 1, "partition_spec_id": 0, "content": 0,
              "sequence_number": 1, "min_sequence_number": 1, "added_snapshot_id": 1}  # fmt: skip
     with pytest.raises(DataError, match=r"lists the manifest 'm\.avro' twice"):
         read_manifest_list(avro_file(MANIFEST_LIST_SCHEMA, [entry, entry]), "list.avro")
 
 
-# === Which deletes apply (Iceberg, "Scan Planning") ===
+# --- the deletes that apply (Iceberg, "Scan Planning") ---
 
 SPECS = {
     0: PartitionSpec(0, []),
@@ -187,7 +187,7 @@ def _applied(data: File, *deletes: File) -> list[str]:
     return [one.path for one in (*([found.vector] if found.vector else ()), *found.positions, *found.equality)]
 
 
-def test_positions_apply_to_their_commit_equality_to_older_files() -> None:
+def test_deletes_apply_by_sequence_number() -> None:
     data = _live("d", 5)
 
     assert _applied(data, _positions(4), _positions(5), _positions(6)) == ["pos5", "pos6"]
@@ -199,7 +199,7 @@ def test_deletes_apply_within_their_partition() -> None:
 
     assert _applied(data, _positions(6, partition={"1000": 6}), _equality(6, partition={"1000": 6})) == []
     assert _applied(data, _positions(6, partition={"1000": None}), _equality(6, partition={"1000": None})) == []
-    # Another spec is another partition.
+    # Another spec means another partition.
     assert _applied(data, _positions(6, spec_id=2), _equality(6, spec_id=0, partition={})) == ["eq6"]
 
 
@@ -218,7 +218,7 @@ def test_a_vector_replaces_position_delete_files() -> None:
     assert _applied(_live("e", 5), _positions(6), _vector(5)) == ["pos6"]
 
 
-def test_deletes_of_one_file_apply_only_to_it() -> None:
+def test_deletes_of_a_file_apply_only_to_it() -> None:
     named = _positions(6, referenced_data_file="d")
     bounded = _positions(7, lower={2147483546: b"c"}, upper={2147483546: b"e"})
 
@@ -226,7 +226,7 @@ def test_deletes_of_one_file_apply_only_to_it() -> None:
     assert _applied(_live("e2", 5), named, bounded) == []
 
 
-def test_no_deletes_are_one_value() -> None:
+def test_files_without_deletes_share_one_value() -> None:
     assert DeleteIndex([], SPECS).of(_live("d", 5)) is NO_DELETES
 
 
@@ -242,7 +242,7 @@ def test_no_deletes_are_one_value() -> None:
         ([_equality(6, equality_ids=())], "the columns by which it deletes"),
     ],
 )
-def test_deletes_that_contradict_themselves_are_refused(deletes: list[File], reason: str) -> None:
+def test_contradictory_deletes_are_refused(deletes: list[File], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         DeleteIndex(deletes, SPECS).of(_live("d", 5))
 
@@ -253,14 +253,14 @@ def test_delete_files_in_other_formats_are_refused(name: str) -> None:
         DeleteIndex([_positions(6, format=name)], SPECS)
 
 
-def test_partitions_compare_floats_by_their_bits() -> None:
+def test_partitions_compare_floats_by_bits() -> None:
     keys = [partition_key(_live("d", 1, partition={"1000": value})) for value in (0.0, -0.0, float("nan"))]
 
     assert len(set(keys)) == 3
     assert partition_key(_live("d", 1, partition={"1000": float("nan")})) == keys[2]
 
 
-# === Position delete files ===
+# --- position delete files ---
 
 
 def _position_file(made: HandMade, rows: list[tuple[str, int]]) -> bytes:
@@ -268,7 +268,7 @@ def _position_file(made: HandMade, rows: list[tuple[str, int]]) -> bytes:
     return Path(file["file_path"].removeprefix("file://")).read_bytes()
 
 
-def test_positions_by_data_file(made: HandMade) -> None:
+def test_positions_are_grouped_by_data_file(made: HandMade) -> None:
     rows = [("a", 5), ("b", 1), ("a", 0), ("a", 5), ("c", 2**40)]
 
     found = read_positions(_position_file(made, rows), 5, "p.parquet")
@@ -285,7 +285,7 @@ def test_positions_by_data_file(made: HandMade) -> None:
     assert list(union([first, second]).positions()) == [0, 1, 5]
 
 
-def test_position_files_that_lie_are_refused(made: HandMade) -> None:
+def test_contradictory_position_delete_files_are_refused(made: HandMade) -> None:
     data = _position_file(made, [("a", 5)])
     with pytest.raises(DataError, match="says that it has 2 rows, found 1"):
         read_positions(data, 2, "p.parquet")
@@ -296,7 +296,7 @@ def test_position_files_that_lie_are_refused(made: HandMade) -> None:
     assert caught.value.file_id == "p.parquet"
 
 
-def test_position_files_need_their_columns(made: HandMade) -> None:
+def test_position_delete_files_need_both_columns(made: HandMade) -> None:
     file = made.equality_deletes(pa.table({"a": pa.array([1], pa.int64())}), ["a"])
     data = Path(file["file_path"].removeprefix("file://")).read_bytes()
     with pytest.raises(DataError, match="it has no column 'file_path'"):

@@ -1,4 +1,4 @@
-"""The choice of the snapshot to read, and of its schema; and schemas as those of the actions."""
+"""The choice of a snapshot and its schema, and the conversion of schemas to those of Delta."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _chosen(metadata: TableMetadata, version: Any = None, timestamp: str | None 
         (30, (30, 1)),
     ],
 )
-def test_snapshots_by_version(version: Any, expected: tuple[int, int]) -> None:
+def test_version_selects_a_snapshot(version: Any, expected: tuple[int, int]) -> None:
     assert _chosen(_metadata(), version) == expected
 
 
@@ -72,15 +72,15 @@ def test_snapshots_by_version(version: Any, expected: tuple[int, int]) -> None:
     ("timestamp", "expected"),
     [("1970-01-01T00:00:01Z", 10), ("1970-01-01T00:00:01.999Z", 10), ("1970-01-01T00:00:02Z", 20), ("2030-01-01", 20)],
 )
-def test_snapshots_by_time(timestamp: str, expected: int) -> None:
+def test_timestamp_selects_a_snapshot(timestamp: str, expected: int) -> None:
     assert _chosen(_metadata(), None, timestamp)[0] == expected
 
 
-def test_without_a_log_the_snapshots_have_the_times() -> None:
+def test_snapshot_times_are_used_without_a_snapshot_log() -> None:
     assert _chosen(_metadata(**{"snapshot-log": None}), None, "1970-01-01T00:00:03Z")[0] == 30
 
 
-def test_no_snapshot_before_the_first() -> None:
+def test_time_before_the_first_snapshot_is_refused() -> None:
     with pytest.raises(
         UsageError, match=r"no snapshot at 1970-01-01 00:00:00\.500 UTC: its first known snapshot is of"
     ):
@@ -101,7 +101,7 @@ def test_expired_snapshots_are_refused() -> None:
         choose(metadata, "old", None)
 
 
-def test_a_table_without_commits_has_no_snapshot() -> None:
+def test_table_without_commits_has_no_snapshot() -> None:
     for current in (None, -1):
         metadata = _metadata(**{"current-snapshot-id": current, "snapshots": None, "snapshot-log": None, "refs": None})
         assert _chosen(metadata) == (None, 1)
@@ -111,7 +111,7 @@ def test_a_table_without_commits_has_no_snapshot() -> None:
             choose(metadata, 5, None)
 
 
-def test_metadata_that_contradicts_itself_is_refused() -> None:
+def test_contradictory_metadata_is_refused() -> None:
     with pytest.raises(ProtocolError, match="must list its current snapshot 20"):
         choose(_metadata(snapshots=[]), None, None)
     with pytest.raises(ProtocolError, match="must have the schema 7"):
@@ -171,7 +171,7 @@ def test_a_malformed_name_mapping_is_refused(text: str, reason: str) -> None:
         name_mapping({NAMES: text})
 
 
-# === Schemas ===
+# --- schemas ---
 
 
 def _parsed(*columns: dict[str, Any]) -> StructType:
@@ -193,14 +193,14 @@ def _column(kind: Any, **fields: Any) -> dict[str, Any]:
         ("geography ( OGC:CRS84 , karney)", "geography( OGC:CRS84 , karney)"),
     ],
 )  # fmt: skip
-def test_types_are_those_of_the_actions(kind: str, expected: str) -> None:
+def test_types_are_converted_to_delta_types(kind: str, expected: str) -> None:
     (column,) = _parsed(_column(kind)).fields
 
     assert column.type == PrimitiveType(expected)
     assert (column.field_id, column.nullable) == (5, True)
 
 
-def test_decimals_and_comments() -> None:
+def test_decimals_and_comments_are_converted() -> None:
     (column,) = _parsed(_column("decimal( 9 , 2 )", required=True, doc="a price")).fields
 
     assert (column.type, column.nullable) == (DecimalType(9, 2), False)
@@ -220,7 +220,7 @@ def test_nested_types_keep_their_ids_and_nullability() -> None:
 
 
 @pytest.mark.parametrize("kind", ["interval", "short", "byte", "decimal", "time(9)"])
-def test_unknown_types_are_left_out(kind: str) -> None:
+def test_columns_of_unknown_types_are_omitted(kind: str) -> None:
     found = _parsed(_column(kind), {"id": 6, "name": "d", "required": False, "type": "int"})
 
     assert found.names == ["d"]
@@ -247,7 +247,7 @@ def test_malformed_schemas_are_refused(column: dict[str, Any], reason: str) -> N
         _parsed(column)
 
 
-def test_endless_schemas_are_refused() -> None:
+def test_deeply_nested_schemas_are_refused() -> None:
     kind: Any = "int"
     for _ in range(200):
         kind = {"type": "list", "element-id": 6, "element-required": False, "element": kind}

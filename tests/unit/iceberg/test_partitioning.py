@@ -1,4 +1,4 @@
-"""Partition values: what they say about rows must be true for every row that pyiceberg puts into the partition."""
+"""Partition values: the bounds derived from them hold for every row that pyiceberg puts into the partition."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from delta_sharing_client.predicates.values import Clock, Day, Moment, Zone
 from tests.quota import meets, met
 
 _DECIMAL = DecimalType(38, 2)
-_OLDEST, _NEWEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999, in microseconds
+_OLDEST, _NEWEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999 in microseconds
 
 
 def _field(transform: str, data_type: Any) -> BoundField:
     return BoundField(0, 1000, Transform.parse(transform), Source(("c",), StructField("c", data_type)))
 
 
-# === Hashes (Iceberg, Appendix B) ===
+# --- hashes (Iceberg, Appendix B) ---
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def _field(transform: str, data_type: Any) -> BoundField:
         ("f79c3e09-677c-4bbd-a479-3f349cb785e7", PrimitiveType("uuid"), 1488055340),
     ],
 )
-def test_hashes_are_those_of_the_specification(value: Any, data_type: Any, expected: int) -> None:
+def test_hashes_equal_those_of_the_specification(value: Any, data_type: Any, expected: int) -> None:
     assert bucket_of(value, data_type, 1 << 31) == expected & 0x7FFFFFFF
 
 
 def _bucket(data: bytes, count: int) -> int:
-    """The bucket of bytes, by the specification."""
+    """The bucket of bytes according to the specification."""
     return (mmh3.hash(data) & 0x7FFFFFFF) % count
 
 
@@ -122,7 +122,7 @@ def test_constants_of_other_types_have_no_bucket(value: Any, data_type: Any) -> 
     assert bucket_of(value, data_type, 16) is None
 
 
-# === Bounds of the source column ===
+# --- bounds of the source column ---
 
 
 def _check_inside(field: BoundField, raw: Any, value: Any) -> None:
@@ -197,8 +197,8 @@ def test_days_are_exact_after_1970() -> None:
 
 
 @pytest.mark.parametrize("name", ["year", "month", "day", "hour"])
-def test_values_before_1970_may_be_one_too_high(name: str) -> None:
-    # Java writers before Iceberg 0.12 rounded towards zero.
+def test_partition_values_before_1970_may_be_one_too_high(name: str) -> None:
+    # Java writers before Iceberg 0.12 rounded toward zero.
     exact = _field(name, PrimitiveType("timestamp")).bounds(-3, 1)
     wide = _field(name, PrimitiveType("timestamp")).bounds(-2, 1)
 
@@ -208,17 +208,17 @@ def test_values_before_1970_may_be_one_too_high(name: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [2**62, -(2**62)])
-def test_impossible_units_say_nothing(raw: int) -> None:
+def test_impossible_time_units_give_no_bounds(raw: int) -> None:
     assert _field("year", PrimitiveType("date")).bounds(raw, 1) is None
 
 
 @pytest.mark.parametrize("name", ["bucket[4]", "void", "zorder", "truncate[0]", "truncate[x]", "bucket"])
-def test_other_transforms_bound_nothing(name: str) -> None:
+def test_other_transforms_give_no_bounds(name: str) -> None:
     assert _field(name, PrimitiveType("long")).bounds(3, 1) is None
     assert _field(name, PrimitiveType("long")).bounds(None, 1) is None
 
 
-def test_a_null_means_nulls() -> None:
+def test_null_partition_value_means_null_rows() -> None:
     bounds = _field("day", PrimitiveType("date")).bounds(None, 5)
 
     assert bounds is not None
@@ -230,12 +230,12 @@ def test_nan_is_not_a_bound() -> None:
 
 
 @pytest.mark.parametrize("raw", ["text", b"bytes", 1.5, True])
-def test_values_of_another_type_say_nothing(raw: Any) -> None:
+def test_values_of_another_type_give_no_bounds(raw: Any) -> None:
     assert _field("identity", PrimitiveType("long")).bounds(raw, 1) is None
     assert _field("day", PrimitiveType("date")).bounds(raw, 1) is None
 
 
-# === Manifests ===
+# --- manifests ---
 
 
 @meets(bounded=50)
@@ -253,14 +253,14 @@ def test_dates_are_inside_the_summary_of_their_manifest(days: list[int], name: s
     assert bounds.upper >= max(days)
 
 
-def test_summaries_without_bounds_say_nothing() -> None:
+def test_summaries_without_bounds_give_no_bounds() -> None:
     field = _field("identity", PrimitiveType("long"))
 
     assert field.summary_bounds(FieldSummary(True, None, None)) is None
     assert field.summary_bounds(FieldSummary(False, b"123", b"456")) is None
 
 
-# === Filters ===
+# --- filters ---
 
 _SCHEMA = StructType(
     (
@@ -300,13 +300,13 @@ def _bound(text: str) -> Any:
         ("a + 1 = 2", None),
     ],
 )
-def test_the_values_that_a_filter_allows(text: str, expected: set[int] | None) -> None:
+def test_values_allowed_by_a_filter(text: str, expected: set[int] | None) -> None:
     found = equal_values(_bound(text), ("a",))
 
     assert found == (None if expected is None else frozenset(expected))
 
 
-def test_buckets_of_a_filter() -> None:
+def test_buckets_allowed_by_a_filter() -> None:
     spec = PartitionSpec(0, [PartitionField("p", "bucket[8]", 1, field_id=1000), PartitionField("q", "day", 1)])
     fields = bind_spec(spec, sources(_SCHEMA))
 
@@ -316,7 +316,7 @@ def test_buckets_of_a_filter() -> None:
     assert possible_buckets(_bound("a > 34"), fields) == {}
 
 
-def test_specs_are_bound_by_field_id() -> None:
+def test_partition_specs_are_bound_by_field_id() -> None:
     spec = PartitionSpec(
         3,
         [
@@ -333,7 +333,7 @@ def test_specs_are_bound_by_field_id() -> None:
     assert [field.name for field in identity_columns([[nested, own]])] == ["b"]
 
 
-# === Texts of partition values ===
+# --- texts of partition values ---
 
 _TEXTS = st.one_of(
     st.tuples(st.integers(-(2**63), 2**63 - 1), st.just(PrimitiveType("long"))),
@@ -396,7 +396,7 @@ def test_values_without_a_text_have_none(raw: Any, kind: str) -> None:
     assert partition_text(raw, PrimitiveType(kind)) is None
 
 
-# === Bounds of columns, as bytes (Iceberg, Appendix D) ===
+# --- bounds of columns, as bytes (Iceberg, Appendix D) ---
 
 _BOUNDS = st.one_of(
     st.tuples(st.just("integer"), st.just(theirs.IntegerType()), st.integers(-(2**31), 2**31 - 1)),
@@ -424,7 +424,7 @@ def test_bounds_that_pyiceberg_writes_are_read(drawn: tuple[str, Any, Any]) -> N
     assert decode(conversions.to_bytes(written_as, value)) == (str(value) if kind == "uuid" else value)
 
 
-# Some with the highest bit of the first number, some with that of the second, and near ones.
+# Some have the highest bit of the first half set, some that of the second half, and some are close to each other.
 _UUIDS = st.lists(
     st.builds(
         lambda high, low, last: uuid.UUID(int=high << 127 | low << 63 | last),
@@ -437,7 +437,7 @@ _UUIDS = st.lists(
 
 
 def _signed(found: uuid.UUID) -> tuple[int, ...]:
-    """The order of ``java.util.UUID``."""
+    """The order of ``java.util.UUID``: both halves are signed."""
     return struct.unpack(">qq", found.bytes)
 
 
@@ -474,7 +474,7 @@ def test_bounds_of_timestamps_are_nanoseconds(count: int) -> None:
     assert micros(struct.pack("<i", 2)) == 2 * 86_400 * 10**9
     clock = value_decoder(PrimitiveType("time"))
     assert clock is not None
-    # A time was never a date.
+    # Dates are never promoted to times.
     assert (clock(data), clock(struct.pack("<i", 2))) == (count * 1000, None)
 
 
@@ -498,7 +498,7 @@ def test_malformed_bounds_are_unknown(kind: str) -> None:
     assert decode(b"12345") is None
 
 
-def test_nan_and_broken_text_are_unknown() -> None:
+def test_nan_and_invalid_utf8_are_unknown() -> None:
     double, text = value_decoder(PrimitiveType("double")), value_decoder(PrimitiveType("string"))
 
     assert double is not None
@@ -508,5 +508,5 @@ def test_nan_and_broken_text_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("kind", ["variant", "geometry", "void"])
-def test_types_without_an_order_have_no_bounds(kind: str) -> None:
+def test_unordered_types_have_no_bounds(kind: str) -> None:
     assert value_decoder(PrimitiveType(kind)) is None

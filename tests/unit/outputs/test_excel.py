@@ -1,4 +1,4 @@
-"""Workbooks of Excel, as openpyxl reads them."""
+"""Excel workbooks, read with openpyxl."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sheet_of(table: pa.Table) -> Any:
 
 
 def cells(kind: pa.DataType, values: list[Any]) -> list[Any]:
-    """Return the values of a column in a sheet, below its header."""
+    """Return the values of a column below its header."""
     sheet = sheet_of(pa.table({"c": pa.array(values, kind)}))
     return [sheet.cell(row, 1).value for row in range(2, len(values) + 2)]
 
@@ -90,7 +90,7 @@ HOSTILE = [
 ]
 
 
-def test_text_stays_text() -> None:
+def test_text_is_not_interpreted_by_excel() -> None:
     sheet = sheet_of(pa.table({"=1": pa.array(HOSTILE)}))
     found = [sheet.cell(row, 1) for row in range(2, len(HOSTILE) + 2)]
     assert {cell.data_type for cell in found} == {"s"} | {cell.data_type for cell in found if cell.value is None}
@@ -100,7 +100,7 @@ def test_text_stays_text() -> None:
     assert (sheet.cell(1, 1).value, sheet.cell(1, 1).data_type) == ("=1", "s")
 
 
-def test_the_header_is_frozen_has_a_filter_and_the_zone() -> None:
+def test_header_is_frozen_with_filter_and_time_zone() -> None:
     moments = pa.array([MOMENT], pa.timestamp("us", "UTC"))
     sheet = sheet_of(pa.table({"at": moments, "local": moments.cast(pa.timestamp("us")), "d": ["x" * 100]}))
     assert [cell.value for cell in sheet[1]] == ["at (UTC)", "local", "d"]
@@ -111,9 +111,7 @@ def test_the_header_is_frozen_has_a_filter_and_the_zone() -> None:
 
 
 @pytest.mark.parametrize("columns", [["n"], []])
-def test_more_rows_than_a_sheet_has_leave_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str]
-) -> None:
+def test_too_many_rows_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str]) -> None:
     monkeypatch.setattr(excel, "MOST_ROWS", 3)
     batch = pa.record_batch({"n": [1, 2]}).select(columns)
     with pytest.raises(UsageError, match="holds 3 rows below its header, and these are at least 4"):
@@ -122,7 +120,7 @@ def test_more_rows_than_a_sheet_has_leave_no_file(
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [("a" * 32_767, False), ("a" * 32_768, True), ("😀" * 16_384, True)])
-def test_a_longer_text_than_a_cell_holds_is_refused(text: str, is_refused: bool) -> None:
+def test_text_too_long_for_a_cell_is_refused(text: str, is_refused: bool) -> None:
     if not is_refused:
         assert cells(pa.string(), [text]) == [text]
         return
@@ -144,7 +142,7 @@ def test_too_large_table_is_refused_before_it_is_read(monkeypatch: pytest.Monkey
             needs()
 
 
-def test_more_columns_than_a_sheet_has_are_refused() -> None:
+def test_too_many_columns_are_refused() -> None:
     with pytest.raises(UsageError, match="holds 16,384 columns, and these are 16,385"):
         excel.ExcelWriter(io.BytesIO(), pa.schema([(str(n), pa.int8()) for n in range(16_385)]))
 

@@ -32,7 +32,7 @@ BATCHES = [
 
 
 @pytest.mark.parametrize(("name", "read"), [("t.parquet", pq.read_table), ("t.arrow", pa.ipc.open_file)])
-def test_columnar_files_hold_every_row_and_the_schema(tmp_path: Path, name: str, read: object) -> None:
+def test_columnar_files_have_all_rows_and_the_schema(tmp_path: Path, name: str, read: object) -> None:
     target = tmp_path / name
 
     assert write_file(iter(BATCHES), SCHEMA, target, format_of(target)) == 3
@@ -41,7 +41,7 @@ def test_columnar_files_hold_every_row_and_the_schema(tmp_path: Path, name: str,
     assert table == pa.Table.from_batches(BATCHES)
 
 
-def test_csv_holds_nested_values_and_instants_as_text() -> None:
+def test_csv_has_nested_values_and_timestamps_as_text() -> None:
     sink = io.BytesIO()
 
     write_stream(BATCHES, SCHEMA, sink, FileFormat.CSV)
@@ -54,7 +54,7 @@ def test_csv_holds_nested_values_and_instants_as_text() -> None:
     ]
 
 
-def test_json_lines_hold_one_object_a_row() -> None:
+def test_json_lines_have_one_object_per_row() -> None:
     sink = io.BytesIO()
 
     write_stream(BATCHES, SCHEMA, sink, FileFormat.JSONL)
@@ -66,7 +66,7 @@ def test_json_lines_hold_one_object_a_row() -> None:
     ]
 
 
-def test_a_json_file_is_an_array_with_an_object_a_line() -> None:
+def test_json_file_is_an_array_with_one_object_per_line() -> None:
     sink = io.BytesIO()
 
     assert write_stream(BATCHES, SCHEMA, sink, FileFormat.JSON) == 3
@@ -90,7 +90,7 @@ def test_failed_json_output_is_not_a_valid_array() -> None:
 
 
 @pytest.mark.parametrize(("name", "file_format"), [("a.csv.gz", FileFormat.CSV), ("a.jsonl.gz", FileFormat.JSONL)])
-def test_a_compressed_text_is_that_text(tmp_path: Path, name: str, file_format: FileFormat) -> None:
+def test_compressed_file_contains_the_same_text(tmp_path: Path, name: str, file_format: FileFormat) -> None:
     plain = io.BytesIO()
     write_stream(BATCHES, SCHEMA, plain, file_format)
 
@@ -100,7 +100,7 @@ def test_a_compressed_text_is_that_text(tmp_path: Path, name: str, file_format: 
 
 
 @pytest.mark.parametrize("file_format", list(FileFormat))
-def test_an_empty_result_is_a_complete_file(tmp_path: Path, file_format: FileFormat) -> None:
+def test_empty_result_is_a_valid_file(tmp_path: Path, file_format: FileFormat) -> None:
     target = tmp_path / "empty"
 
     assert write_file([], SCHEMA, target, file_format) == 0
@@ -112,7 +112,7 @@ def test_an_empty_result_is_a_complete_file(tmp_path: Path, file_format: FileFor
 
 
 @pytest.mark.parametrize("mask", [0o027, 0o022, 0o077])
-def test_a_file_has_the_modes_of_the_umask_which_stays(tmp_path: Path, mask: int) -> None:
+def test_file_mode_follows_the_umask(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         write_file(iter(BATCHES), SCHEMA, tmp_path / "t.csv", FileFormat.CSV)
@@ -123,18 +123,18 @@ def test_a_file_has_the_modes_of_the_umask_which_stays(tmp_path: Path, mask: int
 
 
 @pytest.mark.parametrize("lasting", [True, False])
-def test_only_durable_files_wait_for_the_disk(tmp_path: Path, lasting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_durable_files_are_synced(tmp_path: Path, lasting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Path] = []
     replace = file_writers.durable.replace
     monkeypatch.setattr(file_writers.durable, "replace", lambda *names: waited.append(names[1]) or replace(*names))
-    monkeypatch.delattr(signal, "SIGHUP")  # Windows has none
+    monkeypatch.delattr(signal, "SIGHUP")  # Windows has no such signal
     batch = pa.record_batch({"n": [1]})
     assert write_file([batch], batch.schema, tmp_path / "f.csv", FileFormat.CSV, lasting=lasting) == 1
     assert waited == [tmp_path / "f.csv"] * lasting
     assert [path.name for path in tmp_path.iterdir()] == ["f.csv"]
 
 
-def test_a_failed_read_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_failed_read_keeps_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "t.parquet"
     target.write_text("old")
 
@@ -154,12 +154,12 @@ def test_unknown_suffix_is_refused_with_the_known_ones() -> None:
         format_of(Path("t.ods"))
 
 
-def test_a_missing_folder_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Cannot write '.*nowhere/t\.csv': No such file or directory"):
         write_file(BATCHES, SCHEMA, tmp_path / "nowhere" / "t.csv", FileFormat.CSV)
 
 
-def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+def test_path_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
 
     with pytest.raises(UsageError, match="is a directory"):
@@ -170,7 +170,7 @@ def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
 def test_full_disk_is_reported_in_one_sentence(
     tmp_path: Path, file_format: FileFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # halves of compiled modules would stay
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # otherwise partly written .pyc files would remain
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     rows = pa.RecordBatch.from_pydict({"id": range(10_000), "tags": [None] * 10_000, "at": [None] * 10_000}, SCHEMA)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
@@ -201,17 +201,17 @@ write_file(batches(), pa.schema([("id", pa.int64())]), Path(sys.argv[1]), FileFo
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
-def test_leftovers_of_a_killed_process_are_removed_by_the_next(tmp_path: Path, name: str) -> None:
+def test_next_process_removes_files_of_a_killed_one(tmp_path: Path, name: str) -> None:
     target = tmp_path / "t.csv"
     command = [sys.executable, "-c", WRITER, str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as run:
         assert run.stdout is not None
         run.stdout.readline()
-        # One that is at work is left alone.
+        # Files of a running process are left alone.
         write_file(iter(BATCHES), SCHEMA, target, FileFormat.CSV)
         assert len(list(tmp_path.iterdir())) == 2
         run.send_signal(getattr(signal, name))
-        code = run.wait()  # one that ignores the signal ends by itself, with another code
+        code = run.wait()  # a process that ignores the signal exits with another code
 
     number = getattr(signal, name)
     assert code == (-number if name == "SIGKILL" else 128 + number)
@@ -221,7 +221,7 @@ def test_leftovers_of_a_killed_process_are_removed_by_the_next(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("length", [300, 5000])
-def test_a_name_that_no_file_system_takes_is_one_sentence(tmp_path: Path, length: int) -> None:
+def test_invalid_file_name_is_reported_in_one_sentence(tmp_path: Path, length: int) -> None:
     rows = pa.table({"a": [1]})
     with pytest.raises(UsageError, match=r"Cannot write '.*': File name too long\. Choose another place\."):
         write_file(rows.to_batches(), rows.schema, tmp_path / ("x" * length), FileFormat.CSV)
@@ -229,7 +229,7 @@ def test_a_name_that_no_file_system_takes_is_one_sentence(tmp_path: Path, length
 
 
 @pytest.mark.parametrize("name", ["x" * 251 + ".csv", "\u00e4" * 125 + ".csv"])
-def test_longest_name_is_written_and_its_leftovers_removed(tmp_path: Path, name: str) -> None:
+def test_longest_name_is_written_and_its_temporary_file_removed(tmp_path: Path, name: str) -> None:
     rows = pa.table({"a": [1]})
     left = tmp_path / f"{_temporary_prefix(tmp_path / name)}old{_TEMPORARY_SUFFIX}"
     left.write_bytes(b"half")
@@ -256,7 +256,7 @@ def test_suffix_determines_format_and_compression(name: str) -> None:
             assert not is_compressed(target, ending)
 
 
-def test_columns_that_were_left_out_are_not_lost_in_silence(tmp_path: Path) -> None:
+def test_omitted_columns_are_reported(tmp_path: Path) -> None:
     left_out = SCHEMA.with_metadata({LEFT_OUT_KEY: json.dumps({"x": "void"})})
     with pytest.raises(UnsupportedFeatureError, match="would lack them permanently"):
         write_file(iter(BATCHES), left_out, tmp_path / "x.csv", FileFormat.CSV)
@@ -264,7 +264,7 @@ def test_columns_that_were_left_out_are_not_lost_in_silence(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_signals_that_end_a_program_end_it_as_an_exit(name: str) -> None:
+def test_terminating_signals_exit_the_program_cleanly(name: str) -> None:
     number = getattr(signal, name)
     before = signal.signal(number, signal.SIG_DFL)
     try:
@@ -272,7 +272,7 @@ def test_signals_that_end_a_program_end_it_as_an_exit(name: str) -> None:
             signal.raise_signal(number)
         assert ended.value.code == 128 + number
         assert signal.getsignal(number) is signal.SIG_DFL
-        # One that is ignored, or has a handler of the program, stays so; and so do all on another thread.
+        # A signal that is ignored, or has a handler of the program, keeps it; so does every signal on another thread.
         for handler in (signal.SIG_IGN, lambda *_: None):
             signal.signal(number, handler)
             with file_writers._ended_by_signals():

@@ -1,4 +1,4 @@
-"""Frames filled as batches arrive are the frames converted at the end, whatever the types, nulls and counts."""
+"""Frames filled batch by batch equal frames converted at the end, for all types, nulls and counts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_frame_is_the_same_for_known_and_unknown_length(name: str, nulls: str, b
         rows = sum(map(len, pieces))
 
         expected = frame(field, made, backend, None)
-        # In NumPy's floats a null is a NaN; elsewhere they are two things.
+        # In NumPy floats a null is NaN; in other types they differ.
         missing = [value is None or (value != value and backend == "numpy") for piece in pieces for value in piece]
         assert expected["c"].isna().to_list() == missing
 
@@ -80,20 +80,20 @@ def test_frame_is_the_same_for_known_and_unknown_length(name: str, nulls: str, b
 
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 @pytest.mark.parametrize("name", VALUES)
-def test_a_frame_without_rows_has_its_dtypes(name: str, backend: str) -> None:
+def test_frame_without_rows_has_dtypes(name: str, backend: str) -> None:
     field = pa.field("c", VALUES[name][0])
 
     pd.testing.assert_frame_equal(frame(field, [], backend, 0), frame(field, [], backend, None))
 
 
-def test_null_in_a_not_null_column_is_as_in_pandas() -> None:
+def test_null_in_a_non_nullable_column_is_kept() -> None:
     field = pa.field("c", pa.int64(), nullable=False)
     made = batches(field, [[1, 2], [None, 3]])
 
     pd.testing.assert_frame_equal(frame(field, made, None, 4), frame(field, made, None, None))
 
 
-def test_sliced_batches_come_out_as_they_are() -> None:
+def test_sliced_batches_are_converted_exactly() -> None:
     for data_type, values in VALUES.values():
         field = pa.field("c", data_type)
         made = [batch.slice(1, 3) for batch in batches(field, [[None, *values, None, *values]] * 2)]
@@ -112,7 +112,7 @@ def test_rows_of_one_day_share_one_date_object(monkeypatch: pytest.MonkeyPatch) 
     assert len({id(day) for day in found["c"]}) == 50
 
 
-def test_an_impossible_count_of_rows_is_not_believed() -> None:
+def test_impossible_row_count_is_ignored() -> None:
     for data_type, values in VALUES.values():
         field = pa.field("c", data_type)
         made = batches(field, [values])
@@ -120,7 +120,7 @@ def test_an_impossible_count_of_rows_is_not_believed() -> None:
         pd.testing.assert_frame_equal(frame(field, made, None, 2**60), frame(field, made, None, None))
 
 
-def test_the_frame_can_be_written_to() -> None:
+def test_frame_is_writable() -> None:
     for name in ("int64", "float64", "timestamp", "bool", "date"):
         data_type, values = VALUES[name]
         field = pa.field("c", data_type)
@@ -152,7 +152,7 @@ def test_nanoseconds_in_structs_and_maps_are_timestamps(data_type: pa.DataType, 
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
-def test_times_outside_the_nanosecond_range_are_refused_by_name(
+def test_timestamps_out_of_nanosecond_range_name_the_column(
     data_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([("when", data_type)])
@@ -181,7 +181,7 @@ FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
     [FAR, pa.array([-(1 << 31), None], pa.int32()).view(pa.date32()), pa.ListArray.from_arrays([0, 2], FAR)],
     ids=["after 9999", "before 1", "in a list"],
 )
-def test_date_outside_pythons_range_names_the_column(column: pa.Array, rows: int | None) -> None:
+def test_date_out_of_range_names_the_column(column: pa.Array, rows: int | None) -> None:
     batch = pa.RecordBatch.from_pydict({"id": pa.array(range(len(column))), "day": column})
     for backend in ("numpy", "numpy_nullable"):
         with pytest.raises(UnsupportedFeatureError, match=r"'day' .* the years 1 to 9999.*'to_arrow\(\)'"):
@@ -191,7 +191,7 @@ def test_date_outside_pythons_range_names_the_column(column: pa.Array, rows: int
         assert len(frame) == len(column)
 
 
-# === Decimals ===
+# --- decimals ---
 
 PRICES = [decimal.Decimal(number).scaleb(-2) for number in (-1, 0, 100, 10**17)]
 
@@ -199,7 +199,7 @@ PRICES = [decimal.Decimal(number).scaleb(-2) for number in (-1, 0, 100, 10**17)]
 @pytest.mark.parametrize("rows", [None, 3, 10_000])
 @pytest.mark.parametrize("precision", [20, 38])
 @pytest.mark.parametrize("count", [1, 4, 5_000])
-def test_decimals_are_those_of_arrow(count: int, precision: int, rows: int | None) -> None:
+def test_decimals_equal_those_of_arrow(count: int, precision: int, rows: int | None) -> None:
     field = pa.field("d", pa.decimal128(precision, 2))
     values = [None, *PRICES, *(decimal.Decimal(number).scaleb(-2) for number in range(5, count))][: count + 1]
     pieces = [(values * 2 * (10_000 // len(values)))[:10_000], [None] * 20, [], values[1:2] * 20]
@@ -208,13 +208,13 @@ def test_decimals_are_those_of_arrow(count: int, precision: int, rows: int | Non
     assert made.dtype == object
     assert made.tolist() == expected
     assert len(frame(field, [], "numpy", rows)["d"].array) == 0
-    # Equal values of a batch share an object where values repeat.
+    # Equal values of a batch share one object if values repeat.
     objects = len({id(value) for value in made[:10_000] if value is not None})
     assert (objects == count) is (count < 5_000)
 
 
 @pytest.mark.parametrize("rows", [None, 100])
-def test_text_of_nullable_dtypes_is_that_of_pandas(rows: int | None) -> None:
+def test_nullable_string_dtypes_match_pandas(rows: int | None) -> None:
     field = pa.field("t", pa.string())
     pieces = [["a", None, "\u00e9"], [], ["", None]]
     made = frame(field, batches(field, pieces), "numpy_nullable", rows)["t"]
@@ -235,7 +235,7 @@ def test_text_of_nullable_dtypes_is_that_of_pandas(rows: int | None) -> None:
 def test_report_suggests_faster_types_than_decimals(
     monkeypatch: pytest.MonkeyPatch, backend: str, made: float, all_of_it: float, is_noted: bool
 ) -> None:
-    """More than a second, and more than half of the time."""
+    """Decimals take more than a second and more than half of the total time."""
     times = [0.0, 0.0, made, all_of_it] if backend == "numpy" else [0.0, all_of_it]
     monkeypatch.setattr(frames, "time", types.SimpleNamespace(perf_counter=iter(times).__next__))
     field = pa.field("d", pa.decimal128(9, 2))
@@ -250,7 +250,7 @@ def test_report_suggests_faster_types_than_decimals(
     assert (f"{made} s were spent" in str(report) and "dtype_backend='pyarrow'" in str(report)) is is_noted
 
 
-# === Groups of batches, calendars, variants ===
+# --- groups of batches, calendars, variants ---
 
 
 def test_small_batches_are_converted_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_small_batches_are_converted_in_groups(monkeypatch: pytest.MonkeyPatch) 
     assert list(frames._together(iter([]))) == []
 
 
-def test_a_calendar_grows_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calendar_grows_only_if_enough_rows_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_LONGEST_CALENDAR", 1000)
 
     def covered(rows: int, *spans: tuple[int, int, int]) -> tuple[list[bool], int, int]:
@@ -281,15 +281,15 @@ def test_a_calendar_grows_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> No
         ]
         return found, dates._first, known
 
-    # Eight days for each row, or as many as the column has rows.
+    # At most eight days for each row of the batch, or as many days as the column has rows.
     assert covered(0, (0, 79, 10)) == ([True], 0, 80)
     assert covered(0, (0, 80, 10)) == ([False], 0, 0)
     assert covered(90, (0, 89, 1), (50, 50, 1), (89, 89, 0)) == ([True] * 3, 0, 90)
     assert covered(90, (0, 90, 1)) == ([False], 0, 0)
-    # Only what is new counts, before and behind.
+    # Only new days count, before or after the known ones.
     assert covered(10, (0, 9, 1), (5, 19, 1), (-10, 3, 1)) == ([True] * 3, -10, 30)
     assert covered(10, (0, 9, 1), (5, 20, 1), (-11, 3, 1)) == ([True, False, False], 0, 10)
-    # None is longer than the longest, and none has days without an object.
+    # A calendar is at most as long as the limit and has only days that Python can represent.
     assert covered(5000, (0, 999, 1), (0, 1000, 1), (-1, 5, 1)) == ([True, False, False], 0, 1000)
     first, last = -719_162, 2_932_896
     assert covered(5000, (first, first, 1)) == ([True], first, 1)
@@ -298,7 +298,7 @@ def test_a_calendar_grows_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> No
     assert covered(5000, (last, last + 1, 1)) == ([False], 0, 0)
 
 
-def test_dates_of_many_batches_are_in_their_places() -> None:
+def test_dates_of_many_batches_keep_their_rows() -> None:
     field = pa.field("c", pa.date32())
     pieces = [[None, 3, 1], [None], [9, 9], [], [-5, None], [40_000, 0], [2_932_896, None, -719_162]]
     arrays = [pa.array(piece, pa.int32()).view(pa.date32()) for piece in pieces]
@@ -361,7 +361,7 @@ def test_variants_are_decoded_at_every_level() -> None:
         assert frames._holds_variant(schema.find(name).type) is (raw != expected)  # type: ignore[union-attr]
 
 
-def test_a_list_is_an_array_of_numpy_and_a_struct_a_dict() -> None:
+def test_list_is_a_numpy_array_and_struct_a_dict() -> None:
     for kind, value, found in (
         (pa.list_(pa.int64()), [1, 2], np.ndarray),
         (pa.list_(NANOSECONDS), [1], np.ndarray),

@@ -1,4 +1,4 @@
-"""The parts of a Polars filter that ours can represent: never more than it does."""
+"""The parts of a Polars filter that our predicates can express; the translation is never stronger than the filter."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ reads_lists = pytest.mark.skipif(
     int(pl.__version__.partition(".")[0]) < 2,
     reason="a list of Polars 1 is not read: more is fetched, for the same rows",
 )
-# By column: the type, and the values that rows and constants have.
+# By column: the type, and the values used in rows and constants.
 VALUES: dict[str, tuple[pl.DataType, list[Any]]] = {
     "a": (pl.Int64(), [-1, 0, 1, 2**40, 2**53 + 1]),
     "x": (pl.Float64(), [-0.0, 0.0, 1.5, float("nan"), float("inf")]),
@@ -57,14 +57,14 @@ VALUES: dict[str, tuple[pl.DataType, list[Any]]] = {
     "b": (pl.Boolean(), [True, False]),
 }
 NAMES = st.sampled_from(sorted(VALUES))
-# What stands in a query beside a column of another type, too: Polars converts the one or the other, or refuses.
+# Polars converts one side or the other, or refuses, when a column is compared with another type.
 OTHERS = [0.1, 0.5, 1, 2.0**53, 300, decimal.Decimal("1.505"), DAY, datetime.datetime(2024, 1, 1), True, b"b", "b"]
 SCHEMA = {name: kind for name, (kind, _) in VALUES.items()} | {"o": pl.Struct({"a": pl.Int64()})}
 
 
 @functools.cache
 def arrow_schema() -> pa.Schema:
-    """Called by tests only: a frame starts the threads of Polars, and a process that is forked off afterwards hangs."""
+    """Only called in tests, as a frame starts the threads of Polars, and a process forked afterwards hangs."""
     return pl.DataFrame(schema=SCHEMA).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 
 
@@ -149,7 +149,7 @@ def test_unsupported_values_are_refused_or_simplified(monkeypatch: pytest.Monkey
         polars.frame_of(schema.empty_table())
 
 
-def test_unreadable_table_is_a_view_that_gives_the_reason() -> None:
+def test_view_of_an_unreadable_table_raises_the_reason() -> None:
     class Broken:
         @property
         def schema(self) -> pa.Schema:
@@ -177,10 +177,10 @@ def test_unreadable_table_is_a_view_that_gives_the_reason() -> None:
         pytest.param(A.is_in([]), Literal(False), marks=reads_lists),
         (pl.col("d") >= DAY, Comparison(Op.GE, Column(("d",)), Literal(DAY))),
         (pl.col("o").struct.field("a") != 1, Comparison(Op.NE, Column(("o", "a")), Literal(1))),
-        # One half of a conjunction is enough, of a disjunction it is not.
+        # One side of a conjunction is sufficient; a disjunction needs both.
         ((A == 1) & (A % 2 == 0), Comparison(Op.EQ, _A, Literal(1))),
         ((A == 1) | (A % 2 == 0), None),
-        # A negation of what is weaker would be stronger.
+        # The negation of a weaker predicate would be stronger.
         (~((A % 2 == 0) & (A == 1)), None),
         (~((A == 1) & (A < 3)), Or((Comparison(Op.NE, _A, Literal(1)), Comparison(Op.GE, _A, Literal(3))))),
         (~(A == 1), Comparison(Op.NE, _A, Literal(1))),
@@ -202,7 +202,7 @@ def test_unreadable_table_is_a_view_that_gives_the_reason() -> None:
         (pl.col("x") == A, None),
         (pl.col("x") == float("nan"), None),
         (pl.col("x") < float("inf"), None),
-        # Polars brings the constant into the column's type, or the column into the constant's.
+        # Polars converts the constant to the type of the column, or the column to the type of the constant.
         (pl.col("f") == 0.1, None),
         (pl.col("f") == 0.5, Comparison(Op.EQ, Column(("f",)), Literal(0.5))),
         (A == 2.0**53, None),
@@ -214,7 +214,7 @@ def test_unreadable_table_is_a_view_that_gives_the_reason() -> None:
     ],
     ids=str,
 )
-def test_known_parts_of_a_filter_are_pushed(condition: pl.Expr, expected: object) -> None:
+def test_supported_parts_of_a_filter_are_pushed_down(condition: pl.Expr, expected: object) -> None:
     assert weaker_predicate(condition, arrow_schema()) == expected
 
 
@@ -230,7 +230,7 @@ def test_known_parts_of_a_filter_are_pushed(condition: pl.Expr, expected: object
     ],
     ids=str,
 )
-def test_an_expression_of_polars_is_a_filter(condition: pl.Expr, text: str) -> None:
+def test_polars_expression_is_accepted_as_a_filter(condition: pl.Expr, text: str) -> None:
     assert parse_filter(condition) == parse_filter(text)
 
 

@@ -1,4 +1,4 @@
-"""Rows that engines pull: they end with the program and at Ctrl-C, and nobody else's do."""
+"""Row streams that engines pull: they end at exit and at Ctrl-C, without ending the streams of others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCH = pa.RecordBatch.from_pydict({"名": ["größe", None, "😀" * 100]})
 
 
 class Rows(Iterator[pa.RecordBatch]):
-    """A read of batches without end; after ``first`` of them it waits until it is closed."""
+    """An endless read; after ``first`` batches it waits until it is closed."""
 
     def __init__(self, first: int = 1) -> None:
         self._left = first
@@ -52,26 +52,26 @@ class Rows(Iterator[pa.RecordBatch]):
 
 @pytest.fixture(autouse=True)
 def deaf() -> Iterator[None]:
-    # A Spark session of another test has changed it.
+    # The Spark session of another test replaced it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
     signal.set_wakeup_fd(-1)
 
 
-def test_batch_may_become_zero_or_many_batches_after_a_change() -> None:
+def test_conversion_may_return_any_number_of_batches() -> None:
     stream = RowStream(lambda: Rows(9), lambda batch: [batch.slice(0, 1), batch.slice(1, 1)])
     assert [next(stream).column(0)[0].as_py() for _ in range(3)] == ["größe", None, "größe"]
     turn = iter([[], [], [BATCH]])
     assert next(RowStream(lambda: Rows(9), lambda _: next(turn))) is BATCH
 
 
-def test_a_closed_stream_gives_no_more() -> None:
+def test_closed_stream_returns_no_more_batches() -> None:
     rows = Rows()
     stream = RowStream(lambda: rows, lambda batch: [batch, batch])
     next(stream)
     stream.close()
-    next(stream)  # of a batch that is here
+    next(stream)  # the rest of a received batch
     assert rows.closed.is_set()
     with pytest.raises(UsageError, match="it was closed"):
         next(stream)
@@ -85,7 +85,7 @@ def test_first_batches_are_small_on_request() -> None:
         reader.close()
 
 
-def test_waiting_for_a_stream_does_not_block_it() -> None:
+def test_wait_does_not_block_the_stream() -> None:
     stream = RowStream(lambda: Rows(9))
     stream.wait(time.monotonic() + HANGS)
     stream.close()
@@ -93,7 +93,7 @@ def test_waiting_for_a_stream_does_not_block_it() -> None:
         next(stream)
 
 
-def test_a_thread_that_python_did_not_start_is_alien() -> None:
+def test_thread_not_started_by_python_is_alien() -> None:
     found: queue.SimpleQueue[bool] = queue.SimpleQueue()
     _thread.start_new_thread(lambda: found.put(streams._is_alien()), ())
     assert found.get(timeout=HANGS)
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread(handler: Any) -> None:
     streams.end_on_interrupt()
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
-        # A thread of an engine: Python has not started it, as far as it knows.
+        # A thread of an engine, which Python did not start.
         found = pool.submit(_alien, lambda: [next(RowStream(lambda: rows)), *RowStream(lambda: rows)])
         assert rows.waits.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
@@ -132,7 +132,7 @@ def _alien(call: Callable[[], Any]) -> Any:
     return call()
 
 
-def test_ctrl_c_ends_the_beginning_of_a_read_too() -> None:
+def test_ctrl_c_ends_a_read_that_is_starting() -> None:
     streams.end_on_interrupt()
     begins, over = threading.Event(), threading.Event()
 
@@ -171,7 +171,7 @@ def test_reads_on_other_threads_continue_after_ctrl_c() -> None:
             found.result(HANGS)
 
 
-def test_program_with_its_own_handler_decides_itself() -> None:
+def test_custom_signal_handler_takes_precedence() -> None:
     streams.end_on_interrupt()
     stream, heard = RowStream(lambda: Rows(9)), []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
@@ -218,7 +218,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["duckdb: fetchmany", "arrow: pyarrow's own scanner"])
-def test_a_program_that_is_over_ends(kind: str, tables: Path) -> None:
+def test_program_exits_with_open_streams(kind: str, tables: Path) -> None:
     with mock_server.running(tables) as server:
         assert engines.ended(engines.ENDS[kind], server.profile_path, "s.s.t")[1] == ""
 
@@ -230,11 +230,11 @@ def test_one_ctrl_c_ends_a_program(kind: str, tables: Path) -> None:
     assert told == ""
 
 
-# === Step by step ===
+# --- step by step ---
 
 
 class Clock:
-    """Stands in for the module ``time`` of streams; a sleep takes no time of the test."""
+    """Replaces the module ``time`` in streams; a sleep only advances its clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -263,16 +263,16 @@ def test_number_of_rows_in_small_batches_is_limited(monkeypatch: pytest.MonkeyPa
     assert [next(stream).num_rows for _ in range(8)] == [1000, 500, 1000, 500, 1000, 500, 1500, 1500]
 
 
-def test_a_stream_that_is_closed_is_waited_for(clock: Clock) -> None:
+def test_wait_for_a_closed_stream_is_limited(clock: Clock) -> None:
     stream = RowStream(lambda: Rows(9))
-    # A tenth of a second since its last call, but no longer than the deadline.
+    # It waits until a tenth of a second after the last call, but not beyond the deadline.
     for since, left, seconds in ((0.0, 9.0, 0.1), (0.04, 9.0, 0.06), (0.0, 0.03, 0.03), (0.2, 9.0, 0.0), (0.0, -1, 0)):
         next(stream)
         clock.now += since
         clock.slept.clear()
         stream.wait(clock.now + left)
         assert clock.slept == [pytest.approx(seconds)]
-    # One that is inside is waited for until then, and keeps its lock.
+    # If a thread is inside the stream, the wait lasts until the deadline and the lock is kept.
     with stream._inside:
         clock.slept.clear()
         stream.wait(clock.now - 1)
@@ -280,7 +280,7 @@ def test_a_stream_that_is_closed_is_waited_for(clock: Clock) -> None:
     assert stream._inside.acquire(blocking=False)
 
 
-def test_the_end_of_the_program_closes_all_streams_first(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_closes_all_streams_before_it_waits(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[object] = []
 
     class Known:
@@ -307,7 +307,7 @@ def test_streams_are_registered_until_they_are_dropped() -> None:
         next(second)
 
 
-def test_ctrl_c_is_for_the_main_thread_and_alien_ones() -> None:
+def test_ctrl_c_ends_streams_of_main_and_alien_threads() -> None:
     with ThreadPoolExecutor(1) as pool:
         ours = pool.submit(RowStream, lambda: Rows(9)).result(HANGS)
         alien = pool.submit(_alien, lambda: RowStream(lambda: Rows(9))).result(HANGS)
@@ -320,7 +320,7 @@ def test_ctrl_c_is_for_the_main_thread_and_alien_ones() -> None:
     ("module", "ends"),
     [("pyspark", True), ("pyspark.core.context", True), ("pysparkx", False), ("x.pyspark", False), (None, False)],
 )
-def test_only_handlers_that_end_a_call_do(module: str | None, ends: bool) -> None:
+def test_streams_end_only_for_handlers_that_end_a_call(module: str | None, ends: bool) -> None:
     def handler() -> None: ...
 
     handler.__module__ = module  # type: ignore[assignment]
@@ -330,14 +330,14 @@ def test_only_handlers_that_end_a_call_do(module: str | None, ends: bool) -> Non
         assert not streams._ends_the_call(other)
 
 
-def test_an_interrupt_is_fresh_until_the_main_thread_moves(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_is_recent_until_the_main_thread_continues(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = {threading.get_ident(): SimpleNamespace(f_lasti=1), 0: SimpleNamespace(f_lasti=1)}
     with monkeypatch.context() as patch:
         patch.setattr(streams, "sys", SimpleNamespace(_current_frames=lambda: frames))
         places = [streams._main_place()]
         frames[0].f_lasti = 2
         assert streams._main_place() == places[0]
-        # In the same frame, in another one, and nowhere.
+        # The same frame at another instruction, another frame, and no frame.
         frames[threading.get_ident()].f_lasti = 2
         places.append(streams._main_place())
         frames[threading.get_ident()] = SimpleNamespace(f_lasti=2)
@@ -356,12 +356,12 @@ def test_an_interrupt_is_fresh_until_the_main_thread_moves(clock: Clock, monkeyp
         assert streams._is_interrupted() is is_fresh
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(RowStream, lambda: Rows(9)).exception(HANGS) is None
-            # An alien thread does not begin what was interrupted.
+            # An alien thread does not start a read that was just interrupted.
             found = pool.submit(_alien, lambda: RowStream(lambda: Rows(9)))
             assert (found.exception(HANGS) is not None) is is_fresh
 
 
-def test_a_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     others, end = socket.socketpair()
     with others, end:
         others.setblocking(False)
@@ -381,7 +381,7 @@ def test_a_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.MonkeyPatc
     streams._after_fork()
 
 
-def test_only_the_main_thread_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_signal_sockets", None)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(streams.end_on_interrupt).result(HANGS)

@@ -1,4 +1,4 @@
-"""How far a listing runs ahead of its reader, and its counts, without a server."""
+"""Read-ahead of a listing and its counters, without a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def task(number: int, size: int = 10, **rest: Any) -> FileTask:
 
 
 class Streamed:
-    """A stream of files that counts what is taken of it and how it ends; it waits before ``held``."""
+    """A stream of files that counts how many were taken and records how it ends; it waits before file ``held``."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ async def rest_of(listing: Listing) -> list[str]:
     return found
 
 
-def test_files_and_bytes_of_a_plan_are_counted() -> None:
+def test_plan_counts_files_and_bytes() -> None:
     tasks = [task(0, 7, only=VECTOR), task(1, -1), task(2, 1), task(3, 0, without=VECTOR)]
     listing = planned(tasks)
     assert (listing.files, listing.bytes, listing.is_whole) == (4, 8, True)
@@ -107,7 +107,7 @@ def test_files_and_bytes_of_a_plan_are_counted() -> None:
     listing.close()
 
 
-def test_files_and_bytes_of_a_stream_are_counted() -> None:
+def test_stream_counts_files_and_bytes() -> None:
     source, report, noted = Streamed([task(0, 7), task(1, -1, only=VECTOR), task(2, 1)]), ScanReport(), list[FileTask]()
 
     async def read() -> None:
@@ -124,7 +124,7 @@ def test_files_and_bytes_of_a_stream_are_counted() -> None:
     assert source.ends == ["released"]
 
 
-def test_an_error_comes_after_the_files_before_it() -> None:
+def test_error_is_raised_after_the_files_listed_before_it() -> None:
     source, report = Streamed([task(0), task(1)], error=ValueError("planted")), ScanReport()
 
     async def read() -> None:
@@ -140,7 +140,9 @@ def test_an_error_comes_after_the_files_before_it() -> None:
 
 
 @pytest.mark.parametrize(("limit", "listed"), [(None, [30, 30, 41]), (5, [18, 25, 33])])
-def test_a_listing_goes_so_far_ahead(monkeypatch: pytest.MonkeyPatch, limit: int | None, listed: list[int]) -> None:
+def test_read_ahead_of_a_listing_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, listed: list[int]
+) -> None:
     monkeypatch.setattr(module, "_MANY", 8)
     monkeypatch.setattr(module, "_AHEAD", 20)
     monkeypatch.setattr(module, "_AHEAD_OF_LIMIT", 12)
@@ -157,7 +159,7 @@ def test_a_listing_goes_so_far_ahead(monkeypatch: pytest.MonkeyPatch, limit: int
         is_waiting(8)
         await listing.wait_for_size(HANGS)
         assert not listing.is_whole
-        # It goes on when fewer than half are left.
+        # The listing resumes when fewer than half are left.
         assert [await listing.next() for _ in range(4)] == source.tasks[:4]
         is_waiting(8)
         assert [await listing.next()] == source.tasks[4:5]
@@ -170,14 +172,14 @@ def test_a_listing_goes_so_far_ahead(monkeypatch: pytest.MonkeyPatch, limit: int
             assert len(listing.take(lambda each: True, count)) == count
             listing.widen()
             is_waiting(listed[number])
-        # Without a wait for room, none is made.
+        # Taking files does not signal room while nothing waits for it.
         assert len(await rest_of(listing)) == 79
         assert (source.taken, listing._room.empty(), listing._is_full) == (100, True, False)
 
     run(read())
 
 
-def test_size_of_a_listing_is_awaited_for_a_limited_time() -> None:
+def test_wait_for_the_size_of_a_listing_times_out() -> None:
     source = Streamed([task(0), task(1)], held=1)
 
     async def read() -> None:
@@ -193,7 +195,7 @@ def test_size_of_a_listing_is_awaited_for_a_limited_time() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_closed_listing_ends(count: int) -> None:
+def test_closing_a_listing_releases_its_source(count: int) -> None:
     source = Streamed([task(number) for number in range(count)], held=0 if count == 1 else None)
     Listing(source.stream).close()
     assert source.ends == ["released"]
@@ -212,7 +214,7 @@ def test_a_closed_listing_ends(count: int) -> None:
     assert source.ends == ["broken off", "released"]
 
 
-def test_empty_read_starts_nothing() -> None:
+def test_read_without_files_starts_no_work() -> None:
     source = Streamed([task(0)], limit=0)
     batches = Batches(source.stream, ScanReport())
     assert source.ends == ["released"]
@@ -227,7 +229,7 @@ def test_empty_read_starts_nothing() -> None:
         assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
 
 
-def test_only_the_process_of_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_process_that_started_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = Batches(Streamed([task(0)]).stream, ScanReport())
     dropped: list[bool] = []
     monkeypatch.setattr(batches._read, "drop", lambda: dropped.append(True))
@@ -243,7 +245,7 @@ def test_only_the_process_of_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) ->
     Batches.__new__(Batches).__del__()
 
 
-def test_waiting_for_room_is_not_planning_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_time_excludes_waiting_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "perf_counter", iter([100.0, 150.0]).__next__)
     source, report = Streamed([task(number) for number in range(5)]), ScanReport()
     listing = Listing(source.stream)
@@ -253,7 +255,7 @@ def test_waiting_for_room_is_not_planning_time(monkeypatch: pytest.MonkeyPatch) 
     assert report.seconds == {"plan": 30.0}
 
 
-def test_threads_of_a_read_are_named_and_end_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_a_read_have_names_and_daemon_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, bool]] = []
 
     def start(thread: threading.Thread) -> None:
@@ -297,7 +299,7 @@ def test_abandoned_plan_is_closed() -> None:
     assert source.ends == ["released"]
 
 
-def test_closing_waits_for_started_work() -> None:
+def test_close_waits_for_started_work() -> None:
     async def left(*, begun: bool = True, over: bool = False, closed: bool = False) -> tuple[int, list[str]]:
         steps: list[str] = []
         batches = AsyncBatches(cast("Any", None), ScanReport())
@@ -325,7 +327,7 @@ def test_closing_waits_for_started_work() -> None:
     run(look())
 
 
-def test_an_error_ends_an_asynchronous_read() -> None:
+def test_error_ends_an_asynchronous_read() -> None:
     async def look() -> None:
         batches = AsyncBatches(cast("Any", None), ScanReport())
         steps: list[str] = []
@@ -359,7 +361,7 @@ def test_error_that_the_user_can_fix_comes_with_advice() -> None:
     assert (advised, data.query_id, usage.query_id) == ([data], "q", None)
 
 
-def test_a_read_of_another_process_is_not_taken_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_started_by_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = Batches(Streamed([task(0)]).stream)
     batches._read.context = cast("Any", types.SimpleNamespace(table="t"))
     monkeypatch.setattr(batches, "_process", -1)
@@ -368,7 +370,7 @@ def test_a_read_of_another_process_is_not_taken_on(monkeypatch: pytest.MonkeyPat
     batches.close()
 
 
-def test_plan_without_a_waiting_consumer_is_cancelled() -> None:
+def test_plan_is_cancelled_if_its_consumer_stops_waiting() -> None:
     source, asked = Streamed([task(0)]), threading.Event()
     going = threading.Event()
 
@@ -390,7 +392,7 @@ def test_plan_without_a_waiting_consumer_is_cancelled() -> None:
     wait_for(lambda: source.ends == ["released"])
 
 
-def test_cancelling_a_call_ends_the_reads_that_it_starts() -> None:
+def test_cancelling_a_call_ends_the_reads_it_started() -> None:
     begun, going, ended = threading.Event(), threading.Event(), threading.Event()
     cancelled: list[str] = []
 
@@ -420,7 +422,7 @@ def test_cancelling_a_call_ends_the_reads_that_it_starts() -> None:
     run(look())
 
 
-# === The run of a read ===
+# --- the run of a read ---
 
 
 def scanned(*, eager: bool = True, limit: int | None = None) -> tuple[ScanRun, list[Any]]:
@@ -430,7 +432,7 @@ def scanned(*, eager: bool = True, limit: int | None = None) -> tuple[ScanRun, l
     return ScanRun(cast("Any", plan), Listing(Streamed([]).stream), ScanReport(), put.append, eager=eager), put
 
 
-def test_a_read_grows_as_its_rows_are_taken() -> None:
+def test_read_ahead_grows_as_rows_are_consumed() -> None:
     most = 160 * 1024 * 1024
     for eager, limit, budgets, ahead in (
         (True, None, [most] * 5, [8] * 5),
@@ -453,8 +455,8 @@ def test_a_read_grows_as_its_rows_are_taken() -> None:
         assert found == list(zip(budgets, ahead, strict=True))
 
 
-def test_a_listing_waits_for_room_that_is_still_wanted() -> None:
-    """Files may be taken, and the listing closed, between a look at them and the wait."""
+def test_listing_does_not_wait_after_room_appears_or_close() -> None:
+    """Another thread may take files or close the listing between the check for room and the wait."""
     for lengths, closes, waits in (([9, 9, 0], False, 1), ([9, 0, 0], False, 0), ([9, 9], True, 0), ([0], False, 0)):
         listing, turn, waited = Listing(Streamed([]).stream), iter(lengths), list[bool]()
 
@@ -470,7 +472,7 @@ def test_a_listing_waits_for_room_that_is_still_wanted() -> None:
         assert (waited, listing._is_full) == ([True] * waits, False)
 
 
-def test_a_file_is_begun_where_there_is_room() -> None:
+def test_file_is_started_only_if_there_is_room() -> None:
     async def found() -> str:
         return "file"
 
@@ -499,7 +501,7 @@ def test_a_file_is_begun_where_there_is_room() -> None:
     run(look())
 
 
-def test_rows_are_put_together_and_up_to_the_limit() -> None:
+def test_rows_are_concatenated_and_cut_at_the_limit() -> None:
     rows = pa.record_batch([list(range(10))], names=["a"])
 
     async def sent(limit: int | None, *counts: int) -> tuple[list[list[int]], Any, int]:
@@ -529,7 +531,7 @@ def test_rows_are_put_together_and_up_to_the_limit() -> None:
     run(look())
 
 
-def test_the_first_end_of_a_read_counts() -> None:
+def test_first_error_of_a_read_is_kept() -> None:
     async def look() -> None:
         reading, _ = scanned()
         reading._end(ValueError("before the read"))
@@ -568,11 +570,11 @@ def test_replaced_file_is_read_again_once(monkeypatch: pytest.MonkeyPatch) -> No
         assert await look(None) == ([False], [9], None, None)
         assert await look(stale, None) == ([False, True], [9, 7], None, None)
         assert await look(stale, other) == ([False, True], [9, 7], other, other)
-        # Not where rows were returned already, here or by another task that reads the same file.
+        # Not after rows were returned, by this task or by another one of the same file.
         assert await look(stale, dropped=False) == ([False], [9], stale, stale)
         assert await look(stale, version=Version("1")) == ([False], [9], stale, stale)
         assert await look(other) == ([False], [9], other, other)
-        # With a limit, the files before it may have all rows.
+        # With a limit, earlier files may provide enough rows.
         assert await look(other, limit=5) == ([False], [9], other, None)
 
     run(all_of())

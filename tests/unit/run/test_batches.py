@@ -1,4 +1,4 @@
-"""A read that ends early: at once, from wherever, and without a trace."""
+"""Reads that end early stop at once from any state and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FILES = 12
 
 @pytest.fixture
 def large(make_table: MakeTable) -> Table:
-    """Files that are fetched, decoded and waited for all at once."""
+    """Files whose reads fetch, decode and wait at the same time."""
     rows = pa.table({"id": np.random.default_rng(0).integers(0, 1 << 60, 100_000)})
     table = make_table(rows.schema)
     for _ in range(FILES):
@@ -59,7 +59,7 @@ def begun(table: Table, **options: Any) -> Batches:
 
 
 def working() -> list[object]:
-    """Return the tasks on the loop: reads, files, requests."""
+    """Return the tasks on the loop: reads, files and requests."""
     return list(asyncio.all_tasks(loop.current().loop))
 
 
@@ -71,7 +71,7 @@ def nothing_is_left() -> None:
 
 
 def stalls(released: threading.Event, after: int | None) -> Fault:
-    """A fault: send ``after`` bytes of the body, or not even the status line, and wait."""
+    """A fault: send ``after`` bytes of the body, or nothing if it is None, and wait."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         if after is not None:
@@ -94,10 +94,10 @@ def released() -> Iterator[threading.Event]:
     event.set()
 
 
-# === Batches ===
+# --- batches ---
 
 
-def test_closing_at_any_moment_never_hangs(large: Table) -> None:
+def test_close_at_any_moment_does_not_hang(large: Table) -> None:
     chance = random.Random(1)
     before = arrow_bytes()
     for _ in range(25):
@@ -112,7 +112,7 @@ def test_closing_at_any_moment_never_hangs(large: Table) -> None:
     assert arrow_bytes() - before < 1_000_000
 
 
-def test_closing_while_files_wait_for_memory_does_not_hang(large: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_while_files_wait_for_memory_does_not_hang(large: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     decode = FileDecoder.batches
 
     def slowly(self: FileDecoder, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
@@ -170,7 +170,7 @@ def test_an_error_in_a_file_ends_the_read(large: Table) -> None:
     assert not working()
 
 
-def test_closing_from_another_thread_wakes_a_consumer_that_waits(large: Table, released: threading.Event) -> None:
+def test_close_from_another_thread_wakes_a_waiting_consumer(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, None)]
     batches = begun(large, read_timeout=30)
     found: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -194,7 +194,7 @@ def test_closing_from_another_thread_wakes_a_consumer_that_waits(large: Table, r
 
 
 @pytest.mark.parametrize("after", [None, 1000])
-def test_closing_wakes_a_wait_for_a_server(large: Table, released: threading.Event, after: int | None) -> None:
+def test_close_wakes_a_read_that_waits_for_a_server(large: Table, released: threading.Event, after: int | None) -> None:
     for part in range(1, FILES):
         large.storage.faults[f"part-{part}.parquet"] = [stalls(released, after)]
     batches = begun(large, read_timeout=30, max_bytes_in_flight=32_000_000)
@@ -230,7 +230,7 @@ def test_batches_have_the_requested_number_of_rows(large: Table, rows: int) -> N
     nothing_is_left()
 
 
-def test_batches_of_some_rows_end_as_others_do(large: Table) -> None:
+def test_rebatched_reads_end_like_others(large: Table) -> None:
     large.storage.faults["part-7.parquet"] = [status(404)] * 5
     with pytest.raises(DataError, match="gone"):
         list(Batches(large.plan(options=fast_options()), rows=30_000))
@@ -247,7 +247,7 @@ def test_batches_of_some_rows_end_as_others_do(large: Table) -> None:
 
 
 @pytest.mark.parametrize("rows", [None, 12_000])
-def test_rows_that_closing_drops_are_not_taken_for_the_end(
+def test_rows_dropped_by_close_do_not_look_like_the_end(
     large: Table, rows: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Batches(large.plan(limit=20_000, options=fast_options()), rows=rows)
@@ -256,8 +256,8 @@ def test_rows_that_closing_drops_are_not_taken_for_the_end(
     def taken(news: Any) -> None:
         take(news)
         if rows is None or news is None:
-            nothing_is_left()  # the end of the rows has arrived, too
-            read.close()  # as another thread may at any time
+            nothing_is_left()  # the end of the rows has arrived as well
+            read.close()  # another thread may close at any time
 
     monkeypatch.setattr(read._read, "take", taken)
     for _ in range(2):
@@ -265,17 +265,17 @@ def test_rows_that_closing_drops_are_not_taken_for_the_end(
             list(read)
 
 
-def test_the_end_of_the_rows_stays_the_end(large: Table) -> None:
+def test_exhausted_batches_stay_exhausted(large: Table) -> None:
     with begun(large) as batches:
         assert sum(batch.num_rows for batch in batches) == FILES * 100_000
         assert next(batches, None) is None
     assert next(batches, None) is None
 
 
-def test_a_read_keeps_to_the_protocol_of_iterators(large: Table) -> None:
+def test_batches_follow_the_iterator_protocol(large: Table) -> None:
     with contextlib.closing(begun(large)) as batches:
         assert [batch.num_rows for batch in itertools.islice(batches, 3)] == [5_000] * 3
-        for batch in batches:  # goes on where it was left
+        for batch in batches:  # continues after the last batch
             assert batch["id"][0] != 0
             break
     limited = Batches(large.plan(limit=7_000, options=fast_options(batch_rows=5_000)))
@@ -319,7 +319,7 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end:
                 batches.close()
                 break
             if end == "dropped" and number == 2:
-                time.sleep(0.3)  # until more is decoded than was taken
+                time.sleep(0.3)  # until more was decoded than consumed
                 break
             if end == "interrupted" and number == 2:
                 timer = threading.Timer(0.02, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
@@ -331,7 +331,7 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end:
         kept = error
         assert str(kept)
     except KeyboardInterrupt:
-        # Not kept: its frames hold the batch that was in hand, wherever it came.
+        # The exception is not kept: the frames of its traceback hold a batch.
         assert end == "interrupted"
     if end == "dropped":
         del batches
@@ -341,7 +341,7 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end:
 
 
 @pytest.mark.parametrize("is_started", [False, True])
-def test_an_interrupt_where_a_read_starts_ends_it(
+def test_interrupt_at_the_start_of_a_read_ends_it(
     large: Table, monkeypatch: pytest.MonkeyPatch, is_started: bool
 ) -> None:
     start = loop.Running.start
@@ -390,7 +390,7 @@ def test_concurrent_use_by_two_threads_is_an_error(large: Table, released: threa
 
 
 @pytest.mark.alone
-def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Event) -> None:
+def test_ctrl_c_ends_a_waiting_read(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, 1000)]
     batches = begun(large, read_timeout=30)
     interrupted = interrupting(Batches._wait)
@@ -405,7 +405,7 @@ def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Ev
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 @pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_process_holds_nothing_and_the_parent_reads_on(large: Table) -> None:
+def test_fork_leaves_the_read_to_the_parent(large: Table) -> None:
     batches = begun(large)
     rows = next(batches).num_rows
     child = os.fork()
@@ -432,7 +432,7 @@ def test_forked_process_holds_nothing_and_the_parent_reads_on(large: Table) -> N
 
 
 def _peer(name: str) -> str:
-    """Return the address, as the kernel writes it, that the descriptor ``name`` is connected to."""
+    """Return the address, as the kernel writes it, to which the descriptor ``name`` is connected."""
     try:
         target = os.readlink(f"/proc/self/fd/{name}")
     except OSError:
@@ -446,8 +446,8 @@ def _peer(name: str) -> str:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 @pytest.mark.parametrize("where", ["here", "another thread"])
-def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> None:
-    """Also where a thread, which the child has not, is taking a batch."""
+def test_forked_process_exits_silently(large: Table, where: str) -> None:
+    """Also while a thread, which does not exist in the child, takes a batch."""
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
     script = textwrap.dedent("""
         import os, pickle, sys, threading, warnings
@@ -482,7 +482,7 @@ def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> N
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{{0}} {FILES * 100_000}\n".encode(), b"")
 
 
-def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Storage) -> None:
+def test_interpreter_exits_during_a_read(large: Table, storage: Storage) -> None:
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000, read_timeout=10 * HANGS))
     over = threading.Event()
     for part in range(5, FILES):
@@ -511,7 +511,7 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
 
 
 def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -> None:
-    """Both calls are in the loop's queue before it takes either."""
+    """Both calls are queued on the loop before it runs either."""
     plan, closed = large.plan(options=fast_options()), threading.Event()
     stream = ScanStream(
         context=plan.context, files=(task for task in plan.tasks), skipped=SkippedFiles, release=closed.set
@@ -527,7 +527,7 @@ def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -
     assert [type(news) for news in told] == [asyncio.CancelledError]
 
 
-def test_repeated_closing_does_not_interrupt_cleanup(large: Table) -> None:
+def test_second_close_does_not_interrupt_cleanup(large: Table) -> None:
     batches, ended, going = begun(large), threading.Event(), threading.Event()
 
     def slow_end() -> None:

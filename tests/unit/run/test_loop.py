@@ -23,7 +23,7 @@ from tests.unit.storages import wait_for
 
 
 def test_running_jobs_are_not_garbage_collected() -> None:
-    """Its clean-up would run on the thread that collects it."""
+    """Otherwise the cleanup would run on the thread that collects the job."""
     tasks: list[weakref.ref[asyncio.Task[Any]]] = []
     ended: list[asyncio.AbstractEventLoop] = []
 
@@ -53,8 +53,8 @@ def test_running_jobs_are_not_garbage_collected() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("fails", [False, True])
-def test_loop_starts_while_the_server_is_asked(fails: bool) -> None:
-    """A child that is forked off in the middle of an import would wait for that import for ever."""
+def test_first_use_of_the_loop_during_imports_survives_fork(fails: bool) -> None:
+    """A child forked in the middle of an import would wait for that import for ever."""
     program = """
         import os, signal, sys
         from delta_sharing_client.run import loop
@@ -83,7 +83,7 @@ def test_loop_starts_while_the_server_is_asked(fails: bool) -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
-# === Values and jobs between threads and the loop ===
+# --- values and jobs between threads and the loop ---
 
 
 def on_loop(call: Any) -> Any:
@@ -93,8 +93,8 @@ def on_loop(call: Any) -> Any:
     return loop.call(now())
 
 
-def test_items_of_threads_arrive_in_order_and_complete() -> None:
-    """Most of the values are put while the loop takes others."""
+def test_items_from_threads_arrive_complete_and_in_order() -> None:
+    """Most values are put while the loop takes others."""
     taken: list[tuple[int, int]] = []
     inbox: loop.Inbox[tuple[int, int]] = loop.Inbox(loop.current().loop, taken.append)
     threads = [
@@ -110,7 +110,7 @@ def test_items_of_threads_arrive_in_order_and_complete() -> None:
         assert [place for thread, place in taken if thread == number] == list(range(5000))
 
 
-def test_the_loop_is_woken_once_for_all_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_is_woken_once_for_all_pending_items(monkeypatch: pytest.MonkeyPatch) -> None:
     running = loop.current().loop
     woken: list[Any] = []
     taken: list[int] = []
@@ -142,7 +142,7 @@ def test_jobs_run_on_other_threads_and_return_or_raise() -> None:
     assert all(name.startswith("delta-sharing-decode") for name in names)
 
 
-def test_jobs_run_on_every_processor_and_no_more() -> None:
+def test_as_many_jobs_as_processors_run_at_once() -> None:
     most, running = pa.cpu_count(), 0
     seen: list[int] = []
     lock, full = threading.Lock(), threading.Barrier(most)
@@ -152,7 +152,7 @@ def test_jobs_run_on_every_processor_and_no_more() -> None:
         with lock:
             running += 1
             seen.append(running)
-        full.wait(60)  # until so many jobs run
+        full.wait(60)  # until that many jobs run
         with lock:
             running -= 1
 
@@ -163,7 +163,7 @@ def test_jobs_run_on_every_processor_and_no_more() -> None:
     assert max(seen) == most
 
 
-def test_a_job_that_is_cancelled_before_it_starts_never_starts() -> None:
+def test_job_cancelled_before_its_start_never_runs() -> None:
     started: list[str] = []
     go_on = threading.Event()
 
@@ -231,7 +231,7 @@ def test_failed_job_is_freed_without_garbage_collection() -> None:
 
 
 def test_interpreter_ends_with_waiting_running_and_new_jobs() -> None:
-    """What runs and waits is done; there is no end of what comes."""
+    """Running and queued jobs finish; later ones never run."""
     program = """
         import asyncio, sys, time
         from delta_sharing_client.run import loop
@@ -264,7 +264,7 @@ def test_nothing_starts_after_the_interpreter_ends(monkeypatch: pytest.MonkeyPat
     assert ended == ["loop"]
 
 
-def test_loop_stops_its_jobs_and_connections_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_stops_jobs_and_connections_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     own, begun = loop.Loop(), threading.Event()
     steps: list[Any] = []
     wait_for_end = asyncio.wait_for
@@ -352,7 +352,7 @@ def test_interruptible_call_returns_its_result(monkeypatch: pytest.MonkeyPatch) 
         loop.interruptible(late)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(loop.interruptible, slow).result(HANGS) == 7
-    # On the main thread, another one waits for the network, and does not keep the program.
+    # Called on the main thread, it waits for the network on a daemon thread, which does not keep the program alive.
     assert where == [False, False]
     assert loop.interruptible(lambda: threading.current_thread().daemon)
 
@@ -373,7 +373,7 @@ def test_a_coroutine_runs_once_and_is_cancelled_once() -> None:
             begun.set()
             await asyncio.sleep(HANGS)
         finally:
-            # A second cancellation does not interrupt this.
+            # A second cancellation does not interrupt the cleanup.
             await asyncio.sleep(0.02)
             steps.append("cleaned up")
 

@@ -1,4 +1,5 @@
-"""Parts of a plan: every file in exactly one, in order; a large one over several; bytes balanced; none empty."""
+"""Partitions of a plan: each file is in exactly one, in order; large files are split; bytes are balanced; none is
+empty."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def test_many_small_files_share_partitions() -> None:
     assert [piece.task.key for part in packed for piece in part] == [str(i) for i in range(1000)]
 
 
-def test_no_files_make_no_partition() -> None:
+def test_no_files_give_no_partitions() -> None:
     assert pack([], 2) == []
 
 
@@ -109,7 +110,7 @@ def test_unpickled_copies_of_a_plan_share_one_source_per_process() -> None:
     assert "planted" not in repr(first)
 
 
-def test_shares_are_assigned_by_the_middle_of_each_item() -> None:
+def test_items_are_assigned_to_shares_by_their_midpoints() -> None:
     assert equal_shares([], 3) == []
     assert equal_shares([1, 1, 1], 3) == [(0,), (1,), (2,)]
     assert equal_shares([1, 1, 1, 1], 2) == [(0, 1), (2, 3)]
@@ -125,7 +126,7 @@ ROWS = 20_000
 
 @pytest.fixture
 def made(make_table: Callable[..., Table]) -> Table:
-    """A table with a file of one row group, one of four, and an empty one that is stated to be large."""
+    """A table with a file of one row group, one of four, and an empty one with a large declared size."""
     table = make_table(pa.schema([("a", pa.int64())]))
     for first, count, groups in ((0, 10, 10), (10, 4 * ROWS, ROWS)):
         rows = pa.table({"a": range(first, first + count)})
@@ -138,7 +139,7 @@ def numbers(parts: Sequence[Partition]) -> list[list[int]]:
     return [[row for batch in part.read() for row in batch["a"].to_pylist()] for part in parts]
 
 
-def test_a_plan_with_a_limit_is_one_part(made: Table) -> None:
+def test_plan_with_a_limit_has_one_partition(made: Table) -> None:
     (part,) = partition(made.plan(limit=12), 5)
     assert (part.files, numbers([part])) == (2, [list(range(12))])
     assert partition(made.plan(limit=0), 5) == []
@@ -148,7 +149,7 @@ def test_a_plan_with_a_limit_is_one_part(made: Table) -> None:
     assert read_size(limited(part, 3)) == (read_size(part)[0], 3)
 
 
-def test_a_large_file_is_cut_and_a_small_one_is_not(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_large_files_are_split(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OPEN_COST", 1)
     plan = made.plan()
     whole = [add.action.size for add in made.adds]
@@ -158,18 +159,18 @@ def test_a_large_file_is_cut_and_a_small_one_is_not(made: Table, monkeypatch: py
         [*range(ROWS + 10)],
         *([*range(10 + n * ROWS, 10 + (n + 1) * ROWS)] for n in range(1, 4)),
     ]
-    # The same where the guess of a footer's length is too short.
+    # The same if the guessed length of the footer is too small.
     with monkeypatch.context() as patch:
         patch.setattr(module, "FooterGuess", lambda columns: types.SimpleNamespace(length=lambda size: 8))
         assert [part.files for part in partition(plan, 4)] == [2, 1, 1, 1]
-    # Each counts as much as is read of it, and has the version of the file that the footer was of.
+    # Each partition counts the bytes that it reads and has the file version from which the footer came.
     assert [part._size for part in parts[1:]] == [(whole[1] + 1) // 4] * 3
     assert parts[0]._size == whole[0] + (whole[1] + 1) // 4
     assert {each.version for part in parts for each in part._tasks if each.row_groups} == {parts[1]._tasks[0].version}
     assert parts[1]._tasks[0].version is not None
     assert [each.row_groups for part in parts for each in part._tasks] == [None, (0,), (1,), (2,), (3,)]
     assert read_size(parts[1])[1] is None
-    # One that is no larger than half again its share is left whole; so is all of it for one part.
+    # A file at most 1.5 times as large as its share is not split, nor is any file if there is only one partition.
     assert [part.files for part in partition(plan, 1)] == [2]
     assert numbers(partition(plan, 1)) == [[*range(4 * ROWS + 10)]]
     assert read_size(partition(plan, 1)[0])[1] == 4 * ROWS + 10
@@ -178,7 +179,7 @@ def test_a_large_file_is_cut_and_a_small_one_is_not(made: Table, monkeypatch: py
         assert part._context.urls is None
 
 
-def test_packed_files_are_shared_out_whole(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_files_are_not_split(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = made.plan()
     packed = PackedTasks(tuple(chunk for task in plan.tasks for chunk in pack_tasks([task], lambda one: 1, 1).chunks))
     parts = packed_partitions(plan.context, packed, 5)
@@ -192,7 +193,7 @@ def test_packed_files_are_shared_out_whole(made: Table, monkeypatch: pytest.Monk
     assert [part.files for part in packed_partitions(plan.context, packed, 5)] == [2]
 
 
-def test_a_large_file_without_a_footer_is_left_whole(
+def test_large_file_with_an_unreadable_footer_is_not_split(
     made: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "OPEN_COST", 1)
@@ -204,7 +205,7 @@ def test_a_large_file_without_a_footer_is_left_whole(
     assert [row for rows in numbers(parts) for row in rows] == [*range(4 * ROWS + 10)]
 
 
-def test_parts_share_a_source_of_urls_and_show_no_progress(made: Table) -> None:
+def test_partitions_share_a_url_source_and_hide_progress(made: Table) -> None:
     plan = made.plan(urls=CountingUrls(), options=fast_options(progress=True))
     first, other = (partition(plan, 1, plan_id)[0]._context for plan_id in ("plan-a", "plan-b"))
     assert (first.options.progress, plan.context.options.progress) == (False, True)
@@ -213,7 +214,7 @@ def test_parts_share_a_source_of_urls_and_show_no_progress(made: Table) -> None:
     assert len({repr(partition(plan, 1)[0]._context.urls) for _ in range(2)}) == 2
 
 
-def test_number_of_kept_url_sources_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_cached_url_sources_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT_SOURCES", 2)
     monkeypatch.setattr(module, "_sources", OrderedDict())
     kept = {name: CountingUrls() for name in "abc"}

@@ -52,7 +52,7 @@ def table(make_table: MakeTable) -> Table:
 
 
 def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
-    """A fault: the body comes in ten pieces, half a second in all."""
+    """A fault: send the body in ten pieces within half a second."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
@@ -78,14 +78,15 @@ def read(table: Table, progress: Any, **options: Any) -> ScanReport:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Make standard error a terminal, from here on: pytest puts its own there for each test; return what it shows."""
+    """Replace standard error with a terminal and return it; called in the test, as pytest sets its own for each
+    test."""
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.02)
     return out
 
 
-def test_a_bar_is_shown_when_it_is_wanted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_is_shown_on_request(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = terminal(monkeypatch)
     read(table, True)
     assert "reading t" in drawn.getvalue()
@@ -98,7 +99,7 @@ def test_quick_read_shows_nothing_by_default(table: Table, monkeypatch: pytest.M
     assert drawn.getvalue() == ""
 
 
-def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_read_shows_a_bar_before_its_first_file_is_done(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal(monkeypatch)
     monkeypatch.setattr(module, "_DELAY", 0.1)
     seen: list[Progress] = []
@@ -110,7 +111,7 @@ def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, mon
     assert [found for found in seen if found.files_done == 0 and 0 < found.bytes_fetched < found.bytes_expected]
 
 
-def test_read_that_never_begins_draws_nothing_and_has_no_thread(
+def test_unstarted_and_empty_reads_draw_nothing(
     make_table: MakeTable, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = terminal(monkeypatch)
@@ -130,7 +131,7 @@ def drawing() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("wanted", [False, None])
-def test_without_a_display_there_is_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
+def test_no_bar_without_a_terminal(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(module, "_DELAY", 0.0)
@@ -150,7 +151,7 @@ def test_log_lines_are_written_on_request(table: Table, monkeypatch: pytest.Monk
     assert "0.6 of 0.6 MB" in last
 
 
-def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_bytes_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.01)
     for part in range(4):
         table.storage.faults[f"part-{part}.parquet"] = [slow]
@@ -159,27 +160,27 @@ def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyP
     fetched = [found.bytes_fetched for found in seen]
     assert fetched == sorted(fetched)
     assert len(set(fetched)) > 2
-    # Only whole columns of small files are read, so the first guess is right, and the last is no guess.
+    # Only whole columns of small files are read, so the first estimate is close and the last one exact.
     assert all(0.8 * report.bytes <= found.bytes_expected <= 1.6 * report.bytes for found in seen)
     last = seen[-1]
     assert (last.files_done, last.files_total, last.rows) == (4, 4, 4 * ROWS)
     assert last.bytes_fetched == last.bytes_expected == report.bytes
 
 
-def test_the_last_look_is_after_the_last_row_is_taken(table: Table) -> None:
+def test_last_update_comes_after_the_last_row_is_consumed(table: Table) -> None:
     seen: list[Progress] = []
     plan, report = table.plan(options=fast_options()), ScanReport()
     batches = watched(report, Batches(plan, report), title="reading t", wanted=seen.append)
     next(batches)
     wait_for(lambda: report.bytes == sum(task.size for task in plan.tasks))
-    time.sleep(0.3)  # all is fetched and decoded, and the consumer takes its time
+    time.sleep(0.3)  # everything is decoded, and the consumer is slow
     assert drawing()
     assert sum(batch.num_rows for batch in batches) > 0
     assert (seen[-1].files_done, seen[-1].rows) == (4, 4 * ROWS)
     assert drawing() == []
 
 
-def test_a_function_that_fails_fails_no_read(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_progress_callback_does_not_fail_the_read(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     def failing(progress: Progress) -> None:
         raise KeyError("mine")
 
@@ -188,23 +189,23 @@ def test_a_function_that_fails_fails_no_read(table: Table, caplog: pytest.LogCap
     assert [record.getMessage() for record in caplog.records] == ["The progress of a read cannot be shown."]
 
 
-def test_a_part_of_a_read_travels_without_who_watches(table: Table) -> None:
+def test_pickled_partition_has_no_progress_callback(table: Table) -> None:
     plan = table.plan(options=fast_options(progress=lambda progress: None))
     for part in partition(plan, 2):
         assert pickle.loads(pickle.dumps(part)).files
 
 
-def test_the_bar_ends_when_the_read_is_given_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_ends_when_the_read_is_closed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal(monkeypatch)
     plan, report = table.plan(options=fast_options()), ScanReport()
     batches = watched(report, Batches(plan, report), title="reading t", wanted=True)
     next(batches)
     batches.close()
-    # Within a second; the machine may be busy with other tests.
+    # Within a second, because the machine may be busy with other tests.
     wait_for(lambda: not drawing())
 
 
-def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_shows_its_progress(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.01)
     plan, report = table.plan(), ScanReport()
     seen: list[Progress] = []
@@ -231,7 +232,7 @@ def wide(out: Terminal) -> Console:
     return Console(file=out, force_terminal=True, width=200)
 
 
-def test_existing_listener_is_called_too_and_kept() -> None:
+def test_existing_listener_is_called_and_kept() -> None:
     heard: list[str] = []
     report = ScanReport(on_wait=heard.append)
     bar = ProgressBar("t", report, draw=lambda state, closed: None, delay=0.0)
@@ -241,7 +242,7 @@ def test_existing_listener_is_called_too_and_kept() -> None:
     assert heard == ["busy", "later"]
 
 
-def test_server_text_does_not_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_of_a_server_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = terminal(monkeypatch)
     report = ScanReport()
     bar = ProgressBar("t\x1b[2J", report, delay=0.0)
@@ -253,7 +254,7 @@ def test_server_text_does_not_control_the_terminal(monkeypatch: pytest.MonkeyPat
     assert "gone\\x1b[31m\\u202e" in drawn.getvalue()
 
 
-def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_without_widgets_gets_a_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     assert module._is_watched()
@@ -286,11 +287,11 @@ def test_expected_bytes_are_at_most_those_of_the_files(fetched: int, done: int, 
     assert report.progress.bytes_expected == expected
 
 
-# === Drawing, without a read ===
+# --- drawing, without a read ---
 
 
 class Closed:
-    """An event that is set after ``waits`` waits; it notes for how long each would have been."""
+    """An event that is set after ``waits`` waits; it records their timeouts."""
 
     def __init__(self, waits: int) -> None:
         self.left = waits
@@ -310,7 +311,7 @@ def states(*found: Progress | None) -> Callable[[], tuple[str, Progress | None]]
     return lambda: next(turn)
 
 
-def test_one_line_is_rewritten_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_is_rewritten_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     out, closed = io.StringIO(), Closed(2)
     monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 14.0]).__next__)
     module.on_one_line(states(None, HALF), closed, out)  # type: ignore[arg-type]
@@ -319,12 +320,12 @@ def test_one_line_is_rewritten_and_removed(monkeypatch: pytest.MonkeyPatch) -> N
     assert closed.seconds == [0.2, 0.2]
     monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 10.0]).__next__)
     monkeypatch.setattr(sys, "stderr", out := io.StringIO())
-    # A shorter line leaves nothing of a longer one.
+    # A shorter line leaves nothing of a longer one behind.
     module.on_one_line(states(None, None), Closed(2))  # type: ignore[arg-type]
     assert out.getvalue() == f"\r{first}\r{first.replace('xxx', 'xx'):<{len(first)}}\r{'':<{len(first)}}\r"
 
 
-def test_a_log_gets_a_line_from_time_to_time_and_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_gets_periodic_lines_and_a_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", out := io.StringIO())
     monkeypatch.setattr(module.time, "monotonic", iter([10.0, 14.0, 18.0]).__next__)
     closed = Closed(2)
@@ -334,7 +335,7 @@ def test_a_log_gets_a_line_from_time_to_time_and_one_at_the_end(monkeypatch: pyt
     assert closed.seconds == [10.0, 10.0]
 
 
-def test_function_is_called_with_the_known_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_gets_the_known_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Progress] = []
     closed = Closed(3)
     module._on_callback(seen.append, states(None, HALF, HALF), closed)  # type: ignore[arg-type]
@@ -400,7 +401,7 @@ def test_display_depends_on_the_environment(monkeypatch: pytest.MonkeyPatch, kin
         assert made == [("t", report, {"delay": delay}) for delay in delays]
 
 
-def test_a_bar_shows_title_and_bytes() -> None:
+def test_bar_shows_title_and_bytes() -> None:
     updates: list[Any] = []
 
     class Fake:

@@ -54,11 +54,11 @@ def table(make_table: MakeTable) -> Table:
     return found
 
 
-def test_all_rows_come_in_file_order(table: Table) -> None:
+def test_rows_are_returned_in_file_order(table: Table) -> None:
     assert table.read().equals(numbered(0, 500))
 
 
-def test_small_files_take_one_request_each_and_nothing_twice(table: Table) -> None:
+def test_small_files_need_one_request_each(table: Table) -> None:
     report = ScanReport()
     table.read(report)
     assert len(table.storage.requests) == 5 == report.requests
@@ -81,7 +81,7 @@ def test_unselected_filter_column_is_read_and_dropped(table: Table) -> None:
     assert found.to_pydict() == {"name": ["row 150", "row 151"]}
 
 
-def test_file_decoded_in_pieces_keeps_its_bytes_for_all(make_table: MakeTable) -> None:
+def test_file_decoded_in_pieces_is_fetched_once(make_table: MakeTable) -> None:
     rows = pa.table({"id": range(800_000), "other": range(800_000, 1_600_000)})
     table = make_table(rows.schema)
     table.add(rows, write={"row_group_size": 40_000, "compression": "none", "use_dictionary": False})
@@ -89,7 +89,7 @@ def test_file_decoded_in_pieces_keeps_its_bytes_for_all(make_table: MakeTable) -
     assert table.read().equals(rows)
 
 
-def test_decoded_bytes_are_first_estimated_as_twice_the_size(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_size_is_first_estimated_as_twice_the_file_size(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     first: list[int] = []
 
     def shared(**values: Any) -> Shared:
@@ -101,7 +101,7 @@ def test_decoded_bytes_are_first_estimated_as_twice_the_size(table: Table, monke
     assert first == [200]
 
 
-def test_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
+def test_read_of_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
     found = make_table(SCHEMA).read()
     assert found.num_rows == 0
     assert found.schema == SCHEMA
@@ -123,7 +123,7 @@ def test_batches_are_at_most_as_long_as_requested(make_table: MakeTable) -> None
 
 
 def test_long_run_lengths_are_not_unpacked_at_once(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Delta's own table of 2^31 rows has 8 MB; unpacked in one go it took 12 GB.
+    # Delta's own table of 2^31 rows has 8 MB; unpacked at once it took 12 GB.
     monkeypatch.setattr("delta_sharing_client.read.file_read._LARGE", 1_000_000)
     rows = 4_000_000
     table = make_table(pa.schema([("id", pa.int32())]))
@@ -141,7 +141,7 @@ def test_counting_rows_by_statistics_downloads_nothing(table: Table) -> None:
     assert table.storage.requests == []
 
 
-def test_rows_that_only_a_log_counts_are_made_as_they_are_taken(make_table: MakeTable) -> None:
+def test_rows_without_columns_are_generated_lazily(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("id", pa.int64()), ("day", pa.string())]), ["day"])
     table.add(pa.table({"id": [1]}), stats={"numRecords": 10**12}, partition_values={"day": "monday"})
     before = arrow_bytes()
@@ -160,7 +160,7 @@ def test_counting_rows_without_statistics_reads_only_footers(make_table: MakeTab
     assert len(table.storage.requests) == 1
 
 
-# === Limit ===
+# --- limit ---
 
 
 def test_a_limit_opens_no_more_files_than_it_needs(table: Table) -> None:
@@ -192,7 +192,7 @@ def test_a_negative_limit_is_refused(table: Table) -> None:
         table.plan(limit=-1)
 
 
-# === Bounds and cancellation ===
+# --- bounds and cancellation ---
 
 
 def test_no_more_requests_are_in_flight_than_allowed(make_table: MakeTable) -> None:
@@ -222,7 +222,7 @@ def test_slow_consumer_limits_downloads(make_table: MakeTable) -> None:
     batches = Batches(table.plan(options=fast_options(max_bytes_in_flight=1)))
     first = next(batches).num_rows
     time.sleep(0.2)
-    # The file being consumed, and at most one that was admitted when the first was done.
+    # The file that is consumed, and at most one that was admitted when the first was done.
     assert len(table.storage.requests) <= 2
     assert first + sum(batch.num_rows for batch in batches) == 20_000
 
@@ -246,7 +246,7 @@ def test_no_task_runs_after_the_read(table: Table) -> None:
     wait_for(lambda: not asyncio.all_tasks(loop.current().loop))
 
 
-def test_an_error_names_table_and_file_and_hides_the_signature(table: Table) -> None:
+def test_error_names_table_and_file_and_hides_the_signature(table: Table) -> None:
     del table.storage.files["part-2.parquet"]
     with pytest.raises(DataError) as caught:
         table.read()
@@ -266,7 +266,7 @@ def test_an_error_in_a_later_file_ends_the_read_early(make_table: MakeTable) -> 
         table.read()
 
 
-def test_an_error_beyond_the_limit_does_not_matter(table: Table) -> None:
+def test_error_beyond_the_limit_is_ignored(table: Table) -> None:
     del table.storage.files["part-4.parquet"]
     assert table.read(limit=50).num_rows == 50
 
@@ -295,10 +295,10 @@ def test_row_counts_that_contradict_the_log_are_an_error(make_table: MakeTable) 
         table.read()
 
 
-# === Tasks on their own ===
+# --- tasks by themselves ---
 
 
-def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Path) -> None:
+def test_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Path) -> None:
     plan = table.plan(filter=col("id") >= 150)
     path = tmp_path / "task.pickle"
     part = dataclasses.replace(plan, tasks=plan.tasks[1:2])
@@ -311,7 +311,7 @@ def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: P
     assert int(done.stdout) == sum(batch.num_rows for batch in Batches(part)) == 50
 
 
-def test_several_tasks_are_read_in_order(table: Table) -> None:
+def test_tasks_are_read_in_order(table: Table) -> None:
     plan = table.plan()
     found = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=plan.tasks[3:])))
     assert found.equals(numbered(300, 500))
@@ -344,7 +344,7 @@ def test_url_that_is_not_http_is_refused(make_table: MakeTable) -> None:
         table.read()
 
 
-def test_a_server_that_is_not_there_is_a_transport_error(make_table: MakeTable) -> None:
+def test_unreachable_server_is_a_transport_error(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 10))
     table.move("http://127.0.0.1:1/part?X-Amz-Signature=secret-signature")
@@ -362,8 +362,8 @@ def test_progress_is_reported_after_each_file(table: Table) -> None:
 
 
 def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: float) -> list[int]:
-    """Read ``parts`` files, two at a time, the first of which is answered some ``seconds`` after ``wanted`` were asked
-    for; return how many had been by then."""
+    """Read ``parts`` files, two at a time; the response for the first is delayed until ``seconds`` after ``wanted``
+    requests. Return the number of requests sent by then."""
     table = make_table(SCHEMA)
     for part in range(parts):
         table.add(numbered(part * 10, part * 10 + 10))
@@ -382,17 +382,17 @@ def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: 
 
 
 def test_delayed_file_does_not_delay_the_others(make_table: MakeTable) -> None:
-    # Two at a time means four files ahead; here more than that are read while the first one is not.
+    # Two at a time means four files ahead, but more are read while the first one is delayed.
     assert ahead_of_the_first(make_table, 8, wanted=8, seconds=0.0) == [8]
 
 
 def test_files_ready_before_their_turn_are_bounded(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
-    # The reader looks for more a few times a second.
+    # The reader checks a few times a second.
     assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
 
 
-def test_dropped_work_of_a_file_read_again_is_not_waited_for() -> None:
+def test_rows_dropped_for_a_second_read_are_not_awaited() -> None:
     async def check() -> None:
         slot = FileRows((FileTask(key="k", url="https://h/f"),), Pace(whole=True), nothing, nothing)
         released: list[int] = []
@@ -406,7 +406,7 @@ def test_dropped_work_of_a_file_read_again_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("kind", ["i", "p"])
-def test_an_error_of_a_vector_names_table_and_file(make_table: MakeTable, kind: str) -> None:
+def test_deletion_vector_error_names_table_and_file(make_table: MakeTable, kind: str) -> None:
     table = make_table(pa.schema([("n", pa.int64())]))
     place = table.storage.put("dv.bin", bytes(100)) if kind == "p" else "!"
     descriptor = DeletionVectorDescriptor(kind, place, 40, 2, 1)
@@ -416,13 +416,13 @@ def test_an_error_of_a_vector_names_table_and_file(make_table: MakeTable, kind: 
     assert (caught.value.table, caught.value.file_id) == ("share.schema.t", added.file_id)
 
 
-# === Files whose rows are known without a request ===
+# --- files whose rows are known without a request ---
 
 
 @pytest.fixture
 def days(make_table: MakeTable) -> Table:
-    """40 files of one day each with as many rows as its number; every tenth with a vector, every seventh without a
-    count, the last with a value that is no day."""
+    """Create 40 files, one for each day, with as many rows as their number; every tenth has a deletion vector, every
+    seventh has no row count, and the last has a partition value that is not a date."""
     content = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     found = make_table(content, partition_columns=["day"])
     for number in range(40):
@@ -443,7 +443,7 @@ def expected_days() -> list[datetime.date]:
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 100, 10_000])
-def test_rows_of_constant_files_come_together_and_in_order(days: Table, batch_rows: int) -> None:
+def test_rows_of_constant_files_are_batched_in_order(days: Table, batch_rows: int) -> None:
     report = ScanReport()
     options = fast_options(batch_rows=batch_rows)
     batches = list(Batches(days.plan(columns=["day"], options=options), report))
@@ -452,7 +452,7 @@ def test_rows_of_constant_files_come_together_and_in_order(days: Table, batch_ro
     assert (report.files, report.rows) == (40, len(expected_days()))
     assert max(batch.num_rows for batch in batches) <= batch_rows
     if batch_rows == 10_000:
-        # One for each file that needs a request, and one for those between them.
+        # One batch for each file that needs a request, and one for the files between them.
         assert len(batches) <= 2 * (4 + 6) + 1
     assert {request.name for request in days.storage.requests} == {
         f"part-{number}.parquet" for number in range(40) if number % 7 == 3
@@ -464,7 +464,7 @@ def test_constant_files_without_columns_are_counted(days: Table) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 36, 300, 10_000])
-def test_a_limit_ends_among_constant_files(days: Table, limit: int) -> None:
+def test_limit_may_end_within_constant_files(days: Table, limit: int) -> None:
     assert days.read(columns=["day"], limit=limit)["day"].to_pylist() == expected_days()[:limit]
 
 
@@ -484,11 +484,11 @@ def test_filter_is_evaluated_jointly_for_constant_files(days: Table, monkeypatch
 
     monkeypatch.setattr(decode, "predicate_mask", counted)
     days.read(columns=["day"], filter=col("day") >= datetime.date(2024, 1, 2))
-    assert max(evaluated) > 4  # days without a vector and with a count, between those that have not
+    assert max(evaluated) > 4  # days of files with a row count and no deletion vector, with other files between them
     assert sum(evaluated) <= 40
 
 
-def test_a_filter_that_fails_for_one_constant_file_names_it(make_table: MakeTable) -> None:
+def test_failing_filter_names_the_constant_file(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("id", pa.int64()), ("n", pa.int64())]), partition_columns=["n"])
     for number in range(50):
         value = str((1 << 63) - 1 if number == 30 else number)
@@ -502,7 +502,7 @@ def test_a_filter_that_fails_for_one_constant_file_names_it(make_table: MakeTabl
 
 
 @pytest.mark.parametrize("columns", [["p"], ["id", "p"]], ids=["constants", "file"])
-def test_a_long_partition_value_makes_small_batches(make_table: MakeTable, columns: list[str]) -> None:
+def test_long_partition_value_gives_small_batches(make_table: MakeTable, columns: list[str]) -> None:
     table = make_table(pa.schema([("id", pa.int64()), ("p", pa.string())]), partition_columns=["p"])
     texts = ["x" * 40_000, "é" * 20_000, "z", "\U0001f600" * 10_000]
     for text in texts:
@@ -517,7 +517,7 @@ def test_a_long_partition_value_makes_small_batches(make_table: MakeTable, colum
 
 
 @pytest.mark.parametrize(("files", "is_elsewhere"), [(20, False), (21, True)])
-def test_rows_of_many_constant_files_are_not_made_on_the_loop(
+def test_rows_of_constant_files_are_generated_off_the_loop(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, files: int, is_elsewhere: bool
 ) -> None:
     table = make_table(pa.schema([("id", pa.int64()), ("n", pa.int64())]), partition_columns=["n"])
@@ -535,7 +535,7 @@ def test_rows_of_many_constant_files_are_not_made_on_the_loop(
     assert threads == {"delta-sharing-decode" if is_elsewhere else "delta-sharing-loop"}
 
 
-def test_invalid_partition_value_is_an_error_of_its_file(days: Table) -> None:
+def test_invalid_partition_value_error_names_the_file(days: Table) -> None:
     file = days.adds[19]
     days.adds[19] = replace(file, action=replace(file.action, partition_values={"day": "no day"}))
     with pytest.raises(DataError, match="no day") as caught:

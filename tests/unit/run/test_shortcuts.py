@@ -1,4 +1,4 @@
-"""Every shortcut can be switched off, and no row changes: the same reads with each of them off, and with all."""
+"""Each shortcut can be switched off without changing a row: the same reads with each of them off, and with all off."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
-    # However little is saved: otherwise so small a file is read whole.
+    # The saving is ignored, as otherwise such a small file would be read whole.
     for module, name in ((whole_file, "_SMALL"), (page_choice, "_LEAST"), (page_choice, "_WORK")):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(page_choice, "_ROUND_TRIP", -(1 << 40))
@@ -64,7 +64,7 @@ def read(table: Table) -> tuple[dict[str, pa.Table], list[pd.DataFrame], ScanRep
 
 
 @pytest.mark.parametrize("off", [*([name] for name in NAMES), NAMES], ids=[*NAMES, "all"])
-def test_no_row_changes_without_it(table: Table, monkeypatch: pytest.MonkeyPatch, off: list[str]) -> None:
+def test_rows_are_the_same_without_each_shortcut(table: Table, monkeypatch: pytest.MonkeyPatch, off: list[str]) -> None:
     rows, frames, needle = read(table)
     for name in off:
         monkeypatch.setattr(SHORTCUTS, name, False)
@@ -74,12 +74,12 @@ def test_no_row_changes_without_it(table: Table, monkeypatch: pytest.MonkeyPatch
     for frame, plain in zip(frames, plain_frames, strict=True):
         pd.testing.assert_frame_equal(frame, plain)
     if "page_stubs" in off:
-        # It does switch: without stubs more is fetched.
+        # The switch has an effect: without stubs more bytes are fetched.
         assert without.bytes > 2 * needle.bytes
 
 
 @pytest.mark.parametrize("form", ["as it is", "in another order", "said to be required", "with notes", "renamed"])
-def test_batch_has_the_schema_of_the_read_and_not_the_file(storage: Storage, form: str) -> None:
+def test_batch_has_the_schema_of_the_read(storage: Storage, form: str) -> None:
     content = pa.table({"id": pa.array(range(100), pa.int64()), "text": [f"text {i}" for i in range(100)]})
     written = {
         "as it is": content,

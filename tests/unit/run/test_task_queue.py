@@ -1,4 +1,4 @@
-"""Files are read while the server still lists them: in order, in bounded memory, and whole or with an error."""
+"""Reads during a listing: files in order, in bounded memory, and complete or with an error."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ FORMS = [
 ]
 
 
-# === First rows ===
+# --- first rows ---
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_first_rows_come_while_the_listing_is_under_way(listed: Any, form: dict[str, Any]) -> None:
+def test_first_rows_are_returned_during_the_listing(listed: Any, form: dict[str, Any]) -> None:
     server, table = listed(**form)
     released = hold(server, 10)
     with table(40).scan().to_batches() as batches:
@@ -72,7 +72,7 @@ def test_the_first_rows_come_while_the_listing_is_under_way(listed: Any, form: d
     assert server.data == 40
 
 
-def test_listed_files_are_opened_while_one_is_waited_for(
+def test_listed_files_are_requested_while_one_is_delayed(
     make_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, going = make_table(pa.schema([("id", pa.int64())])), threading.Event()
@@ -90,7 +90,7 @@ def test_listed_files_are_opened_while_one_is_waited_for(
     rows: Future[int] = Future()
     plan = streamed(table, slowly())
     threading.Thread(target=lambda: rows.set_result(sum(batch.num_rows for batch in Batches(plan)))).start()
-    # The first file is not there yet, and all others are asked for.
+    # The response for the first file is delayed, and all others are requested.
     wait_for(lambda: len({request.name for request in table.storage.requests}) == 8)
     assert not rows.done()
     going.set()
@@ -103,11 +103,11 @@ def streamed(table: Table, adds: Iterator[SharedFile], **request: Any) -> ScanSt
 
 
 @pytest.mark.parametrize("limit", [3, 4])
-def test_limit_reached_by_listed_files_ignores_the_listings_end(make_table: Callable[..., Table], limit: int) -> None:
+def test_limit_reached_by_listed_files_ignores_a_later_error(make_table: Callable[..., Table], limit: int) -> None:
     table = make_table(pa.schema([("id", pa.int64())]))
     for number in range(3):
         table.add(pa.table({"id": [number]}))
-    # The last file is still on its way when the listing breaks.
+    # The last file is still being fetched when the listing fails.
     table.storage.faults["part-2.parquet"] = [lambda handler, data: bool(time.sleep(0.3))]
 
     def broken() -> Iterator[SharedFile]:
@@ -123,7 +123,7 @@ def test_limit_reached_by_listed_files_ignores_the_listings_end(make_table: Call
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("files", "limit"), [(1, None), (3, None), (300, None), (20, 35), (0, None), (3, 0)])
-def test_the_rows_are_those_of_the_whole_list(
+def test_streamed_listing_gives_the_rows_of_a_complete_one(
     listed: Any, form: dict[str, Any], files: int, limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, table = listed(**form)
@@ -136,7 +136,7 @@ def test_the_rows_are_those_of_the_whole_list(
     assert streamed.num_rows == whole.num_rows == min(7 * (files - (files > 2)), 10**9 if limit is None else limit)
 
 
-def test_report_counts_files_left_out_by_a_stream(listed: Any) -> None:
+def test_report_counts_files_skipped_in_a_stream(listed: Any) -> None:
     _, table = listed()
     scan = table(50).scan(filter="number >= 45")
     assert scan.to_arrow().num_rows == 5 * ROWS
@@ -145,7 +145,7 @@ def test_report_counts_files_left_out_by_a_stream(listed: Any) -> None:
     assert scan.report.seconds["plan"] > 0
 
 
-# === No more of the listing than is needed ===
+# --- no more of the listing than needed ---
 
 
 @pytest.mark.parametrize("form", [{"delta": True}, {"delta": False, "page": 5000}])
@@ -168,7 +168,7 @@ def test_a_limit_reads_no_more_of_the_listing_than_it_needs(
     server, table = listed(**form)
     assert read(table(1_000_000)) == 10
     wait_for(lambda: not server.answers)
-    # Bytes in socket buffers were sent, too.
+    # Bytes in socket buffers count as sent.
     assert server.lines < 100_000
     assert server.data < 100
 
@@ -188,7 +188,7 @@ def test_schema_needs_no_file_list(listed: Any, form: dict[str, Any]) -> None:
     scan = table(1_000_000).scan(columns=["number"], filter="id > 3")
     assert scan.schema == pa.schema([("number", pa.int64())])
     assert (server.metadata, server.queries) == (1, [])
-    # The past is not described by every server as it was then.
+    # Not every server describes past versions as they were.
     assert scan.at_version(3).schema == pa.schema([("number", pa.int64())])
     assert len(server.queries) == 1
     wait_for(lambda: not server.answers)
@@ -197,7 +197,7 @@ def test_schema_needs_no_file_list(listed: Any, form: dict[str, Any]) -> None:
         _ = table(5).scan(columns=["nobody"]).schema
 
 
-# === An error at the end ===
+# --- an error at the end ---
 
 
 def cut_connection(number: int) -> None:
@@ -206,7 +206,7 @@ def cut_connection(number: int) -> None:
 
 
 @pytest.mark.parametrize(("end", "delta"), [("error", True), ("none", False), ("cut", True)])
-def test_an_error_at_the_end_of_the_listing_fails_every_read(
+def test_error_at_the_end_of_the_listing_fails_every_read(
     listed: Any, end: str, delta: bool, tmp_path: pathlib.Path
 ) -> None:
     server, table = listed(delta=delta, page=None if delta else 7)
@@ -234,20 +234,20 @@ def test_an_error_at_the_end_of_the_listing_fails_every_read(
         lambda: scan.limit(10_000).to_pandas(),
     ]
     for output in outputs:
-        # Through the C interface there are no classes.
+        # The C interface has no exception classes.
         with pytest.raises((expected, OSError, pa.ArrowException)):
             output()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_frame_is_not_returned_without_the_promised_end(listed: Any) -> None:
+def test_missing_end_stream_action_fails_a_frame(listed: Any) -> None:
     server, table = listed()
     server.end = None
     with pytest.raises(ds.TransportError, match="without the endStreamAction"):
         table(3).scan().to_arrow()
 
 
-def test_listing_without_a_promised_end_is_complete(listed: Any) -> None:
+def test_end_stream_action_is_optional_unless_promised(listed: Any) -> None:
     server, table = listed(promises_end=False)
     server.end = None
     assert table(30).scan().to_arrow().num_rows == 30 * ROWS
@@ -255,7 +255,7 @@ def test_listing_without_a_promised_end_is_complete(listed: Any) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("at_once", [0, 5000, 10**6])
-def test_cut_listing_resumes_and_gives_each_file_once(
+def test_interrupted_listing_resumes_with_each_file_once(
     listed: Any, form: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_sharing_client.protocol.body._AT_ONCE", at_once)
@@ -276,7 +276,7 @@ def test_cut_listing_resumes_and_gives_each_file_once(
 
 
 @pytest.mark.parametrize(("every", "is_whole"), [(1100, True), (50, False)])
-def test_listing_that_progresses_between_cuts_keeps_its_retries(listed: Any, every: int, is_whole: bool) -> None:
+def test_progress_between_interruptions_resets_the_retries(listed: Any, every: int, is_whole: bool) -> None:
     server, table = listed()
     due = list(range(every, 8 * every, every))
     server.stops = set(due)
@@ -299,7 +299,7 @@ def test_listing_that_progresses_between_cuts_keeps_its_retries(listed: Any, eve
 @pytest.mark.parametrize("held", [100_000, 2, 0])
 @pytest.mark.parametrize("far", [5, 3000])
 @pytest.mark.parametrize("other", ["", "vector", "path", "size"])
-def test_a_file_that_is_listed_twice_is_read_once_or_refused(
+def test_file_listed_twice_is_read_once_or_refused(
     monkeypatch: pytest.MonkeyPatch, listed: Any, far: int, other: str, held: int
 ) -> None:
     monkeypatch.setattr(planning, "HELD_NAMES", held)
@@ -327,7 +327,7 @@ def test_a_file_that_is_listed_twice_is_read_once_or_refused(
                 read()
 
 
-# === Deletion vectors ===
+# --- deletion vectors ---
 
 
 def test_vectors_of_files_listed_together_share_a_request(
@@ -357,7 +357,7 @@ def test_vectors_of_files_listed_together_share_a_request(
     assert 2 <= len(table.storage.requested("dv.bin")) <= 7
 
 
-# === URLs ===
+# --- URLs ---
 
 
 def test_urls_are_renewed_by_version_first_and_by_token_later(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,10 +385,10 @@ def test_urls_are_renewed_by_version_first_and_by_token_later(listed: Any, monke
     assert server.queries[-1]["refreshToken"] == "the-token"
 
 
-# === The end of a read in the middle of a listing ===
+# --- the end of a read during a listing ---
 
 
-def test_closing_ends_a_listing_that_waits_for_its_server(listed: Any) -> None:
+def test_close_ends_a_listing_that_waits_for_its_server(listed: Any) -> None:
     server, table = listed()
     hold(server, 5)
     batches = table(100).scan().to_batches()
@@ -403,7 +403,7 @@ def test_closing_ends_a_listing_that_waits_for_its_server(listed: Any) -> None:
 
 
 @pytest.mark.parametrize("page", [None, 5])
-def test_closing_from_another_thread_wakes_the_listing(listed: Any, page: int | None) -> None:
+def test_close_from_another_thread_wakes_the_listing(listed: Any, page: int | None) -> None:
     server, table = listed(page=page)
     hold(server, 5)
     batches = table(100).scan().to_batches()
@@ -415,7 +415,7 @@ def test_closing_from_another_thread_wakes_the_listing(listed: Any, page: int | 
     wait_for(lambda: not listing_threads())
 
 
-def test_closing_ends_a_listing_that_waits_to_try_again(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_a_listing_that_waits_for_a_retry(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server, table = listed(retry_seconds=60.0)
     waited = threading.Event()
     monkeypatch.setattr(retry, "wait_before", lambda *_: waited.set() or 30.0)
@@ -446,7 +446,7 @@ def test_read_that_waits_for_room_can_be_closed(listed: Any) -> None:
     batches = table(1_000_000).scan(columns=["number"]).to_batches()
     next(batches)
     lines = -1
-    while server.lines != lines:  # until the server waits, because nobody takes its lines
+    while server.lines != lines:  # until the server waits because the client reads no lines
         lines = server.lines
         time.sleep(0.1)
     assert lines < 200_000
@@ -455,7 +455,7 @@ def test_read_that_waits_for_room_can_be_closed(listed: Any) -> None:
 
 
 @pytest.mark.alone
-def test_ctrl_c_while_the_listing_is_waited_for_ends_the_read(listed: Any) -> None:
+def test_ctrl_c_ends_a_read_that_waits_for_the_listing(listed: Any) -> None:
     server, table = listed()
     hold(server, 2)
     batches = table(100).scan().to_batches()
@@ -528,7 +528,7 @@ def test_fork_during_a_listing_leaves_it_to_the_parent(listed: Any) -> None:
     assert rows + sum(batch.num_rows for batch in batches) == 100 * ROWS
 
 
-def test_the_interpreter_ends_in_the_middle_of_a_listing(listed: Any) -> None:
+def test_interpreter_exits_during_a_listing(listed: Any) -> None:
     server, _ = listed()
     hold(server, 50)
     script = textwrap.dedent("""
@@ -543,11 +543,11 @@ def test_the_interpreter_ends_in_the_middle_of_a_listing(listed: Any) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"read\n", b"")
 
 
-# === Memory ===
+# --- memory ---
 
 
 def test_memory_does_not_grow_with_the_listing(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty thousand lines; what reads their files is left out, as it holds nothing of them afterwards."""
+    """Forty thousand lines; their files are not read, because a finished file leaves nothing in memory."""
     server, table = listed()
     most = [0]
 

@@ -1,4 +1,4 @@
-"""Credentials of sharing servers and of Iceberg catalogs, and when they are renewed."""
+"""Credentials from sharing servers and Iceberg catalogs, and their renewal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START = 1_000_000
 
 
 class Provider:
-    """Gives credentials that are valid for ``seconds``, or fails."""
+    """Returns credentials that are valid for ``seconds``, or fails."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -68,7 +68,7 @@ def test_no_request_is_made_before_the_first_use(clock: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "renewed_at"), [(3600, 3300), (30, 20), (900, 600)])
-def test_renewed_five_minutes_or_a_third_before_the_end(clock: list[int], seconds: int, renewed_at: int) -> None:
+def test_renewal_starts_before_the_expiration(clock: list[int], seconds: int, renewed_at: int) -> None:
     provider = Provider(seconds)
     renewal = Renewal(provider)
     first = renewal.current()
@@ -95,13 +95,13 @@ def test_a_failed_renewal_waits_while_credentials_are_valid(clock: list[int]) ->
     assert provider.calls == 3
     clock[0] = START + 3_599_999
     assert renewal.current() is first
-    # Not even a pause keeps what has ended.
+    # Expired credentials are not kept, even during the pause after a failure.
     clock[0] += 1
     with pytest.raises(AuthError):
         renewal.current()
 
 
-def test_rejected_credentials_are_replaced_at_once(clock: list[int]) -> None:
+def test_rejected_credentials_are_renewed_at_once(clock: list[int]) -> None:
     provider = Provider(3600)
     renewal = Renewal(provider)
     first = renewal.current()
@@ -114,8 +114,8 @@ def test_rejected_credentials_are_replaced_at_once(clock: list[int]) -> None:
         renewal.current(rejected=second)
 
 
-def test_credentials_that_arrive_expired_are_left_to_the_store(clock: list[int]) -> None:
-    # The clock of this machine is ahead: every request would ask for new ones.
+def test_credentials_received_expired_are_tried(clock: list[int]) -> None:
+    # If the clock of this machine is ahead, every request would otherwise ask for new ones.
     provider = Provider(-600)
     renewal = Renewal(provider)
 
@@ -139,7 +139,7 @@ def test_threads_share_one_renewal() -> None:
     assert len(set(map(id, found))) == 1
 
 
-def test_renewals_pickle_with_credentials_and_show_none() -> None:
+def test_renewals_pickle_credentials_and_hide_them() -> None:
     renewal = Renewal(Provider(3600))
     given = renewal.current()
     copy = pickle.loads(pickle.dumps(renewal))
@@ -165,14 +165,16 @@ def test_renewals_pickle_with_credentials_and_show_none() -> None:
         ({"gcp_oauth_token": GcpOauthToken("token")}, GOOGLE, {"token": "token"}),
     ],
 )
-def test_credentials_of_the_protocol(given: Mapping[str, object], cloud: str, secrets: Mapping[str, str]) -> None:
+def test_credentials_of_each_cloud_are_parsed(
+    given: Mapping[str, object], cloud: str, secrets: Mapping[str, str]
+) -> None:
     found = from_protocol(TemporaryCredentials(location="x://y", expiration_time=7, **given))  # type: ignore[arg-type]
 
     assert (found.cloud, found.expires_ms) == (cloud, 7)
     assert {name: found.reveal(name) for name in found.secrets} == secrets
 
 
-def test_an_access_point_of_the_protocol_is_kept() -> None:
+def test_s3_access_point_is_kept() -> None:
     keys = AwsCredentials("id", "key", "session", "arn:aws:s3:r:1:accesspoint/x")
     found = from_protocol(TemporaryCredentials(location="s3://b", aws_temp_credentials=keys))
 
@@ -227,7 +229,7 @@ S3_KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "key"}
         ),
     ],
 )
-def test_credentials_of_an_iceberg_catalog(
+def test_credentials_of_an_iceberg_catalog_are_parsed(
     location: str, config: dict[str, str], expected: tuple[str, set[str], int | None, dict[str, str]]
 ) -> None:
     found = from_iceberg(config, location)
@@ -245,13 +247,13 @@ def test_credentials_of_an_iceberg_catalog(
         ("s3://bucket/t", {**S3_KEYS, "s3.session-token-expires-at-ms": "planted soon"}, "a text of 12 characters"),
     ],
 )
-def test_missing_credentials_of_a_catalog_are_named(location: str, config: dict[str, str], message: str) -> None:
+def test_missing_catalog_credentials_are_named(location: str, config: dict[str, str], message: str) -> None:
     with pytest.raises(ProtocolError, match=message) as caught:
         from_iceberg(config, location)
 
     assert "planted" not in str(caught.value)
 
 
-def test_signing_by_the_catalog_is_refused_by_name() -> None:
+def test_remote_signing_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedFeatureError, match="remote-signing"):
         from_iceberg({"s3.remote-signing-enabled": "true"}, "s3://bucket/t")

@@ -1,4 +1,4 @@
-"""Volumes whose server gives files by URL: read as all others, and refused where URLs may not lead."""
+"""Volumes whose server gives URLs of files: they are read like others, and URLs to forbidden hosts are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BASE = "/api/shares/s/schemas/d/volumes/v"
 
 
 class Server(ThreadingHTTPServer):
-    """A sharing server with two files on a page, and the storage behind its URLs."""
+    """A sharing server with two files per page, and the storage of its URLs."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -124,7 +124,7 @@ def volume(server: Server) -> Iterator[ds.Volume]:
         yield client.volume("s.d.v")
 
 
-def test_files_by_url_are_listed_and_read(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
+def test_files_behind_urls_are_listed_and_read(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
     assert {file.path: file.size for file in volume.files()} == {path: len(data) for path, data in FILES.items()}
     assert [file.path for file in volume.files(recursive=False)] == ["b.txt", "empty", "large.bin"]
     assert {path: volume.read_bytes(path) for path in FILES} == FILES
@@ -146,11 +146,11 @@ def test_downloads_by_url_notice_changes(volume: ds.Volume, server: Server, tmp_
     assert content(tmp_path / "here") == FILES
     server.asked.clear()
     assert volume.download(tmp_path / "here").downloaded == ()
-    # Only the ETag of each file is asked for.
+    # The test requests only the ETag of each file.
     assert set(server.asked) == set(FILES)
 
 
-def test_an_expired_url_is_requested_again(volume: ds.Volume, server: Server) -> None:
+def test_expired_url_is_renewed(volume: ds.Volume, server: Server) -> None:
     assert volume.read_bytes("b.txt") == b"text"
     server.signature += 1
 
@@ -179,14 +179,16 @@ def test_a_server_without_credentials_and_urls_is_an_error(volume: ds.Volume, se
 
 
 @pytest.mark.parametrize("items", [[{"file_path": "a"}], [{"size": 1}], [{"file_path": "a", "size": "x"}]])
-def test_no_file_of_a_listing_is_left_out(volume: ds.Volume, server: Server, items: list[Any]) -> None:
+def test_listing_includes_every_file(volume: ds.Volume, server: Server, items: list[Any]) -> None:
     volume.read_bytes("b.txt")
     server.items = items
     with pytest.raises(ds.ProtocolError):
         list(volume.files())
 
 
-def test_names_that_climb_are_not_downloaded(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
+def test_names_with_parent_directories_are_not_downloaded(
+    volume: ds.Volume, server: Server, tmp_path: pathlib.Path
+) -> None:
     server.items = [{"file_path": "../../evil", "size": 4}]
 
     with pytest.raises(ds.UsageError, match="leads out of the directory"):
@@ -194,7 +196,7 @@ def test_names_that_climb_are_not_downloaded(volume: ds.Volume, server: Server, 
     assert not (tmp_path / "here").exists()
 
 
-def test_place_behind_urls_pickles_without_urls(volume: ds.Volume) -> None:
+def test_pickled_directory_contains_no_urls(volume: ds.Volume) -> None:
     volume.read_bytes("b.txt")
     data = pickle.dumps(volume)
 
@@ -202,11 +204,11 @@ def test_place_behind_urls_pickles_without_urls(volume: ds.Volume) -> None:
     assert pickle.loads(data).read_bytes("b.txt") == b"text"
 
 
-# === Without a server ===
+# --- without a server ---
 
 
 class Signing:
-    """Stands in for the client of a server, and for its storage, which answers with ``answers`` in turn."""
+    """Replaces the client of a server and its storage, and returns ``answers`` in turn."""
 
     allowed_data = Allowed()
 
@@ -244,7 +246,7 @@ class Sent:
         return self.chunks.pop(0) if self.chunks else b""
 
 
-def test_no_more_is_read_than_is_wanted() -> None:
+def test_only_the_requested_bytes_are_read() -> None:
     for start, wanted, found, left in (
         (0, None, b"abcdef", 0),
         (0, ByteRange(0, 2), b"ab", 2),
@@ -262,7 +264,7 @@ def test_no_more_is_read_than_is_wanted() -> None:
         assert (url, asked, version) == ("https://h/f?1", wanted, Version('"0"'))
 
 
-def test_a_url_is_used_again_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_is_reused_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(directory_urls.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(directory_urls, "_MOST_URLS", 3)
@@ -280,11 +282,11 @@ def test_a_url_is_used_again_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> No
     assert [signed("a"), signed("b")] == [0, 0]
     now[0] += 0.1
     assert [signed("a"), signed("a")] == [1, 0]
-    # No more than three are kept.
+    # No more than three URLs are kept.
     assert [signed(name) for name in "dabaeaa"] == [1, 0, 1, 0, 1, 1, 0]
 
 
-def test_a_refused_url_is_signed_again_once() -> None:
+def test_refused_url_is_renewed_once() -> None:
     for status, tries in ((403, 2), (400, 2), (401, 2), (410, 2), (404, 1), (416, 1), (500, 1)):
         signing = Signing([Refused(status, None), Refused(status, None)])
         with pytest.raises(Refused):
@@ -313,7 +315,7 @@ def test_file_properties_are_requested_with_its_first_byte() -> None:
         Signing([Sent(Span(0, 1, None), b"a")]).place().head("f")
 
 
-def test_folders_by_url_are_listed_once() -> None:
+def test_directories_behind_urls_are_listed_once() -> None:
     signing = Signing([])
     assert signing.place().location == "s3://b/v/"
     names = [["a/b/c", "a/b/d", "x"], ["a/e", "ab", "a/b/f", "a/g/h"]]

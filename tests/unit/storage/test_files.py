@@ -1,4 +1,4 @@
-"""Files of a table and of a place, from stores that do as they are told: what is asked, retried, and given out."""
+"""Files of tables and directories from scripted stores: requests, retries and returned bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server(RestClient):
-    """A sharing server on this machine, whose tables are in its directories; counts."""
+    """A local sharing server with tables in its directories; it counts requests."""
 
     def __init__(self, location: str) -> None:
         super().__init__(Profile("http://127.0.0.1:1/p", BearerToken(Secret("planted")), 1))
@@ -101,7 +101,7 @@ def body(
 
 
 class Store:
-    """A place that answers in turn."""
+    """A directory with scripted responses."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = [*answers]
@@ -123,7 +123,7 @@ class Store:
         return answer
 
 
-# === Reading ===
+# --- reading ---
 
 
 def reading(store: Store, **how: Any) -> Reading:
@@ -134,7 +134,7 @@ def read(store: Store, **how: Any) -> bytes:
     return b"".join(map(bytes, reading(store, **how)))
 
 
-def test_bytes_are_read_from_where_to_where_is_asked() -> None:
+def test_requested_range_is_read() -> None:
     far = 1 << 62
     for how, wanted, sent in (
         ({}, None, (0, 100)),
@@ -147,7 +147,7 @@ def test_bytes_are_read_from_where_to_where_is_asked() -> None:
         ({"stop": 400}, ByteRange(0, 400), (0, 100)),
     ):
         start, stop = how.get("start", 0), min(how.get("stop", 100), 100)
-        for answer in (body(*sent), body()):  # a store may ignore ranges
+        for answer in (body(*sent), body()):  # a store may ignore the range
             for piece in (1, 30, 1000):
                 answer = body(answer.span.start, cast("int", answer.span.stop), piece=piece)
                 store = Store(answer)
@@ -156,13 +156,13 @@ def test_bytes_are_read_from_where_to_where_is_asked() -> None:
                 assert store.asked == [("p", wanted, None)]
                 assert (found.at, found.stop, found.size, found.version) == (stop, stop, 100, V1)
     assert read(Store(), start=5, stop=5, version=V1) == b""
-    # Without a version, one is asked for even where there is nothing to read.
+    # Without a known version, one is requested even if there is nothing to read.
     found = reading(Store(body(5, 5)), start=5, stop=5)
     assert list(found) == []
     assert found.version == V1
 
 
-def test_transfer_resumes_where_it_was_interrupted() -> None:
+def test_interrupted_transfer_resumes() -> None:
     closed: list[bool] = []
     store = Store(
         body(0, 40, broken=True, closes=lambda: closed.append(True)),
@@ -209,7 +209,7 @@ def test_contradictory_responses_are_refused() -> None:
     assert read(Store(body(0, 100, None)), size=100) == DATA
 
 
-# === Files of a table ===
+# --- files of a table ---
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def stored(files: TableFiles, *answers: Any) -> Store:
     return store
 
 
-def test_a_file_of_a_log_is_read_whole_or_not(files: TableFiles, tmp_path: Path) -> None:
+def test_log_file_is_read_completely_or_fails(files: TableFiles, tmp_path: Path) -> None:
     address = f"{files.location}/a%20b"
     assert address == f"file://{tmp_path}/t/a%20b"
     closed: list[bool] = []
@@ -244,7 +244,7 @@ def test_a_file_of_a_log_is_read_whole_or_not(files: TableFiles, tmp_path: Path)
         assert getattr(caught.value, "table", "s.d.t") == "s.d.t"
 
 
-def test_a_log_is_listed_or_is_not_there(files: TableFiles) -> None:
+def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
     moment = datetime(2026, 1, 1, 0, 0, 0, 1600, tzinfo=timezone.utc)
     pages = [Page([StoredFile("_delta_log/0.json", 3, moment)], ["x"]), Page([StoredFile("_delta_log/1.json", 4)], [])]
     store = stored(files, Transient(TransportError("x")), pages)
@@ -261,7 +261,7 @@ def test_a_log_is_listed_or_is_not_there(files: TableFiles) -> None:
         assert caught.value.table == "s.d.t"
 
 
-def test_a_request_for_a_data_file_is_passed_on(files: TableFiles) -> None:
+def test_request_for_a_data_file_is_forwarded(files: TableFiles) -> None:
     closed: list[bool] = []
     got: list[Any] = []
 
@@ -289,7 +289,7 @@ def test_a_request_for_a_data_file_is_passed_on(files: TableFiles) -> None:
     assert caught.value.table == "s.d.t"
 
 
-def test_a_file_has_its_address_and_its_commit(files: TableFiles) -> None:
+def test_file_has_its_location_and_commit(files: TableFiles) -> None:
     top = files.location
     add = AddFile(path="a%20b", partition_values={}, size=1, modification_time=1, data_change=True)
     found = files.placed(add)
@@ -319,7 +319,7 @@ def test_a_file_has_its_address_and_its_commit(files: TableFiles) -> None:
         assert vector("p", path) == ("p", f"{top}/dv")
 
 
-def test_addresses_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("", "a/../b", "..", "%2e%2e/x", "a%00b", "\0"):
         with pytest.raises(DataError, match="must stay inside the table") as caught:
             files._address(wrong)
@@ -336,14 +336,14 @@ def test_addresses_stay_inside_the_allowed_location(files: TableFiles, monkeypat
         assert files._address(f"{aside}/x") == f"{aside}/x"
     assert server.asked[1:] == [(AssetRef(TABLE, NAME), aside)]
     assert files._find(f"{aside}/x%20y")[1] == "x y"
-    # A server that gives credentials for another location than it was asked for gives none.
+    # Credentials for another location than the requested one are ignored.
     monkeypatch.setattr(TableFiles, "_auxiliary", (files.location + "4",))
     monkeypatch.setattr(Server, "credentials", lambda *_: TemporaryCredentials(location=aside))
     with pytest.raises(UnsupportedFeatureError):
         files._address(f"{files.location}4/x")
 
 
-def test_files_of_a_log_are_downloaded_ahead(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_files_are_prefetched(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AHEAD", 2)
     begun: list[str] = []
     direct: list[str] = []
@@ -361,7 +361,7 @@ def test_files_of_a_log_are_downloaded_ahead(files: TableFiles, monkeypatch: pyt
     assert begun == ["a", "b"]
     assert log.open("a").read() == b"ahead a"
     assert begun == ["a", "b", "c"]
-    # Files that were not expected, or not yet started, are read now.
+    # Files that were not expected, or not prefetched yet, are read now.
     assert log.open("x").read() == b"now"
     assert log.open("a").read() == b"now"
     assert begun == ["a", "b", "c"]
@@ -373,10 +373,10 @@ def test_files_of_a_log_are_downloaded_ahead(files: TableFiles, monkeypatch: pyt
     assert direct[2:] == [f"{files.location}/aside"]
 
 
-# === Local places ===
+# --- local directories ---
 
 
-def test_a_directory_is_listed(tmp_path: Path) -> None:
+def test_local_directory_is_listed(tmp_path: Path) -> None:
     for name in ("b", "a/x", "a/c/y", "d/z"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -409,7 +409,7 @@ def test_a_directory_is_listed(tmp_path: Path) -> None:
         listed()
 
 
-def test_ranges_of_a_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_of_a_local_file_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "_CHUNK", 7)
     (tmp_path / "f").write_bytes(DATA)
     here = LocalPlace(tmp_path)
@@ -436,7 +436,7 @@ def test_ranges_of_a_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert refused.value.status == 412
 
 
-def test_only_a_server_on_this_machine_names_its_directories() -> None:
+def test_only_a_local_server_may_name_local_directories() -> None:
     def opened(location: str, **how: Any) -> Any:
         return open_place(location, cast("Any", None), OPTIONS, subject="volume v", **how)
 
@@ -455,7 +455,7 @@ def test_only_a_server_on_this_machine_names_its_directories() -> None:
     assert (refused.value.table, refused.value.feature) == ("s.d.t", "storage in hdfs")
 
 
-def test_the_place_of_an_asset_is_that_of_its_credentials(tmp_path: Path) -> None:
+def test_asset_is_read_at_the_location_of_its_credentials(tmp_path: Path) -> None:
     server = Server("hdfs://h/x")
     for asset, is_table in ((AssetRef(TABLE, NAME), True), (AssetRef(VOLUME, NAME), False)):
         with pytest.raises(DeltaSharingError) as caught:
@@ -468,13 +468,13 @@ def test_the_place_of_an_asset_is_that_of_its_credentials(tmp_path: Path) -> Non
     assert server.asked[-1] == (AssetRef(VOLUME, NAME), f"file://{tmp_path}")
 
 
-def test_bytes_are_returned_at_once() -> None:
+def test_pieces_of_a_transfer_are_joined() -> None:
     assert bytes(reading(Store(body(piece=1000))).read()) == DATA
     assert bytes(reading(Store(body(0, 40, broken=True), body(40))).read()) == DATA
     assert bytes(reading(Store(body(0, 0, 0))).read()) == b""
 
 
-def test_a_log_that_is_left_downloads_no_more(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_log_stops_prefetching(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[dict[str, bool]] = []
 
     class Pool:
@@ -491,7 +491,7 @@ def test_a_log_that_is_left_downloads_no_more(files: TableFiles, monkeypatch: py
     assert ends == [{"cancel_futures": True}]
 
 
-def test_changes_are_those_of_versions_with_a_feed(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_cover_versions_with_the_feed_enabled(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     completed: list[int] = []
 
     def complete(log: object, action: RemoveFile, version: int, table: str) -> RemoveFile:
@@ -533,7 +533,7 @@ def test_changes_are_those_of_versions_with_a_feed(files: TableFiles, monkeypatc
     assert (refused.value.table, refused.value.version) == ("s.d.t", 5)
 
 
-def test_a_tombstone_is_completed_from_the_version_before(files: TableFiles) -> None:
+def test_tombstone_is_completed_from_the_previous_version(files: TableFiles) -> None:
     asked: list[int] = []
     add = AddFile(path="a%20b", partition_values={"p": "x"}, size=7, modification_time=1, data_change=True)
 
@@ -596,7 +596,7 @@ def test_range_of_a_feed_must_be_within_the_log() -> None:
     assert late.value.table == "s.d.t"
 
 
-def test_facts_of_commits_are_as_far_back_as_the_log(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_info_goes_back_as_far_as_the_log(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Metadata(id="i", schema_string="{}", configuration={"delta.enableChangeDataFeed": "true"})
     info = CommitInfo()
     commits = [

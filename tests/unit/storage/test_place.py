@@ -1,4 +1,4 @@
-"""Places: listings, ranges and versions of files, renewed credentials, and what a store or a server may not do."""
+"""Stored directories: listings, ranges and versions of files, renewed credentials, and refused locations and names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TABLE_NAME = AssetRef(TABLE, AssetName.parse("s.d.t"))
 
 
 class Server(RestClient):
-    """A sharing server that gives out the credentials it was made with, and counts."""
+    """A sharing server that returns the given credentials and counts requests."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(Profile("https://h/p", BearerToken(Secret("planted")), 1))
@@ -54,7 +54,7 @@ class Server(RestClient):
         return TemporaryCredentials(**self.given)
 
 
-def test_a_file_of_this_machine_is_read_in_one_version_of_it(tmp_path: Path) -> None:
+def test_local_file_is_read_in_one_version(tmp_path: Path) -> None:
     here = place.LocalPlace(tmp_path)
     (tmp_path / "a").write_bytes(b"first")
     (tmp_path / "folder").mkdir()
@@ -69,12 +69,12 @@ def test_a_file_of_this_machine_is_read_in_one_version_of_it(tmp_path: Path) -> 
         assert refused.value.status == status
 
 
-def test_a_store_that_is_not_read_is_refused_by_its_name() -> None:
+def test_unsupported_store_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedFeatureError, match="'hdfs:', which is not supported"):
         place.place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), TABLE_NAME, None, ReadOptions())
 
 
-def test_without_obstore_the_error_shows_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_obstore_error_shows_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
 
     with pytest.raises(UsageError, match=r'pip install "delta-sharing-client\[storage\]"'):
@@ -89,7 +89,7 @@ CLOUDS = {
 
 
 @pytest.mark.parametrize("location", CLOUDS)
-def test_credentials_are_renewed_before_they_end(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_renewed_before_they_expire(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "bucket_region", lambda bucket, options: "eu-west-1")
     now = [1_000_000]
     monkeypatch.setattr(credentials, "now_ms", lambda: now[0])
@@ -99,7 +99,7 @@ def test_credentials_are_renewed_before_they_end(location: str, monkeypatch: pyt
     first = read._current()
     now[0] += 19_000
     assert read._current() == first
-    # A third of their time is left.
+    # A third of their lifetime is left.
     now[0] += 1_000
     server.given["expiration_time"] = now[0] + 30_000
     second = read._current()
@@ -107,12 +107,12 @@ def test_credentials_are_renewed_before_they_end(location: str, monkeypatch: pyt
     assert second[0] is not first[0]
     assert read._current() == second
     assert server.asked == [None, location]
-    # One that was handed out asks for them by itself.
+    # A store that was already opened asks for new credentials by itself.
     assert second[1].credential_provider()["expires_at"].timestamp() * 1000 == now[0] + 30_000
 
 
 @pytest.mark.parametrize(("status", "asked"), [("403 Forbidden", 2), ("401 Unauthorized", 2), ("500 Internal", 1)])
-def test_a_list_that_is_refused_has_the_credentials_renewed_once(status: str, asked: int) -> None:
+def test_refused_listing_renews_the_credentials_once(status: str, asked: int) -> None:
     from obstore.exceptions import GenericError
 
     location = "gs://bucket/t"
@@ -133,7 +133,7 @@ def test_a_list_that_is_refused_has_the_credentials_renewed_once(status: str, as
     assert len(server.asked) == asked
 
 
-# === Listings and bytes ===
+# --- listings and bytes ---
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +144,14 @@ def bucket() -> Iterator[Bucket]:
 
 @pytest.fixture
 def stored(bucket: Bucket) -> Iterator[place.Place]:
-    """An empty location in S3, ``root`` in the bucket."""
+    """An empty location in S3: ``root`` in the bucket."""
     options = ReadOptions(storage_options=bucket.storage_options, max_attempts=2, max_retry_seconds=1)
     yield place.open_place(f"s3://{bucket.name}/root", Keys(), options, subject="volume a.b.c", allowed=ONLY_HTTPS)
     bucket.clear()
 
 
 class Keys:
-    """Gives the keys of the bucket, and counts."""
+    """Returns the keys of the bucket and counts requests."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -169,7 +169,7 @@ def paths(read: place.Place, folder: str = "", *, recursive: bool = True) -> lis
 ODD_NAMES = ["a b", "ü/é", "100%", "a%20b", "q?x#y", "back\\slash", "*", "~t", "[x]{y}|^`", "a'b\"c", "k=v/p", "a+b&c"]
 
 
-def test_odd_names_are_listed_and_read_as_they_are(stored: place.Place, bucket: Bucket) -> None:
+def test_special_characters_in_names_are_kept(stored: place.Place, bucket: Bucket) -> None:
     for name in ODD_NAMES:
         bucket.put(f"root/{name}", name.encode())
     bucket.put("rooted/outside", b"x")
@@ -181,10 +181,10 @@ def test_odd_names_are_listed_and_read_as_they_are(stored: place.Place, bucket: 
     assert [stored.head(name).size for name in ODD_NAMES] == [len(name.encode()) for name in ODD_NAMES]
 
 
-def test_pages_of_a_long_listing_come_one_by_one(
+def test_long_listing_is_read_page_by_page(
     stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The store's pages are as long as S3 makes them: a thousand files.
+    # S3 returns pages of a thousand files.
     count = 1000 if ALL else 20
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", str(count))
     monkeypatch.setattr(place, "_PAGE", count)
@@ -199,7 +199,7 @@ def test_pages_of_a_long_listing_come_one_by_one(
     assert [file.path for page in pages for file in page.files] == names[-1:]
 
 
-def test_folders_are_listed_where_a_listing_is_not_recursive(stored: place.Place, bucket: Bucket) -> None:
+def test_non_recursive_listing_includes_directories(stored: place.Place, bucket: Bucket) -> None:
     for name in ("x", "a/y", "a/b/z", "ab/c"):
         bucket.put(f"root/{name}", b"1")
 
@@ -210,9 +210,7 @@ def test_folders_are_listed_where_a_listing_is_not_recursive(stored: place.Place
     assert paths(stored, "none") == []
 
 
-def test_markers_of_directories_are_not_files(
-    stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_markers_are_not_files(stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     asked: list[str] = []
@@ -224,16 +222,16 @@ def test_markers_of_directories_are_not_files(
         bucket.put(name)
 
     assert paths(stored) == ["full/x", "nothing", "nothing.too"]
-    # Directories with files that are listed cost no request.
+    # Directories with listed files need no request.
     assert sorted(asked) == ["root/empty", "root/full/x", "root/last", "root/nothing", "root/nothing.too"]
     assert paths(stored, recursive=False) == ["nothing", "nothing.too"]
     assert paths(stored, "full") == ["full/x"]
 
 
-def test_an_empty_file_that_may_not_be_looked_at_is_no_marker(
+def test_unreadable_empty_file_is_not_a_marker(
     stored: place.Place, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A marker is left out of a listing, and a file must not be."""
+    """A listing omits directory markers but must not omit a file."""
     import obstore
     from obstore.exceptions import PermissionDeniedError
 
@@ -247,7 +245,7 @@ def test_an_empty_file_that_may_not_be_looked_at_is_no_marker(
     assert refused.value.status != 404
 
 
-def test_a_name_that_climbs_is_refused(stored: place.Place, bucket: Bucket) -> None:
+def test_name_with_parent_directories_is_refused(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"1")
     bucket.put("root/../b", b"1")
 
@@ -255,7 +253,7 @@ def test_a_name_that_climbs_is_refused(stored: place.Place, bucket: Bucket) -> N
         paths(stored)
 
 
-def test_a_file_outside_of_the_location_is_refused(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_outside_the_location_is_refused(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     listed = [{"path": "other/x", "size": 1, "last_modified": datetime.now(timezone.utc), "e_tag": None}]
@@ -286,7 +284,7 @@ def test_listing_resumes_after_the_last_page(stored: place.Place, monkeypatch: p
     assert offsets == [None, "root/f3", "root/f7"]
 
 
-def test_missing_listing_is_given_up(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_that_keeps_failing_is_an_error(stored: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     tried: list[object] = []
@@ -308,7 +306,7 @@ def test_missing_listing_is_given_up(stored: place.Place, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("listed", "etag"), [("0x8D", '"0x8D"'), ('"0x8D"', '"0x8D"'), ('W/"1"', 'W/"1"'), (None, None)]
 )
-def test_etag_of_a_listing_is_that_of_the_header(
+def test_etag_of_a_listing_equals_the_header(
     stored: place.Place, monkeypatch: pytest.MonkeyPatch, listed: str | None, etag: str | None
 ) -> None:
     import obstore
@@ -319,7 +317,7 @@ def test_etag_of_a_listing_is_that_of_the_header(
     assert [file.etag for page in stored.pages("") for file in page.files] == [etag]
 
 
-def test_ranges_and_versions_of_a_stored_file(stored: place.Place, bucket: Bucket) -> None:
+def test_stored_file_is_read_by_range_and_version(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"0123456789")
     whole = stored.get("a")
     assert b"".join(whole.chunks) == b"0123456789"
@@ -338,7 +336,7 @@ def test_ranges_and_versions_of_a_stored_file(stored: place.Place, bucket: Bucke
         assert refused.value.status == status
 
 
-def test_a_place_and_its_store_read_in_another_process(stored: place.Place, bucket: Bucket) -> None:
+def test_pickled_directory_reads_in_another_process(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"0123456789")
     again = pickle.loads(pickle.dumps(stored))
     assert b"".join(again.get("a").chunks) == bytes(again.store().get("a").bytes()) == b"0123456789"
@@ -360,7 +358,7 @@ def test_a_place_and_its_store_read_in_another_process(stored: place.Place, buck
 
 
 @pytest.mark.alone
-def test_forked_process_gets_an_error_instead_of_waiting(stored: place.Place, bucket: Bucket) -> None:
+def test_forked_process_raises_an_error(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"1")
     assert paths(stored) == ["a"]
     reading, writing = os.pipe()
@@ -378,7 +376,7 @@ def test_forked_process_gets_an_error_instead_of_waiting(stored: place.Place, bu
     assert paths(stored) == ["a"]
 
 
-def test_links_of_local_directories_are_not_followed(tmp_path: Path) -> None:
+def test_symbolic_links_in_local_directories_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "root/a").mkdir(parents=True)
     (tmp_path / "root/a/x").write_bytes(b"1")
     (tmp_path / "root/z").write_bytes(b"22")

@@ -1,4 +1,4 @@
-"""Errors of stores: what is said of them, and that nothing else of their text is."""
+"""Errors of stores: the reported text, and that nothing else of the store's message is shown."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def test_transient_errors_are_retried(error: Exception, said: str) -> None:
         ("nothing", (None, "", "")),
     ],
 )
-def test_facts_of_an_error_are_read_from_its_text(text: str, facts: tuple[int | None, str, str]) -> None:
+def test_status_and_code_are_parsed_from_the_text_of_an_error(text: str, facts: tuple[int | None, str, str]) -> None:
     assert StoreError.of(ValueError(text)) == facts

@@ -1,4 +1,4 @@
-"""Locations and settings: which store they open, at which endpoint, and with whose credentials."""
+"""Locations and settings: the store, endpoint and credentials they select."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_locations_are_normalized(text: str, normal: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("location", CLOUD)
-def test_a_location_is_read_by_the_store_of_its_cloud(location: str) -> None:
+def test_location_selects_the_store_of_its_cloud(location: str) -> None:
     store = opened(location, CLOUD[location])
 
     assert type(store).__name__ == {AWS: "S3Store", AZURE: "AzureStore", GOOGLE: "GCSStore"}[CLOUD[location]]
@@ -95,7 +95,7 @@ def test_credentials_of_another_cloud_are_named(location: str, cloud: str) -> No
 
 
 @pytest.mark.parametrize("location", CLOUD)
-def test_an_own_endpoint_is_named_alike_for_every_store(location: str) -> None:
+def test_custom_endpoint_has_one_option_for_every_store(location: str) -> None:
     store = opened(location, CLOUD[location], {"endpoint": "http://127.0.0.1:1/x", "region": "r-1"})
 
     assert "http://127.0.0.1:1/x" in str(store.config)
@@ -128,7 +128,7 @@ def test_an_own_endpoint_is_named_alike_for_every_store(location: str) -> None:
          {"endpoint": "https://onelake.blob.fabric.microsoft.com"}),
     ],
 )  # fmt: skip
-def test_endpoint_region_and_style_of_a_store(
+def test_store_has_endpoint_region_and_addressing_style(
     location: str, cloud: str, options: dict[str, str], stated: dict[str, str], expected: dict[str, Any]
 ) -> None:
     config = opened(location, cloud, options, stated=stated).config
@@ -152,13 +152,13 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert "planted" not in str(caught.value)
 
 
-def test_own_settings_of_aws_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aws_environment_settings_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     store = opened(S3, AWS)
 
-    # obstore reads the endpoint itself; the user may name one without encryption.
+    # obstore reads the endpoint itself, and the user may name one without encryption.
     assert _plain(store.client_options["allow_http"]) is True
     assert _plain(store.config["skip_signature"]) is False
     assert store.credential_provider()["access_key_id"] == "planted-access_key_id"
@@ -174,7 +174,7 @@ def test_own_settings_of_aws_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
         "https://inward.example.com",
     ],
 )
-def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_from_a_server_must_be_allowed(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     resolved: list[str] = []
 
     def leads_here(host: str) -> bool:
@@ -184,10 +184,10 @@ def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str, monkeypatch: pyt
     monkeypatch.setattr(stores, "leads_here", leads_here)
     with pytest.raises(ProtocolError, match="endpoint of the store that is not allowed"):
         opened(S3, AWS, stated={"endpoint": endpoint})
-    # No name is looked up for an endpoint that is refused as it is.
+    # An endpoint that is refused by its name is not resolved.
     assert resolved == (["inward.example.com"] if "inward" in endpoint else [])
     if "inward" in endpoint:
-        # A server on this machine may name one there.
+        # A server on this machine may name a local endpoint.
         assert opened(S3, AWS, stated={"endpoint": endpoint}, allowed=Allowed(loopback=True))
     if endpoint.startswith("http:"):
         assert opened(S3, AWS, stated={"endpoint": endpoint}, allowed=Allowed(http=True))
@@ -202,7 +202,7 @@ def test_an_endpoint_of_a_server_must_be_allowed(endpoint: str, monkeypatch: pyt
         (S3, AWS, {}, {"access_point": "arn:aws:s3-outposts:x"}, UnsupportedFeatureError, "access point"),
     ],
 )
-def test_wrong_settings_are_named(
+def test_invalid_settings_are_named(
     location: str, cloud: str, options: dict[str, str], stated: dict[str, str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -219,7 +219,7 @@ def test_wrong_settings_are_named(
         ("abfss://box@localhost:80/t", AZURE),
     ],
 )
-def test_no_name_of_a_bucket_or_account_is_another_host(
+def test_bucket_or_account_name_cannot_change_the_host(
     location: str, cloud: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "bucket_region", lambda bucket, _: pytest.fail(f"{bucket} was asked"))
@@ -238,7 +238,7 @@ def test_location_uses_only_hosts_of_its_cloud(location: str, cloud: str) -> Non
         assert "evil" not in str(opened(location, cloud).config)
 
 
-def test_certificates_and_proxies_of_the_options_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_and_proxy_options_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {name: Secret("planted") for name in SECRETS[AWS]}
     options = ReadOptions(proxy="http://proxy.example.com:3128", ca_bundle=certifi.where())
     settings = StoreSettings(Location.parse(S3), options, ONLY_HTTPS)
@@ -256,7 +256,7 @@ def test_directory_of_certificates_is_not_a_bundle(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("said", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
 )
-def test_s3_is_asked_for_the_region_of_a_bucket(
+def test_region_of_a_bucket_is_requested_from_s3(
     said: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
@@ -280,7 +280,7 @@ def test_s3_is_asked_for_the_region_of_a_bucket(
     assert stores.bucket_region("bucket", options) == region
 
 
-def test_known_aws_region_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_region_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def region(bucket: str, options: ReadOptions) -> str:
@@ -314,7 +314,7 @@ def test_known_aws_region_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> N
         assert asked == ["bucket"] * count
 
 
-def test_without_a_proxy_s3_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_request_uses_no_proxy_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[Any] = []
     monkeypatch.undo()
     monkeypatch.setattr(
