@@ -1,4 +1,4 @@
-"""Small files that are read as large ones are, and reads that begin small as long ones do."""
+"""Settings with which small files are read like large ones, and in small pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delta_sharing_client.run import scan
 
 
 def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
-    """Let small files be read by their footer and every page index be used, and the filter's columns come first."""
+    """Read the footers of small files first, and use every page index; if ``is_late``, read filter columns first."""
     if is_late:
         patch.setattr(page_choice, "_LEAST", 0)
         patch.setattr(page_choice, "_STRETCH", 5)
@@ -21,7 +21,7 @@ def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
 
 
 def make_gentle(patch: pytest.MonkeyPatch, steps: int = 200) -> None:
-    """Let every read begin in the smallest pieces, and stay with them for so many steps."""
+    """Read in the smallest pieces for the first ``steps`` steps."""
     smallest = (pace._Step(piece=1, budget=1, files=1, pieces=1),) * steps
     patch.setattr(pace, "_STEPS", (*smallest, pace._STEPS[-1]))
     patch.setattr(scan, "Pace", lambda whole: pace.Pace(whole=False))

@@ -1,4 +1,4 @@
-"""One file of a table that is here whole: its layout, its bytes and what decodes it."""
+"""One file in memory: its layout, its bytes and its decoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.storages import Storage, Table, fast_options, metadata, parquet_
 
 
 class File:
-    """A table of one file that is here, and what decodes it."""
+    """The only file of a table, in memory, and its decoder."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class File:
         *,
         schema: pa.Schema | None = None,
         partition: dict[str, str] | None = None,
-        wanted: Expression | None = None,
+        predicate: Expression | None = None,
         columns: list[str] | None = None,
         deleted: DeletionVector | None = None,
         batch_rows: int = 1000,
@@ -34,14 +34,16 @@ class File:
         **write: Any,
     ) -> None:
         schema = content.schema if isinstance(content, pa.Table) else schema
-        assert schema is not None, "the schema of bytes is stated"
+        assert schema is not None, "bytes need a schema"
         for name in partition or {}:
             schema = schema.append(pa.field(name, pa.string()))
         table = Table(Storage(), metadata(schema, [*(partition or {})]))
         blob = content if isinstance(content, bytes) else parquet_bytes(content, **write)
         table.add(blob, partition_values=partition or {})
         plan = table.plan(
-            columns=columns, filter=wanted, options=fast_options(batch_rows=batch_rows, max_bytes_in_flight=in_flight)
+            columns=columns,
+            filter=predicate,
+            options=fast_options(batch_rows=batch_rows, max_bytes_in_flight=in_flight),
         )
         shape, task = Shape(plan.context), next(iter(plan.tasks))
         data = pa.py_buffer(blob)
@@ -52,8 +54,8 @@ class File:
         self.report = ScanReport()
         self.decoder = FileDecoder(shape, task, self.layout, Selection(deleted, None), self.report)
 
-    def rows(self, most: int, wanted: int = 10_000) -> int:
-        return rows_in_batch(self.layout, self.data, 0, wanted, most)
+    def rows(self, in_flight: int, batch_rows: int = 10_000) -> int:
+        return rows_in_batch(self.layout, self.data, 0, batch_rows, in_flight)
 
     def batches(self) -> list[pa.RecordBatch]:
         return list(self.decoder.batches(self.data, self.layout.groups, threads=False))

@@ -1,4 +1,4 @@
-"""Columns of a file as the table's: which Parquet columns they are, by pyarrow's own list, and their values."""
+"""Columns of a file in the table's types: their Parquet columns, as pyarrow lists them, and their values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def aligner(schema: pa.Schema, mode: ColumnMappingMode = ColumnMappingMode.NONE)
 
 
 def leaves_below(*names: str) -> tuple[int, ...]:
-    """Return the numbers of the Parquet columns whose path begins so, as pyarrow writes them."""
+    """Return the numbers of the Parquet columns whose path begins with ``names``, as pyarrow writes them."""
     sink = io.BytesIO()
     pq.write_table(FILE.empty_table(), sink)
     schema = pq.ParquetFile(sink).schema
@@ -68,7 +68,7 @@ def leaves_below(*names: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", FILE.names)
-def test_a_column_is_all_of_its_parquet_columns(name: str) -> None:
+def test_column_has_all_its_parquet_columns(name: str) -> None:
     column = aligner(FILE).column(fields_of(TABLE)[name])
     assert column.leaves == leaves_below(name)
     assert column.top == FILE.names.index(name)
@@ -76,13 +76,13 @@ def test_a_column_is_all_of_its_parquet_columns(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "paths"),
+    ("name", "selected", "paths"),
     [
         ("s", pa.struct([("last", pa.int64())]), [("s", "last")]),
         ("s", pa.struct([("p", pa.struct([("y", pa.string())]))]), [("s", "p", "y")]),
         ("s", pa.struct([("last", pa.int64()), ("b", pa.int64())]), [("s", "last"), ("s", "b")]),
         ("s", pa.struct([("l", pa.list_(pa.struct([("y", pa.string())])))]), [("s", "l", "list", "element", "y")]),
-        # If a struct has none of the wanted fields, one field is read to show which structs are null.
+        # If a struct has none of the selected fields, one field is read to show which structs are null.
         ("s", pa.struct([("none", pa.int64())]), [("s", "b")]),
         ("s", pa.struct([("p", pa.struct([("none", pa.int64())]))]), [("s", "p", "x")]),
         (
@@ -93,39 +93,29 @@ def test_a_column_is_all_of_its_parquet_columns(name: str) -> None:
         ("l", pa.list_(pa.list_(pa.struct([("y", pa.string())]))), [("l", "list", "element", "list", "element", "y")]),
     ],
 )
-def test_a_part_of_a_column_is_its_own_parquet_columns(
-    name: str, wanted: pa.DataType, paths: list[tuple[str, ...]]
+def test_selected_fields_have_their_own_parquet_columns(
+    name: str, selected: pa.DataType, paths: list[tuple[str, ...]]
 ) -> None:
-    column = aligner(FILE).column(fields_of(pa.schema([(name, wanted)]))[name])
+    column = aligner(FILE).column(fields_of(pa.schema([(name, selected)]))[name])
     expected = [leaves_below(*path) for path in paths]
     assert [len(item) for item in expected] == [1] * len(paths)
     assert column.leaves == tuple(item[0] for item in expected)
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        (("a",), ("a",)),
-        (("z",), ("z",)),
-        (("s", "b"), ("s", "b")),
-        (("s", "p", "x"), ("s", "p", "x")),
-        (("s", "p", "y"), ("s", "p", "y")),
-        (("s", "last"), ("s", "last")),
-    ],
-)
-def test_a_field_below_structs_is_one_parquet_column(path: tuple[str, ...], found: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("path", [("a",), ("z",), ("s", "b"), ("s", "p", "x"), ("s", "p", "y"), ("s", "last")])
+def test_field_in_structs_is_one_parquet_column(path: tuple[str, ...]) -> None:
     fields, steps = fields_of(TABLE), []
     for name in path:
         steps.append(fields[name])
         fields = {item.name: item for item in getattr(fields[name].type, "fields", ())}
     files = aligner(FILE)
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second time from the cache
         leaf = files.leaf(tuple(steps))
         assert leaf is not None
-        assert (leaf[0],) == leaves_below(*found)
+        assert (leaf[0],) == leaves_below(*path)
 
 
-def test_nested_field_is_not_a_single_column_nor_a_missing_one() -> None:
+def test_nested_column_is_neither_one_leaf_nor_missing() -> None:
     table, files = fields_of(TABLE), aligner(FILE)
     for name in ("s", "m", "l"):
         leaf = files.leaf((table[name],))
@@ -143,13 +133,13 @@ def test_nested_field_is_not_a_single_column_nor_a_missing_one() -> None:
 
 
 def test_the_fields_of_a_struct_are_listed_once() -> None:
-    found = aligner(FILE)
-    assert found._below(found._top.nodes[1]) is found._below(found._top.nodes[1])
+    files = aligner(FILE)
+    assert files._below(files._top.nodes[1]) is files._below(files._top.nodes[1])
 
 
-def column_of(found: pa.DataType, target: pa.Field) -> FileColumn:
+def column_of(stored: pa.DataType, target: pa.Field) -> FileColumn:
     [field] = from_arrow_schema(pa.schema([target])).fields
-    return aligner(pa.schema([("c", found)])).column(field)
+    return aligner(pa.schema([("c", stored)])).column(field)
 
 
 def applied(array: pa.Array, target: pa.DataType) -> list[Any]:
@@ -164,7 +154,7 @@ POINTS = [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}, {"x": 3, "y": None}]
 
 
 def narrow(points: Any) -> Any:
-    """Rows with points as the file has them: in another order, with a field more."""
+    """Return rows with the points of the file, which have one more field."""
     if isinstance(points, list):
         return [narrow(item) for item in points]
     if isinstance(points, tuple):
@@ -199,9 +189,9 @@ NESTED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("found", "target", "rows"), NESTED, ids=lambda item: str(item)[:60])
-def test_nested_values_are_right_in_sliced_batches(found: pa.DataType, target: pa.DataType, rows: list[Any]) -> None:
-    array = pa.array(narrow(rows), found)
+@pytest.mark.parametrize(("stored", "target", "rows"), NESTED, ids=lambda item: str(item)[:60])
+def test_nested_values_are_right_in_sliced_batches(stored: pa.DataType, target: pa.DataType, rows: list[Any]) -> None:
+    array = pa.array(narrow(rows), stored)
     for start in range(len(rows) + 1):
         for stop in range(start, len(rows) + 1):
             assert applied(array.slice(start, stop - start), target) == rows[start:stop]
@@ -215,7 +205,7 @@ class Extension(pa.ExtensionType):
         return b""
 
 
-def test_values_of_an_extension_type_are_those_that_it_stores() -> None:
+def test_extension_type_is_read_as_its_storage_type() -> None:
     kind = Extension()
     for values in (pa.array([1, None, 3], pa.int32()), pa.nulls(2, pa.int32())):
         array = pa.ExtensionArray.from_storage(kind, values)
@@ -234,7 +224,7 @@ def test_void_column_is_null_for_any_file_content() -> None:
     assert applied(array, target) == [{"x": 1, "v": None}, None]
 
 
-def test_swapped_field_names_are_distinguished() -> None:
+def test_fields_with_swapped_physical_names_are_read() -> None:
     point = pa.struct([("x", pa.int64()), ("y", pa.int64())])
     target = StructType((mapped("x", "y", 1), mapped("y", "x", 2)))
     column = aligner(pa.schema([("c", point)]), ColumnMappingMode.NAME).column(StructField("c", target))
@@ -258,7 +248,7 @@ def test_batch_with_the_tables_schema_is_returned_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "target", "path"),
+    ("stored", "target", "path"),
     [
         (pa.string(), pa.int64(), "c"),
         (pa.struct([("x", pa.string())]), POINT, "c.x"),
@@ -275,9 +265,9 @@ def test_batch_with_the_tables_schema_is_returned_unchanged() -> None:
     ],
     ids=str,
 )
-def test_another_type_is_refused_by_its_path(found: pa.DataType, target: pa.DataType, path: str) -> None:
+def test_error_of_another_type_has_the_path(stored: pa.DataType, target: pa.DataType, path: str) -> None:
     with pytest.raises(DataError, match=f"Column '{path}' must have the table's type .* but the file has"):
-        column_of(found, pa.field("c", target))
+        column_of(stored, pa.field("c", target))
 
 
 @pytest.mark.parametrize(
@@ -292,9 +282,9 @@ def test_another_type_is_refused_by_its_path(found: pa.DataType, target: pa.Data
         (None, None),
     ],
 )
-def test_a_variant_is_a_struct_of_its_parts(names: list[str] | None, leaves: int | None) -> None:
-    found = pa.binary() if names is None else pa.struct([(name, pa.binary()) for name in names])
-    files, field = aligner(pa.schema([("c", found)])), StructField("c", PrimitiveType("variant"))
+def test_variant_is_a_struct_of_its_fields(names: list[str] | None, leaves: int | None) -> None:
+    stored = pa.binary() if names is None else pa.struct([(name, pa.binary()) for name in names])
+    files, field = aligner(pa.schema([("c", stored)])), StructField("c", PrimitiveType("variant"))
     if leaves is None:
         with pytest.raises(DataError, match=r"Column 'c' must have the table's type .* but the file has"):
             files.column(field)
@@ -308,7 +298,7 @@ STRICT = pa.struct([pa.field("x", pa.int64(), False), pa.field("y", pa.int64())]
 LOOSE = pa.struct([("x", pa.int32()), ("y", pa.int32())])
 
 
-def test_null_in_a_not_null_field_is_refused_but_not_in_a_struct() -> None:
+def test_null_in_a_not_null_field_is_refused() -> None:
     column = column_of(LOOSE, pa.field("c", STRICT))
     good = pa.array([{"x": 1, "y": None}, None, {"x": 2, "y": 2}], LOOSE)
     assert column.apply(good).to_pylist() == good.to_pylist()
@@ -316,13 +306,13 @@ def test_null_in_a_not_null_field_is_refused_but_not_in_a_struct() -> None:
     for bad in ([{"x": None, "y": 1}], [{"x": 1, "y": 1}, None, {"x": None, "y": 1}]):
         with pytest.raises(DataError, match=r"Column 'c\.x' is NOT NULL in the table, but the file holds nulls in it"):
             column.apply(pa.array(bad, LOOSE))
-    # Nor is a null below a null struct, or one of the table's own type left unseen.
+    # A null in a null struct is allowed. A struct of the table's own type is checked, too.
     below = pa.StructArray.from_arrays([pa.array([1, None], pa.int32())] * 2, list("xy"), mask=pa.array([False, True]))
     assert column.apply(below).to_pylist() == [{"x": 1, "y": 1}, None]
     exact = pa.struct([("x", pa.int64()), ("y", pa.int64())])
     with pytest.raises(DataError, match=r"Column 'c\.x' is NOT NULL"):
         column_of(exact, pa.field("c", STRICT)).apply(pa.array([{"x": None, "y": 1}], exact))
-    # A row that is not in the batch does not count.
+    # Rows outside the slice are not checked.
     assert column.apply(pa.array([{"x": None, "y": 1}, {"x": 1, "y": 1}], LOOSE).slice(1)).to_pylist() == [
         {"x": 1, "y": 1}
     ]
@@ -339,12 +329,12 @@ def test_null_in_a_not_null_field_is_refused_but_not_in_a_struct() -> None:
     ],
     ids=str,
 )
-def test_only_structs_with_not_null_fields_need_values(kind: pa.DataType, is_required: bool) -> None:
+def test_structs_with_not_null_fields_need_values(kind: pa.DataType, is_required: bool) -> None:
     assert absent._requires_values(kind) is is_required
     assert absent.nulls(2, kind).null_count == 2
 
 
-def test_a_null_in_a_column_that_may_not_be_null_is_refused() -> None:
+def test_null_in_a_not_null_column_is_refused() -> None:
     column = column_of(pa.int64(), pa.field("c", pa.int64(), False))
     assert column.apply(pa.array([1])).to_pylist() == [1]
     with pytest.raises(DataError, match="Column 'c' is NOT NULL in the table, but the file holds nulls in it"):
@@ -359,23 +349,23 @@ def test_a_null_in_a_column_that_may_not_be_null_is_refused() -> None:
         missing.missing(1, list("0123456789"))
 
 
-@pytest.mark.parametrize("found", [pa.list_(pa.int32()), pa.large_list(pa.int32())], ids=str)
-def test_a_null_element_of_lists_without_is_refused(found: pa.DataType) -> None:
+@pytest.mark.parametrize("stored", [pa.list_(pa.int32()), pa.large_list(pa.int32())], ids=str)
+def test_null_element_is_refused_if_the_list_has_none(stored: pa.DataType) -> None:
     target = pa.field("c", pa.list_(pa.field("element", pa.int64(), False)))
-    column = column_of(found, target)
+    column = column_of(stored, target)
     rows = [[1, 2], None, [], [3], [None]]
-    array = pa.array(rows, found)
+    array = pa.array(rows, stored)
     with pytest.raises(DataError, match="Column 'c' has no null elements in the table, but the file holds some"):
         column.apply(array)
     assert column.apply(array.slice(0, 4)).to_pylist() == rows[:4]
 
 
-def test_a_null_value_of_maps_without_is_refused() -> None:
-    found = pa.map_(pa.string(), pa.int32())
+def test_null_value_is_refused_if_the_map_has_none() -> None:
+    stored = pa.map_(pa.string(), pa.int32())
     target = pa.field("c", pa.map_(pa.string(), pa.field("value", pa.int64(), False)))
-    column = column_of(found, target)
+    column = column_of(stored, target)
     rows = [[("a", 1)], None, [], [("b", None)], [("c", 3)]]
-    array = pa.array(rows, found)
+    array = pa.array(rows, stored)
     with pytest.raises(DataError, match="Column 'c' has no null values in the table, but the file holds some"):
         column.apply(array)
     for start, stop in ((0, 3), (4, 5), (1, 3)):
@@ -384,13 +374,13 @@ def test_a_null_value_of_maps_without_is_refused() -> None:
 
 def test_a_map_with_a_null_key_is_refused() -> None:
     kind = pa.map_(pa.string(), pa.int32())
-    # Most releases of Arrow cannot make such an array; others end the process if its keys become another one's.
+    # Most releases of Arrow cannot make such a map; others crash when its keys are used in another one.
     array = SimpleNamespace(keys=pa.array(["a", None]), items=pa.array([1, 2], pa.int32()))
     with pytest.raises(DataError, match="Column 'c' has a map with a null key"):
         column_of(kind, pa.field("c", kind)).apply(array)
 
 
-# === Finding ===
+# === Names and field ids ===
 
 
 def with_ids(*names: str) -> pa.Schema:
@@ -408,15 +398,15 @@ def mapped(name: str, physical: str, field_id: int) -> StructField:
 @pytest.mark.parametrize(
     ("mode", "top"), [(ColumnMappingMode.NONE, 0), (ColumnMappingMode.NAME, 1), (ColumnMappingMode.ID, 2)]
 )
-def test_a_column_is_found_as_the_table_maps_it(mode: ColumnMappingMode, top: int) -> None:
+def test_column_is_found_by_the_mapping_mode(mode: ColumnMappingMode, top: int) -> None:
     files = aligner(with_ids("shown", "stored", "other"), mode)
     assert files.column(mapped("shown", "stored", 3)).top == top
     assert files.column(mapped("x", "y", 9)).top == -1
 
 
-def test_a_file_without_columns_needs_no_field_ids() -> None:
+def test_field_ids_are_needed_if_the_file_has_columns() -> None:
     assert aligner(pa.schema([]), ColumnMappingMode.ID).column(mapped("a", "b", 1)).leaves == ()
-    # One that has some may have columns without, and a column without is found by its name.
+    # A file may have columns with and without ids. A column without an id is found by its name.
     files = aligner(pa.schema([*with_ids("a"), ("plain", pa.int64())]), ColumnMappingMode.ID)
     assert files.column(mapped("x", "y", 1)).top == 0
     assert files.column(StructField("plain", PrimitiveType("long"))).top == 1
@@ -425,7 +415,7 @@ def test_a_file_without_columns_needs_no_field_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted", "top"),
+    ("names", "name", "top"),
     [
         (["a", "A"], "a", 0),
         (["a", "A"], "A", 1),
@@ -438,21 +428,21 @@ def test_a_file_without_columns_needs_no_field_ids() -> None:
         (["aB", "Ab"], "ab", None),
     ],
 )
-def test_names_are_found_in_another_case_if_there_is_one(names: Sequence[str], wanted: str, top: int | None) -> None:
+def test_name_in_another_case_is_found_if_it_is_unique(names: Sequence[str], name: str, top: int | None) -> None:
     schema = pa.schema([(name, pa.int64()) for name in names])
-    [field] = from_arrow_schema(pa.schema([(wanted, pa.int64())])).fields
+    [field] = from_arrow_schema(pa.schema([(name, pa.int64())])).fields
     if top is None:
-        with pytest.raises(DataError, match=f"Column '{wanted}' occurs 2 times in the file"):
+        with pytest.raises(DataError, match=f"Column '{name}' occurs 2 times in the file"):
             aligner(schema).column(field)
     else:
         assert aligner(schema).column(field).top == top
 
 
-# === Impossible values ===
+# === Invalid values ===
 
 
 def text_of(*parts: bytes) -> pa.StringArray:
-    """Text that nobody checked."""
+    """Return text that is not checked."""
     return pa.array(parts, pa.binary()).view(pa.string())
 
 
@@ -468,7 +458,7 @@ def test_invalid_utf8_is_refused(make_table: MakeTable, bad: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_text_inside_other_values_is_checked_too(bad: pa.Array) -> None:
+def test_nested_text_is_checked(bad: pa.Array) -> None:
     good = pa.array(["x"] * len(bad))
     offsets = pa.array([0, len(bad)], pa.int32())
     nested = [
@@ -485,7 +475,7 @@ def test_text_inside_other_values_is_checked_too(bad: pa.Array) -> None:
             check(array)
 
 
-def test_a_decimal_of_too_many_digits_is_refused() -> None:
+def test_decimal_with_too_many_digits_is_refused() -> None:
     check = checker(pa.decimal128(3, 0))
     assert check is not None
     with pytest.raises(pa.ArrowInvalid):
@@ -494,7 +484,7 @@ def test_a_decimal_of_too_many_digits_is_refused() -> None:
 
 @meets(text=6, null=11, cut=9)
 @given(st.lists(st.none() | st.text(max_size=6), max_size=20), st.integers(0, 10), st.integers(0, 10))
-def test_text_passes_however_it_is_sliced(values: list[str | None], start: int, length: int) -> None:
+def test_slices_of_valid_text_pass(values: list[str | None], start: int, length: int) -> None:
     met("text", any(values[start : start + length]))
     met("null", None in values[start : start + length])
     met("cut", 0 < start < len(values) and length)
@@ -503,7 +493,7 @@ def test_text_passes_however_it_is_sliced(values: list[str | None], start: int, 
     check(pa.array(values, pa.string()).slice(start, length))
 
 
-def test_types_without_impossible_values_are_not_checked() -> None:
+def test_types_without_invalid_values_are_not_checked() -> None:
     for data_type in (pa.int64(), pa.binary(), pa.list_(pa.int64()), pa.struct([("x", pa.float64())])):
         assert checker(data_type) is None
 
@@ -514,7 +504,7 @@ MANY = 4096
 
 
 @pytest.mark.parametrize("count", [MANY - 1, MANY, MANY + 1])
-def test_many_texts_are_checked_as_few_are(count: int) -> None:
+def test_many_texts_are_checked_like_few(count: int) -> None:
     check = checker(pa.string())
     assert check is not None
     good = ["ä", "", "日本", "x", None] * (count // 5 + 1)
@@ -531,7 +521,7 @@ def test_many_texts_are_checked_as_few_are(count: int) -> None:
             array = pa.array(bytes_, pa.binary()).view(pa.string())
             with pytest.raises(pa.ArrowInvalid):
                 check(array)
-            # Outside of the slice it does not count.
+            # Text outside the slice is not checked.
             if place == 0:
                 check(array.slice(1))
             elif place == count - 1:
@@ -539,42 +529,42 @@ def test_many_texts_are_checked_as_few_are(count: int) -> None:
 
 
 def test_many_texts_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one takes many times as long."""
+    """Checking them one by one takes many times as long."""
     check = checker(pa.string())
     assert check is not None
-    looked_at: list[int] = []
-    whole = pa.Array.from_buffers
+    lengths: list[int] = []
+    from_buffers = pa.Array.from_buffers
 
     class Arrays:
         @staticmethod
         def from_buffers(data_type: pa.DataType, length: int, *rest: Any) -> pa.Array:
-            looked_at.append(length)
-            return whole(data_type, length, *rest)
+            lengths.append(length)
+            return from_buffers(data_type, length, *rest)
 
     monkeypatch.setattr("delta_sharing_client.read.align.pa.Array", Arrays)
     check(pa.array(np.full(MANY, "t\u00e9xt")))
-    assert looked_at == [1]
+    assert lengths == [1]
     check(pa.array(np.full(MANY - 1, "t\u00e9xt")))
-    assert looked_at == [1]
+    assert lengths == [1]
 
 
-@pytest.mark.parametrize(("text", "count", "is_asked"), [("text", MANY, False), ("text", 40_000, True)])
+@pytest.mark.parametrize(("text", "count", "has_calls"), [("text", MANY, False), ("text", 40_000, True)])
 def test_short_ascii_is_recognized_without_arrow(
-    monkeypatch: pytest.MonkeyPatch, text: str, count: int, is_asked: bool
+    monkeypatch: pytest.MonkeyPatch, text: str, count: int, has_calls: bool
 ) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
     check = checker(pa.string())
     assert check is not None
-    monkeypatch.setattr(text_check.np, "frombuffer", lambda *values: asked.append(len(values)) or np.zeros(1, np.int32))
+    monkeypatch.setattr(text_check.np, "frombuffer", lambda *values: calls.append(len(values)) or np.zeros(1, np.int32))
     check(pa.array(np.full(count, text)))
     check(pa.array([], pa.string()))
     check(pa.nulls(10, pa.string()))
-    assert bool(asked) is is_asked
+    assert bool(calls) is has_calls
 
 
 @pytest.mark.parametrize("place", [0, 1, 2500, 4997])
 def test_character_split_between_two_texts_is_invalid(place: int) -> None:
-    """All bytes together are UTF-8; no text of their own are those of the two."""
+    """All bytes together are valid UTF-8, the two texts are not."""
     check = checker(pa.string())
     assert check is not None
     whole = [b"a", b"", "é".encode(), b""] * 1250
@@ -588,7 +578,7 @@ def test_character_split_between_two_texts_is_invalid(place: int) -> None:
 
 # === Calendars ===
 
-# By a writer that used the Julian calendar before 1582: day -719,164 is its 1 January of the year 1.
+# The writer used the Julian calendar before 1582, in which day -719,164 is 1 January of the year 1.
 JULIAN = {
     b"org.apache.spark.version": b"3.5.0",
     b"org.apache.spark.legacyDateTime": b"",
@@ -602,7 +592,7 @@ def converted(array: pa.Array, target: pa.DataType, keys: dict[bytes, bytes]) ->
     return aligner(pa.schema([("c", array.type)], keys)).column(field).apply(array).to_pylist()
 
 
-def test_julian_days_are_converted_beside_unchanged_values() -> None:
+def test_julian_days_are_converted() -> None:
     days = pa.array([OLD, 0, None], pa.int32()).view(pa.date32())
     expected = [FIRST, datetime.date(1970, 1, 1), None]
     assert converted(days, pa.date32(), JULIAN) == expected
@@ -614,31 +604,32 @@ def test_julian_days_are_converted_beside_unchanged_values() -> None:
         assert converted(lists, lists.type, JULIAN) == [expected[:2], [None]]
 
 
-def test_instants_of_the_julian_calendar_are_the_same_dates() -> None:
+def test_julian_timestamps_keep_their_date() -> None:
     instants = pa.array([OLD * 86_400_000_000, 0], pa.int64()).view(pa.timestamp("us", "UTC"))
-    found = converted(instants, pa.timestamp("us", "UTC"), JULIAN)
-    assert [moment.date() for moment in found] == [FIRST, datetime.date(1970, 1, 1)]
-    # Without a time zone Spark never uses it, and statistics in another calendar bound nothing.
+    moments = converted(instants, pa.timestamp("us", "UTC"), JULIAN)
+    assert [moment.date() for moment in moments] == [FIRST, datetime.date(1970, 1, 1)]
+    # Spark does not use the Julian calendar for timestamps without a time zone.
     plain = pa.array([OLD * 86_400_000_000 + 172_800_000_000], pa.int64()).view(pa.timestamp("us"))
     int96 = {b"org.apache.spark.legacyINT96": b""}
     for keys in (JULIAN, {**JULIAN, **int96}):
         assert converted(plain, pa.timestamp("us"), keys)[0].date() == FIRST
-    # Each kind of number is told of by itself.
-    moments, old = pa.timestamp("us", "UTC"), instants.slice(0, 1).cast(pa.timestamp("us"))
-    assert converted(old, moments, {**JULIAN, **int96})[0].date() == FIRST
+    # INT96 and INT64 have a key each.
+    zoned, old = pa.timestamp("us", "UTC"), instants.slice(0, 1).cast(pa.timestamp("us"))
+    assert converted(old, zoned, {**JULIAN, **int96})[0].date() == FIRST
     only = {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.timeZone": b"UTC", **int96}
-    assert converted(old, moments, only)[0].date() == FIRST
-    assert converted(plain.cast(moments), moments, only)[0].date() == FIRST
+    assert converted(old, zoned, only)[0].date() == FIRST
+    assert converted(plain.cast(zoned), zoned, only)[0].date() == FIRST
     assert converted(pa.array([OLD + 2], pa.int32()).view(pa.date32()), pa.date32(), only) == [FIRST]
+    # Statistics in the Julian calendar are not used.
     files = aligner(pa.schema([("d", pa.date32()), ("n", pa.int64())], JULIAN))
     table = fields_of(pa.schema([("d", pa.date32()), ("n", pa.int64())]))
     assert files.leaf((table["d"],)) == (-1, pa.date32())
     assert files.leaf((table["n"],)) == (1, pa.int64())
 
 
-def test_a_list_at_any_depth_gives_a_row_any_number_of_values() -> None:
-    below = pa.struct({"s": pa.struct({"l": pa.list_(pa.int8())})})
-    types = {"point": POINT, "below": below, "map": pa.map_(pa.string(), pa.int8()), "list": pa.large_list(pa.int8())}
+def test_lists_are_found_at_any_depth() -> None:
+    nested = pa.struct({"s": pa.struct({"l": pa.list_(pa.int8())})})
+    types = {"point": POINT, "nested": nested, "map": pa.map_(pa.string(), pa.int8()), "list": pa.large_list(pa.int8())}
     files = aligner(pa.schema(types))
     assert [files.has_lists([top]) for top in range(4)] == [False, True, True, True]
     assert files.has_lists([0, 1])

@@ -10,14 +10,14 @@ from delta_sharing_client.read.budget import Grant, MemoryBudget
 from tests.quota import meets, met
 
 
-async def granted(budget: MemoryBudget, *wanted: tuple[tuple[int, int], int]) -> list[asyncio.Task[Grant]]:
-    tasks = [asyncio.ensure_future(budget.acquire(order, nbytes)) for order, nbytes in wanted]
+async def requested(budget: MemoryBudget, *requests: tuple[tuple[int, int], int]) -> list[asyncio.Task[Grant]]:
+    tasks = [asyncio.ensure_future(budget.acquire(order, nbytes)) for order, nbytes in requests]
     await asyncio.sleep(0)
     return tasks
 
 
 def has_room(budget: MemoryBudget, nbytes: int) -> bool:
-    """Whether so many more would fit now, with nobody waiting."""
+    """Return whether ``nbytes`` more fit now and nobody waits."""
     return not budget._growing and not budget._beginning and budget._in_use + nbytes <= budget._capacity
 
 
@@ -30,11 +30,11 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_bytes_are_granted_in_order_as_far_as_they_reach() -> None:
+def test_memory_is_granted_in_order() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        # Downloads get six tenths.
-        tasks = await granted(budget, ((0, 0), 4), ((1, 0), 2), ((2, 0), 1), ((1, 1), 1))
+        # Downloads get 60 percent.
+        tasks = await requested(budget, ((0, 0), 4), ((1, 0), 2), ((2, 0), 1), ((1, 1), 1))
         assert done(tasks) == [True, True, False, False]
         tasks[0].result().release()
         await settle()
@@ -46,7 +46,7 @@ def test_bytes_are_granted_in_order_as_far_as_they_reach() -> None:
 def test_lowest_order_is_granted_over_capacity() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        tasks = await granted(budget, ((5, 0), 10), ((3, 0), 100), ((4, 0), 1))
+        tasks = await requested(budget, ((5, 0), 10), ((3, 0), 100), ((4, 0), 1))
         assert done(tasks) == [True, True, False]
         growing = asyncio.ensure_future(tasks[0].result().grow(1))
         first = asyncio.ensure_future(tasks[1].result().grow(1000))
@@ -63,16 +63,16 @@ def test_lowest_order_is_granted_over_capacity() -> None:
 def test_decoding_comes_before_further_downloads() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        tasks = await granted(budget, ((0, 0), 3), ((1, 0), 3), ((2, 0), 1), ((3, 0), 1))
+        tasks = await requested(budget, ((0, 0), 3), ((1, 0), 3), ((2, 0), 1), ((3, 0), 1))
         grants = [task.result() for task in tasks[:2]]
-        growing = [asyncio.ensure_future(each.grow(nbytes)) for each, nbytes in zip(grants, (3, 2), strict=True)]
+        growing = [asyncio.ensure_future(grant.grow(nbytes)) for grant, nbytes in zip(grants, (3, 2), strict=True)]
         await settle()
-        # The first of all passes, and takes the room that downloads leave; the second waits for it.
-        assert [each.done() for each in growing] == [True, False]
+        # The lowest order is granted and takes the rest of the memory; the second waits.
+        assert [task.done() for task in growing] == [True, False]
         grants[0].resize(6)
         await settle()
-        # One byte is left, and no download: not for what would begin before it.
-        assert [each.done() for each in growing] == [True, False]
+        # One byte is free, but downloads do not overtake the second.
+        assert [task.done() for task in growing] == [True, False]
         assert done(tasks[2:]) == [False, False]
         grants[0].release()
         await settle()
@@ -85,18 +85,18 @@ def test_decoding_comes_before_further_downloads() -> None:
 def test_decoded_bytes_no_longer_count_as_downloads() -> None:
     async def check() -> None:
         budget = MemoryBudget(100)
-        tasks = await granted(budget, ((0, 0), 60), ((1, 0), 25))
+        tasks = await requested(budget, ((0, 0), 60), ((1, 0), 25))
         assert done(tasks) == [True, False]
         tasks[0].result().resize(75)
         await settle()
         assert done(tasks) == [True, True]
-        tasks += await granted(budget, ((2, 0), 1))
+        tasks += await requested(budget, ((2, 0), 1))
         assert not tasks[2].done()
         for task in tasks[:2]:
             task.result().release()
         await settle()
-        # Nothing is counted twice: all of the share is there again.
-        tasks += await granted(budget, ((3, 0), 59), ((4, 0), 1))
+        # Nothing is counted twice: the whole share of downloads is free again.
+        tasks += await requested(budget, ((3, 0), 59), ((4, 0), 1))
         assert done(tasks) == [True, True, True, True, False]
         assert budget._in_use == 60
 
@@ -106,7 +106,7 @@ def test_decoded_bytes_no_longer_count_as_downloads() -> None:
 def test_smaller_size_frees_memory_and_releasing_is_idempotent() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        tasks = await granted(budget, ((0, 0), 7), ((1, 0), 4), ((2, 0), 4))
+        tasks = await requested(budget, ((0, 0), 7), ((1, 0), 4), ((2, 0), 4))
         tasks[0].result().resize(2)
         await settle()
         assert done(tasks) == [True, True, False]
@@ -123,10 +123,10 @@ def test_smaller_size_frees_memory_and_releasing_is_idempotent() -> None:
 def test_cancelled_waiter_holds_no_memory() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        tasks = await granted(budget, ((0, 0), 10), ((1, 0), 7), ((2, 0), 7))
+        tasks = await requested(budget, ((0, 0), 10), ((1, 0), 7), ((2, 0), 7))
         tasks[1].cancel()
         tasks[0].result().release()
-        # Granted, and cancelled before it hears of that.
+        # The grant is cancelled before the task resumes.
         tasks[2].cancel()
         await settle()
         assert [task.cancelled() for task in tasks] == [False, True, True]
@@ -138,13 +138,13 @@ def test_cancelled_waiter_holds_no_memory() -> None:
 def test_grant_cancelled_while_growing_holds_no_memory() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        tasks = await granted(budget, ((0, 0), 2), ((1, 0), 2), ((2, 0), 2), ((3, 0), 1))
+        tasks = await requested(budget, ((0, 0), 2), ((1, 0), 2), ((2, 0), 2), ((3, 0), 1))
         growing = [asyncio.ensure_future(task.result().grow(7)) for task in tasks[1:3]]
         await settle()
         growing[0].cancel()
         await settle()
         assert growing[0].cancelled()
-        # Its download counts no more; the other one waits on.
+        # The cancelled download no longer counts; the other one still waits.
         assert budget._in_use == 4
         assert not growing[1].done()
         tasks[0].result().release()

@@ -1,4 +1,4 @@
-"""Text that is read as indices into a dictionary has the rows of plain text."""
+"""Text that is read as dictionary indices equals text that is read plainly."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_rows_are_those_of_plain_text(data: st.DataObject, content: pa.Table, co
     met("filtered", condition is not None)
     met("deleted", gone)
     met("limited", limit is not None)
-    met("dictionaries", dictionaries(File(content, wanted=condition, columns=columns, **write)))
+    met("dictionaries", dictionaries(File(content, predicate=condition, columns=columns, **write)))
     assert found.schema == plan.output_schema
     assert found.to_pylist() == expected[:limit]
 
@@ -146,7 +146,7 @@ def invalid(values: list[bytes]) -> pa.Table:
     return pa.table({"text": pa.array(values, pa.binary()).view(pa.string())})
 
 
-def test_an_invalid_text_in_a_dictionary_is_named_with_its_row() -> None:
+def test_error_of_an_invalid_dictionary_text_has_the_row() -> None:
     file = File(invalid([b"good"] * 7 + [b"\xff"] + [b"good"] * 3))
     assert dictionaries(file) == ["text"]
     with pytest.raises(DataError, match=r"Column 'text' must have UTF-8 text, but the row 7 of the file"):
@@ -160,7 +160,7 @@ def test_invalid_text_without_a_visible_row_is_not_an_error() -> None:
 
 
 def test_damaged_bytes_are_an_error_or_equal_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every byte of the column chunk is changed: indices may leave the dictionary, and lengths the page."""
+    """Every byte of the column chunk is changed, so that indices and lengths may be out of range."""
     content = pa.table({"text": ["a", "bb", None, "ccc"] * 8})
     sink = io.BytesIO()
     pq.write_table(content, sink, compression="none", store_schema=False)
@@ -197,11 +197,11 @@ def test_long_dictionary_text_reserves_no_memory_for_all_rows(length: int) -> No
     _pools.append(pool)
     pa.set_memory_pool(pool)
     try:
-        found = expanded(pa.DictionaryArray.from_arrays(indices, values))
+        texts = expanded(pa.DictionaryArray.from_arrays(indices, values))
     finally:
         pa.set_memory_pool(before)
     assert pool.max_memory() < 10_000_000
-    assert found.to_pylist() == [None if row % 5 == 4 else "abcdefg"[row % 7] for row in range(2000)]
+    assert texts.to_pylist() == [None if row % 5 == 4 else "abcdefg"[row % 7] for row in range(2000)]
     assert expanded(pa.DictionaryArray.from_arrays(indices[:0], values)).equals(pa.array([], pa.string()))
 
 

@@ -1,6 +1,6 @@
-"""Every Arrow encoding that a writer may leave in a Parquet file's ``ARROW:schema``, through every kind of read.
+"""Each Arrow type that a writer may state in a Parquet file's ``ARROW:schema``, with each kind of read.
 
-deltalake's MERGE, UPDATE and DELETE leave ``string_view`` and ``binary_view``, Polars large types, pandas dictionaries.
+deltalake's MERGE, UPDATE and DELETE state ``string_view`` and ``binary_view``, Polars large types, pandas dictionaries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of,
 from tests.vectors import encode_inline, poisoned
 from tests.versions import PYARROW
 
-# Before pyarrow 16 nobody can write such files with it; that it reads them is tested in test_old_readers.py.
+# pyarrow before 16 cannot write such files; test_old_readers.py tests that it reads them.
 pytestmark = pytest.mark.skipif(
     not hasattr(pq.ParquetWriter, "add_key_value_metadata"), reason="this pyarrow does not write foreign Arrow schemas"
 )
@@ -60,7 +60,7 @@ CONTENT = pa.Table.from_pylist([row(i) for i in range(ROWS)], LOGICAL)
 
 
 def encoded(data_type: pa.DataType, text: pa.DataType, data: pa.DataType, lists: Callable[..., Any]) -> pa.DataType:
-    """``data_type`` with its texts, bytes and lists in another form."""
+    """Return ``data_type`` with other types for its strings, binaries and lists."""
     types = pa.types
     if types.is_string(data_type):
         return text
@@ -101,17 +101,17 @@ if hasattr(pa, "json_"):
 
 
 def written(encoding: str, content: pa.Table = CONTENT) -> bytes:
-    """A file of ``content`` whose Arrow schema is that of a writer who had it in another encoding.
+    """Return a file of ``content`` whose Arrow schema states other types.
 
-    pyarrow itself does not write all of them, so the schema is put where such a writer puts it.
+    pyarrow does not write all of these types, so the schema is written into the metadata.
     """
     text, data, lists = ENCODINGS[encoding]
     claimed = []
     for item in content.schema:
-        found = encoded(item.type, text, data, lists)
+        stated = encoded(item.type, text, data, lists)
         if encoding == "list views" and item.name == "n":
-            found = pa.list_(pa.int32(), 2)  # of fixed size, too
-        claimed.append((item.name, found))
+            stated = pa.list_(pa.int32(), 2)  # also a list of fixed size
+        claimed.append((item.name, stated))
     return with_arrow_schema(content, base64.b64encode(pa.schema(claimed).serialize().to_pybytes()))
 
 
@@ -130,9 +130,9 @@ def encoding(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def table(storage: Storage, encoding: str) -> Table:
-    found = Table(storage, metadata(LOGICAL))
-    found.add(written(encoding))
-    return found
+    table = Table(storage, metadata(LOGICAL))
+    table.add(written(encoding))
+    return table
 
 
 def expected(keep: Callable[[int], bool] = lambda _: True, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -140,29 +140,29 @@ def expected(keep: Callable[[int], bool] = lambda _: True, columns: list[str] | 
     return [chosen.slice(i, 1).to_pylist()[0] for i in range(ROWS) if keep(i)]
 
 
-def test_encoding_files_are_valid(encoding: str) -> None:
-    # Older ones hand out a view as a string by themselves.
+def test_files_state_their_encoding(encoding: str) -> None:
+    # Older versions of pyarrow read a view as a string.
     if encoding in ("views", "large", "dictionaries")[PYARROW < 22 :]:
-        found = pq.ParquetFile(pa.BufferReader(written(encoding))).schema_arrow
-        assert found.field("s").type == ENCODINGS[encoding][0]
+        schema = pq.ParquetFile(pa.BufferReader(written(encoding))).schema_arrow
+        assert schema.field("s").type == ENCODINGS[encoding][0]
 
 
-def test_all_rows(table: Table) -> None:
-    found = table.read()
-    assert found.schema.equals(LOGICAL)
-    assert found.to_pylist() == expected()
+def test_all_rows_are_read(table: Table) -> None:
+    rows = table.read()
+    assert rows.schema.equals(LOGICAL)
+    assert rows.to_pylist() == expected()
 
 
 @pytest.mark.parametrize("columns", [["s"], ["st.x"], ["l", "i"], ["st.y", "b"], []])
-def test_some_columns(table: Table, columns: list[str]) -> None:
-    found = table.read(columns=columns)
+def test_selected_columns_are_read(table: Table, columns: list[str]) -> None:
+    rows = table.read(columns=columns)
     if columns == ["st.x"]:
-        assert found["st"].to_pylist() == [None if r["st"] is None else {"x": r["st"]["x"]} for r in expected()]
+        assert rows["st"].to_pylist() == [None if r["st"] is None else {"x": r["st"]["x"]} for r in expected()]
     elif columns == ["st.y", "b"]:
-        assert found["b"].to_pylist() == [r["b"] for r in expected()]
+        assert rows["b"].to_pylist() == [r["b"] for r in expected()]
     else:
-        assert found.num_rows == ROWS
-        assert found.to_pylist() == (expected(columns=columns) if columns else found.to_pylist())
+        assert rows.num_rows == ROWS
+        assert rows.to_pylist() == (expected(columns=columns) if columns else rows.to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -176,17 +176,17 @@ def test_some_columns(table: Table, columns: list[str]) -> None:
     ],
     ids=["number", "text", "bytes", "nested", "null"],
 )
-def test_filters(table: Table, predicate: Any, keep: Callable[[int], bool]) -> None:
+def test_filters_find_their_rows(table: Table, predicate: Any, keep: Callable[[int], bool]) -> None:
     assert table.read(filter=predicate).to_pylist() == expected(keep)
     assert table.read(filter=predicate, columns=["i"])["i"].to_pylist() == [i for i in range(ROWS) if keep(i)]
 
 
-def test_a_limit(table: Table) -> None:
+def test_limit_returns_the_first_rows(table: Table) -> None:
     assert table.read(limit=5).to_pylist() == expected(lambda i: i < 5)
     assert table.read(limit=3, filter=col("i") > 20).to_pylist() == expected(lambda i: 20 < i < 24)
 
 
-def test_deletion_vectors(storage: Storage, encoding: str) -> None:
+def test_deleted_rows_are_not_returned(storage: Storage, encoding: str) -> None:
     table = Table(storage, metadata(LOGICAL))
     gone = [0, 5, 17, 39]
     vector = encode_inline(DeletionVector.from_positions(gone))
@@ -196,14 +196,14 @@ def test_deletion_vectors(storage: Storage, encoding: str) -> None:
     assert table.read(filter=col("s").is_null()).to_pylist() == expected(lambda i: i % 7 == 3 and i != 17)
 
 
-def test_frames(table: Table) -> None:
+def test_pandas_frame_has_the_values(table: Table) -> None:
     plan = table.plan(filter=col("i") < 30)
     frame = to_pandas(plan.output_schema, Batches(plan), "numpy", plan.known_rows)
     assert frame["i"].tolist() == list(range(30))
     assert [None if value != value else value for value in frame["s"]] == [row(i)["s"] for i in range(30)]
 
 
-def test_change_feeds(storage: Storage, encoding: str) -> None:
+def test_change_feed_has_the_rows(storage: Storage, encoding: str) -> None:
     blob = written(encoding)
     kinds = CONTENT.append_column("_change_type", pa.array(["update_postimage"] * ROWS))
     storage.put("plain", blob)
@@ -217,15 +217,15 @@ def test_change_feeds(storage: Storage, encoding: str) -> None:
         SharedFile(AddCdcFile(storage.url("cdc", "c")), "c", version=3, timestamp=5),
     ]
     request = ChangesRequest(starting_version=0, filter=col("_commit_version") != 7)
-    found = rows_of(plan_changes(table_state(metadata(LOGICAL)), actions, request, fast_options()))
-    told = list(zip(found["i"].to_pylist(), found["_change_type"].to_pylist(), strict=True))
-    assert told == [
+    changes = rows_of(plan_changes(table_state(metadata(LOGICAL)), actions, request, fast_options()))
+    kinds_by_id = list(zip(changes["i"].to_pylist(), changes["_change_type"].to_pylist(), strict=True))
+    assert kinds_by_id == [
         *((i, "insert") for i in range(ROWS)),
         (2, "delete"),
         (4, "delete"),
         *((i, "update_postimage") for i in range(ROWS)),
     ]
-    assert found.select(LOGICAL.names).slice(0, ROWS).to_pylist() == expected()
+    assert changes.select(LOGICAL.names).slice(0, ROWS).to_pylist() == expected()
 
 
 def test_undecodable_arrow_schema_does_not_prevent_reading(storage: Storage) -> None:

@@ -1,4 +1,4 @@
-"""The rows that equal deleted ones, compared with a test value by value."""
+"""Rows that equal those of an equality delete, compared value by value with an oracle."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _columns(types: list[pa.DataType], rows: list[tuple[Any, ...]]) -> list[pa.A
 @meets(kept=20, removed=20, both=10, several=10)
 @settings(max_examples=200)
 @given(_tables())
-def test_the_rows_that_stay_have_no_equal_one(
+def test_rows_equal_to_deleted_values_are_removed(
     case: tuple[list[pa.DataType], list[tuple[Any, ...]], list[tuple[Any, ...]]],
 ) -> None:
     types, deleted, rows = case
@@ -69,7 +69,7 @@ def test_the_rows_that_stay_have_no_equal_one(
 
 
 @pytest.mark.parametrize(("arrow", "number"), [(pa.float32(), pa.int32()), (pa.float64(), pa.int64())])
-def test_every_nan_is_the_same_one(arrow: pa.DataType, number: pa.DataType) -> None:
+def test_all_nan_values_are_equal(arrow: pa.DataType, number: pa.DataType) -> None:
     quiet = comparable(pa.array([NAN], arrow))
     signalling = 0x7FA00001 if number == pa.int32() else 0x7FF4000000000001
     other = comparable(pa.array([signalling], number).view(arrow))
@@ -77,7 +77,7 @@ def test_every_nan_is_the_same_one(arrow: pa.DataType, number: pa.DataType) -> N
     assert quiet.equals(other)
 
 
-def test_a_field_below_null_structs_is_null() -> None:
+def test_field_of_a_null_struct_is_null() -> None:
     inner = pa.StructArray.from_arrays([pa.array([1, 2, 3])], ["x"], mask=pa.array([False, True, False]))
     outer = pa.StructArray.from_arrays([inner], ["s"], mask=pa.array([False, False, True]))
 

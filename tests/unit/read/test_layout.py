@@ -1,4 +1,4 @@
-"""The positions of a file's rows, and its partition values, whether its action states them or omits them."""
+"""The row positions, partition values, row groups and byte counts of a file."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def table(storage: Storage) -> Table:
 
 
 @pytest.mark.parametrize(
-    ("told", "p", "q"),
+    ("values", "p", "q"),
     [
         ({"p": "1", "q": "x"}, 1, "x"),
         ({"p": None, "q": ""}, None, None),
         ({"P": "1", "Q": "x"}, 1, "x"),
-        # Delta Lake for Spark leaves nulls out of a tombstone, other writers out of an added file.
+        # Delta Lake for Spark omits nulls in a tombstone, other writers in an add action.
         ({"q": "x"}, None, "x"),
         ({}, None, None),
     ],
 )
-def test_missing_partition_value_is_null(table: Table, told: dict[str, Any], p: int | None, q: str | None) -> None:
-    table.add(pa.table({"id": pa.array([7], pa.int64())}), partition_values=told, stats={"numRecords": 1})
+def test_missing_partition_value_is_null(table: Table, values: dict[str, Any], p: int | None, q: str | None) -> None:
+    table.add(pa.table({"id": pa.array([7], pa.int64())}), partition_values=values, stats={"numRecords": 1})
     assert table.read().to_pylist() == [{"id": 7, "p": p, "q": q}]
     assert table.read(columns=["p"]).to_pylist() == [{"p": p}]
     assert table.read(columns=["id"]).to_pylist() == [{"id": 7}]
@@ -75,31 +75,31 @@ def test_missing_partition_value_is_read_from_the_file(table: Table) -> None:
     assert table.read(columns=["p"], limit=1).to_pylist() == [{"p": 5}]
 
 
-@pytest.mark.parametrize(("stored", "told"), [("P", "p"), ("p", "P"), ("P", "P")])
-def test_partition_column_name_is_case_insensitive(stored: str, told: str) -> None:
+@pytest.mark.parametrize(("stored", "stated"), [("P", "p"), ("p", "P"), ("P", "P")])
+def test_partition_column_name_is_case_insensitive(stored: str, stated: str) -> None:
     table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), stored: pa.int32(), "more": pa.int64()}), [stored]))
-    table.add(INSIDE.select(["id"]), partition_values={told: "1"}, stats={"numRecords": 2})
+    table.add(INSIDE.select(["id"]), partition_values={stated: "1"}, stats={"numRecords": 2})
     plan = table.plan()
     [task] = plan.tasks
     shape = Shape(plan.context)
     assert shape.constants(task) == {stored: 1}
-    # It is normal that the file has no column 'more'.
+    # The file may lack the column 'more'.
     shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
 
 
-def test_only_single_parquet_columns_have_pages() -> None:
+def test_only_columns_with_one_leaf_have_bounds() -> None:
     lists = pa.list_(pa.int64())
     table = Table(Storage(), metadata(pa.schema([*SCHEMA, ("more", pa.int64()), ("l", lists)]), ["p", "q"]))
     table.add(INSIDE.append_column("l", pa.array([[1], None], lists)), partition_values={"p": "1", "q": "x"})
-    wanted = (col("p") == 5) | (col("id") == 7) | (col("more") == 3) | col("l").is_null()
-    plan = table.plan(filter=wanted)
+    predicate = (col("p") == 5) | (col("id") == 7) | (col("more") == 3) | col("l").is_null()
+    plan = table.plan(filter=predicate)
     footer, _ = open_file(pa.py_buffer(table.storage.files["part-0.parquet"]))
     bounds = lay_out(Shape(plan.context), next(iter(plan.tasks)), footer).bounds
     assert bounds is not None
     assert bounds.leaves.keys() == {("id",)}
 
 
-def test_several_values_are_refused(storage: Storage) -> None:
+def test_two_values_of_a_partition_column_are_refused(storage: Storage) -> None:
     table = Table(storage, metadata(pa.schema({"id": pa.int64(), "part": pa.int32()}), ["part"]))
     table.add(INSIDE.select(["id"]), partition_values={"PART": "1", "Part": "2"})
     with pytest.raises(DataError, match=r"one value for the partition column 'part', found 2.*file id-part-0.parquet"):
@@ -140,32 +140,32 @@ def test_only_selected_columns_are_read(columns: list[str], leaves: tuple[int, .
 def test_row_ids_are_filtered_without_a_column_of_the_file(storage: Storage, columns: list[str]) -> None:
     table = Table(storage, metadata(pa.schema({"id": pa.int64(), "p": pa.int64()}), ["p"], TRACKED))
     table.add(INSIDE.select(["id"]), partition_values={"p": "1"}, base_row_id=5, default_row_commit_version=1)
-    found = table.read(columns=columns, filter=col("_row_id") == 6, row_lineage=True)
-    assert found.select(["_row_id"]).to_pylist() == [{"_row_id": 6}]
+    rows = table.read(columns=columns, filter=col("_row_id") == 6, row_lineage=True)
+    assert rows.select(["_row_id"]).to_pylist() == [{"_row_id": 6}]
 
 
-def test_files_of_one_schema_are_compared_with_the_table_once() -> None:
+def test_files_of_one_schema_share_their_alignment() -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
     for values in ({"p": "1", "q": "x"}, {"p": "2", "q": "y"}, {"q": "x"}):
         table.add(INSIDE, partition_values=values)
     plan = table.plan()
-    one, other, untold = plan.tasks
+    one, other, without_p = plan.tasks
     shape, schema = Shape(plan.context), INSIDE.schema
-    found = shape.alignment(schema, one)
-    assert shape.alignment(pa.schema(list(schema)), other) is found
-    assert (found.leaves, shape.alignment(schema, untold).leaves) == ((0,), (0, 1))
-    # Field ids are metadata.
+    alignment = shape.alignment(schema, one)
+    assert shape.alignment(pa.schema(list(schema)), other) is alignment
+    assert (alignment.leaves, shape.alignment(schema, without_p).leaves) == ((0,), (0, 1))
+    # Another metadata is another schema, because field ids are metadata.
     assert shape.alignment(schema, one) is not shape.alignment(schema.with_metadata({"a": "b"}), one)
 
 
-def test_top_columns_are_counted_in_the_order_of_the_file() -> None:
+def test_columns_are_numbered_in_the_order_of_the_file() -> None:
     content = pa.table({f"c{number}": [number] for number in range(9)})
-    file = File(content, wanted=(col("c8") > 3) & (col("c1") < 3))
-    # Neither a column that is missing in the file counts, nor one that no file has.
+    file = File(content, predicate=(col("c8") > 3) & (col("c1") < 3))
+    # A column that the file lacks has no number, nor one that no file has.
     missing = FileColumn(StructField("x", PrimitiveType("long")), pa.int64(), -1, (), None)
-    known = file.layout.alignment
+    alignment = file.layout.alignment
     layout = dataclasses.replace(
-        file.layout, alignment=dataclasses.replace(known, filter=(missing, *known.filter, None))
+        file.layout, alignment=dataclasses.replace(alignment, filter=(missing, *alignment.filter, None))
     )
     assert reading(layout, (8, 1)).alignment.tops == {1: 0, 8: 1}
     table = Table(Storage(), metadata(content.schema))
@@ -193,12 +193,12 @@ def test_change_type_bounds_every_row_of_its_file() -> None:
     [
         (pa.int32(), "7", ColumnBounds(7, 7, 0, 1)),
         (pa.int32(), None, ColumnBounds(None, None, 1, 1)),
-        # Neither NaN nor a signed zero is a bound.
+        # Floating-point values are not used, because of NaN and signed zeros.
         (pa.float64(), "1.5", ColumnBounds(None, None, 0, 1)),
         (pa.float64(), None, ColumnBounds(None, None, 1, 1)),
     ],
 )
-def test_a_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | None, bounds: Any) -> None:
+def test_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | None, bounds: Any) -> None:
     table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), "p": kind}), ["p"]))
     table.add(INSIDE.select(["id"]), partition_values={"p": text})
     plan = table.plan(filter=col("p").is_null() | (col("id") == 7))
@@ -206,18 +206,18 @@ def test_a_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | N
     assert Shape(plan.context).constant_bounds(task) == {("p",): bounds}
 
 
-@pytest.mark.parametrize(("told", "by_file"), [({"p": "1", "q": "x"}, False), ({"q": "x"}, True)])
-def test_file_is_read_for_a_missing_partition_value(told: dict[str, str], by_file: bool) -> None:
+@pytest.mark.parametrize(("values", "needs_file"), [({"p": "1", "q": "x"}, False), ({"q": "x"}, True)])
+def test_file_is_read_for_a_missing_partition_value(values: dict[str, str], needs_file: bool) -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
-    table.add(INSIDE, partition_values=told)
+    table.add(INSIDE, partition_values=values)
     plan = table.plan(columns=["p"])
-    assert Shape(plan.context).needs_file(next(iter(plan.tasks))) is by_file
+    assert Shape(plan.context).needs_file(next(iter(plan.tasks))) is needs_file
 
 
 @pytest.mark.parametrize(
-    ("columns", "by_file"), [(["_change_type"], False), (["_commit_version"], False), (["id"], True)]
+    ("columns", "needs_file"), [(["_change_type"], False), (["_commit_version"], False), (["id"], True)]
 )
-def test_a_file_is_read_for_its_columns(columns: list[str], by_file: bool) -> None:
+def test_file_is_read_for_its_columns(columns: list[str], needs_file: bool) -> None:
     files = [SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5) for kind in (AddFile, AddCdcFile)]
     state = table_state(metadata(pa.schema({"id": pa.int64()})))
     plans = [
@@ -225,29 +225,26 @@ def test_a_file_is_read_for_its_columns(columns: list[str], by_file: bool) -> No
         for file in files
     ]
     (added, changed), shape = (next(iter(plan.tasks)) for plan in plans), Shape(plans[0].context)
-    assert shape.needs_file(added) is by_file
-    assert shape.needs_file(changed) is (by_file or columns == ["_change_type"])
-    # Two files with one schema each have their own change type.
+    assert shape.needs_file(added) is needs_file
+    assert shape.needs_file(changed) is (needs_file or columns == ["_change_type"])
+    # Files of the same schema have change types of their own.
     schema = pa.schema({"id": pa.int64(), "_change_type": pa.string()})
-    found = [shape.alignment(schema, task).leaves for task in (added, changed, added)]
-    assert found == [(0,) if by_file else (), *([(1,)] if columns == ["_change_type"] else found[:1]), found[0]]
+    leaves = [shape.alignment(schema, task).leaves for task in (added, changed, added)]
+    assert leaves == [(0,) if needs_file else (), *([(1,)] if columns == ["_change_type"] else leaves[:1]), leaves[0]]
 
 
 @pytest.mark.parametrize(("kind", "has_lists"), [(pa.int64(), False), (pa.list_(pa.int64()), True)])
-def test_lists_next_to_other_columns_are_lists(kind: pa.DataType, has_lists: bool) -> None:
+def test_lists_are_found_next_to_other_columns(kind: pa.DataType, has_lists: bool) -> None:
     assert File(pa.table({"a": [1], "b": pa.nulls(1, kind)})).layout.alignment.has_lists is has_lists
 
 
 @pytest.mark.parametrize(("kind", "by_row"), [(AddFile, False), (AddCdcFile, True)])
-def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bool) -> None:
+def test_filter_on_change_type_needs_rows_of_cdc_files_only(kind: Any, by_row: bool) -> None:
     file = SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5)
     request = ChangesRequest(starting_version=0, filter=col("_change_type") != "delete")
     plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
     [task] = plan.tasks
     assert Shape(plan.context).filters_rows(task) is by_row
-    request = ChangesRequest(starting_version=0, columns=["_change_type"])
-    plan = plan_changes(table_state(metadata(pa.schema({"id": pa.int64()}))), [file], request, fast_options())
-    assert Shape(plan.context).needs_file(task) is by_row
 
 
 @pytest.mark.parametrize(
@@ -257,7 +254,7 @@ def test_only_a_file_of_changes_has_their_kind_in_its_rows(kind: Any, by_row: bo
         ({"_change_type": pa.int64()}, "'_change_type' must have the table's type string, but the file has int64"),
     ],
 )
-def test_change_file_has_the_change_type_of_each_row(kinds: dict[str, pa.DataType], reason: str) -> None:
+def test_cdc_file_without_valid_change_types_is_refused(kinds: dict[str, pa.DataType], reason: str) -> None:
     file = SharedFile(AddCdcFile("https://h/f", size=9), "f", version=1, timestamp=5)
     state = table_state(metadata(pa.schema({"id": pa.int64()})))
     plan = plan_changes(state, [file], ChangesRequest(starting_version=0), fast_options())
@@ -267,7 +264,7 @@ def test_change_file_has_the_change_type_of_each_row(kinds: dict[str, pa.DataTyp
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told", "by_row"),
+    ("predicate", "values", "by_row"),
     [
         (None, {"p": "1"}, False),
         (col("p") == 1, {"p": "1"}, False),
@@ -277,10 +274,10 @@ def test_change_file_has_the_change_type_of_each_row(kinds: dict[str, pa.DataTyp
     ],
     ids=str,
 )
-def test_a_filter_of_partition_values_is_the_same_for_every_row(wanted: Any, told: Any, by_row: bool) -> None:
+def test_partition_filter_is_not_evaluated_for_each_row(predicate: Any, values: Any, by_row: bool) -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
-    table.add(INSIDE, partition_values={"q": "x", **told})
-    plan = table.plan(filter=wanted)
+    table.add(INSIDE, partition_values={"q": "x", **values})
+    plan = table.plan(filter=predicate)
     [task] = plan.tasks
     assert Shape(plan.context).filters_rows(task) is by_row
 
@@ -290,9 +287,9 @@ def test_invalid_partition_value_is_refused_with_its_column() -> None:
     table.add(INSIDE, partition_values={"p": "many", "q": "x"})
     plan = table.plan(filter=col("p") == 5)
     shape, [task] = Shape(plan.context), plan.tasks
-    for ask in (shape.constants, shape.constant_bounds):
+    for get in (shape.constants, shape.constant_bounds):
         with pytest.raises(DataError, match="Found 'many' in column 'p'"):
-            ask(task)
+            get(task)
 
 
 # === Rows and bytes ===
@@ -307,7 +304,7 @@ def part(**changes: Any) -> Layout:
     return dataclasses.replace(layout, **changes)
 
 
-def test_row_groups_follow_each_other() -> None:
+def test_row_groups_have_consecutive_rows() -> None:
     layout = part()
     assert (layout.groups, layout.row_starts) == ((0, 1, 2), (0, 1000, 2000, 2500))
     assert [layout.rows(group) for group in layout.groups] == [1000, 1000, 500]
@@ -317,7 +314,7 @@ def test_row_groups_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "found"),
+    ("start", "stop", "rows"),
     [
         (0, 1000, [(10, 20), (500, 600), (999, 1000)]),
         (0, 10, []),
@@ -329,15 +326,15 @@ def test_row_groups_follow_each_other() -> None:
         (10, 20, [(10, 20)]),
     ],
 )
-def test_wanted_rows_are_cut_to_the_read_rows(start: int, stop: int, found: list[tuple[int, int]]) -> None:
+def test_selected_rows_are_cut_to_the_read_rows(start: int, stop: int, rows: list[tuple[int, int]]) -> None:
     layout = part(pages={1: GroupPages(((10, 20), (500, 600), (999, 1000)), {})})
-    assert layout.within(1, start, stop) == found
-    assert layout.stretches(1, 1000 + start, 1000 + stop) == [(1000 + left, 1000 + right) for left, right in found]
+    assert layout.within(1, start, stop) == rows
+    assert layout.stretches(1, 1000 + start, 1000 + stop) == [(1000 + left, 1000 + right) for left, right in rows]
     assert layout.within(0, start, stop) == [(start, stop)]
 
 
 @pytest.mark.parametrize(("rows", "end"), [(((10, 20), (500, 600)), 1600), (((0, 1000),), 2000), ((), 2000)])
-def test_nothing_is_decoded_after_the_last_wanted_row(rows: Any, end: int) -> None:
+def test_row_group_ends_with_the_last_selected_row(rows: Any, end: int) -> None:
     layout = part(pages={1: GroupPages(rows, {})})
     assert [layout.end(group) for group in layout.groups] == [1000, end, 2500]
 
@@ -346,13 +343,13 @@ def chunks_of(layout: Layout) -> list[ColumnChunk]:
     return [layout.chunks.get(group, leaf) for group in layout.groups for leaf in (0, 1)]
 
 
-def test_the_bytes_of_row_groups_are_those_of_their_chunks() -> None:
+def test_size_of_row_groups_is_that_of_their_chunks() -> None:
     layout = part()
     chunks = chunks_of(layout)
     assert layout.ranges((0, 1, 2)) == [ByteRange(item.start, item.start + item.length) for item in chunks]
     assert layout.compressed_size((1,)) == chunks[2].length + chunks[3].length
     assert layout.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
-    # In a completely downloaded file, a row group counts by its rows.
+    # In a file that is downloaded whole, a row group has the share of its rows.
     whole = part(whole=True)
     assert whole.compressed_size((0,)) == whole.footer.start * 1000 // 2500
     assert whole.compressed_size((1, 2)) == whole.footer.start * 1500 // 2500
@@ -363,7 +360,7 @@ def test_the_bytes_of_row_groups_are_those_of_their_chunks() -> None:
     assert whole.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
 
 
-def test_partly_read_chunk_counts_in_part() -> None:
+def test_size_of_a_partial_chunk_is_that_of_its_pages() -> None:
     layout = part()
     chunks = chunks_of(layout)
     length = chunks[2].length
@@ -380,8 +377,8 @@ def test_partly_read_chunk_counts_in_part() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_run_lengths_count_by_their_values(whole: bool) -> None:
-    """A few bytes mean many values: half a byte for each."""
+def test_decoded_size_of_runs_is_half_a_byte_per_value(whole: bool) -> None:
+    """A run of a few bytes has many values."""
     content = pa.table({"a": pa.array([7] * 1_000_000), "b": pa.array([7] * 1_000_000)})
     layout = File(content, whole=whole, row_group_size=1_000_000).layout
     assert layout.footer.metadata.row_group(0).total_byte_size < 10_000
@@ -405,21 +402,21 @@ def test_run_lengths_count_by_their_values(whole: bool) -> None:
         ("x", False),
     ],
 )
-def test_chunks_with_a_missing_header_are_read_with_more_bytes(writer: str, is_old: bool) -> None:
+def test_chunks_of_old_parquet_mr_are_read_with_more_bytes(writer: str, is_old: bool) -> None:
     layout = part()
     first, last = chunks_of(layout)[0], chunks_of(layout)[-1]
     layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
     assert layout.chunk_range(0, 0).stop == first.start + first.length + (100 if is_old else 0)
-    # It never reaches into the footer.
+    # The range never reaches into the footer.
     edge = dataclasses.replace(layout, footer=layout.footer._replace(start=last.start + last.length + 7))
     assert edge.chunk_range(2, 1).stop == last.start + last.length + (7 if is_old else 0)
 
 
-# === Footers that contradict themselves or the log ===
+# === Contradictory footers ===
 
 
 @pytest.mark.parametrize(
-    ("rows", "total", "told", "message"),
+    ("rows", "total", "stated", "message"),
     [
         ((1000, 1000, 500), 2500, 2500, None),
         ((1000, 1000, 500), 2500, None, None),
@@ -429,40 +426,42 @@ def test_chunks_with_a_missing_header_are_read_with_more_bytes(writer: str, is_o
         ((1000, 0, 500), 1500, None, None),
     ],
 )
-def test_counts_of_rows_agree(rows: tuple[int, ...], total: int, told: int | None, message: str | None) -> None:
+def test_contradictory_row_counts_are_refused(
+    rows: tuple[int, ...], total: int, stated: int | None, message: str | None
+) -> None:
     file = File(pa.table({"a": range(2500)}), **GROUPS)
-    said = mock.Mock(
+    file_metadata = mock.Mock(
         num_columns=1, num_rows=total, num_row_groups=3, row_group=lambda group: mock.Mock(num_rows=rows[group])
     )
-    footer = file.layout.footer._replace(metadata=said)
-    task = replace(file.decoder.task, num_records=told)
+    footer = file.layout.footer._replace(metadata=file_metadata)
+    task = replace(file.decoder.task, num_records=stated)
     if message is None:
-        found = lay_out(file.decoder.shape, task, footer)
-        # Row groups without rows are not read, and do not count as skipped for a filter either.
-        assert found.groups == tuple(group for group in range(3) if rows[group])
-        assert found.groups_skipped == rows.count(0)
+        layout = lay_out(file.decoder.shape, task, footer)
+        # Row groups without rows are neither read nor counted as skipped by a filter.
+        assert layout.groups == tuple(group for group in range(3) if rows[group])
+        assert layout.groups_skipped == rows.count(0)
         return
     with pytest.raises(DataError, match=message):
         lay_out(file.decoder.shape, task, footer)
 
 
-def test_a_footer_has_the_columns_of_its_schema() -> None:
+def test_footer_with_other_columns_than_its_schema_is_refused() -> None:
     file = File(pa.table({"a": range(2500)}), **GROUPS)
     footer = file.layout.footer._replace(metadata=mock.Mock(num_columns=2))
     with pytest.raises(DataError, match="The file's 2 Parquet columns do not match its schema"):
         lay_out(file.decoder.shape, file.decoder.task, footer)
 
 
-def test_a_size_below_zero_counts_as_none() -> None:
+def test_negative_size_counts_as_zero() -> None:
     layout = File(pa.table({"a": [7]})).layout
-    said = mock.Mock(row_group=lambda group: mock.Mock(total_byte_size=-5))
-    assert dataclasses.replace(layout, footer=layout.footer._replace(metadata=said)).decoded_size((0,)) == 0
+    file_metadata = mock.Mock(row_group=lambda group: mock.Mock(total_byte_size=-5))
+    assert dataclasses.replace(layout, footer=layout.footer._replace(metadata=file_metadata)).decoded_size((0,)) == 0
 
 
 @pytest.mark.parametrize(
     ("groups", "fits"), [((0, 2), True), ((), True), ((3,), False), ((-1,), False), ((0, 3), False)]
 )
-def test_a_task_names_row_groups_of_the_file(groups: tuple[int, ...], fits: bool) -> None:
+def test_task_with_other_row_groups_than_the_file_is_refused(groups: tuple[int, ...], fits: bool) -> None:
     file = File(pa.table({"a": range(2500)}), **GROUPS)
     task = replace(file.decoder.task, row_groups=groups)
     footer = file.layout.footer
@@ -474,12 +473,12 @@ def test_a_task_names_row_groups_of_the_file(groups: tuple[int, ...], fits: bool
 
 
 def test_row_groups_are_skipped_by_their_bounds() -> None:
-    file = File(pa.table({"a": range(2500)}), wanted=(col("a") > 1500) & (col("a") < 1600), **GROUPS)
+    file = File(pa.table({"a": range(2500)}), predicate=(col("a") > 1500) & (col("a") < 1600), **GROUPS)
     assert (file.layout.groups, file.layout.groups_skipped) == ((1,), 2)
 
 
 @pytest.mark.parametrize(
-    ("partition", "wanted", "groups"),
+    ("partition", "predicate", "groups"),
     [
         ({"p": "x"}, col("p") == "x", (0, 1, 2)),
         ({"p": "x"}, (col("p") == "y") | (col("a") < 5), (0,)),
@@ -487,11 +486,11 @@ def test_row_groups_are_skipped_by_their_bounds() -> None:
         ({"p": None}, (col("p") == "x") | (col("a") > 2400), (2,)),
     ],
 )
-def test_a_partition_value_is_the_bound_of_every_row_group(partition: Any, wanted: Any, groups: Any) -> None:
-    layout = File(pa.table({"a": range(2500)}), partition=partition, wanted=wanted, **GROUPS).layout
+def test_partition_value_bounds_every_row_group(partition: Any, predicate: Any, groups: Any) -> None:
+    layout = File(pa.table({"a": range(2500)}), partition=partition, predicate=predicate, **GROUPS).layout
     assert layout.groups == groups
     assert layout.bounds is not None
     for group, rows in enumerate((1000, 1000, 500)):
-        found = layout.bounds.bounds_in(group, ("p",))
-        assert found is not None
-        assert (found.null_count, found.row_count) == (rows if partition["p"] is None else 0, rows)
+        bounds = layout.bounds.bounds_in(group, ("p",))
+        assert bounds is not None
+        assert (bounds.null_count, bounds.row_count) == (rows if partition["p"] is None else 0, rows)

@@ -1,4 +1,4 @@
-"""Small files that unpack to much: memory stays below a multiple of ``max_bytes_in_flight``, or they are refused."""
+"""Small files with large content: memory stays below a multiple of ``max_bytes_in_flight``, or the file is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import Storage, Table, fast_options, metadata
 
 IN_FLIGHT = 8 * 1024 * 1024
-# What may be in memory at a time, in terms of the option: bytes and rows in flight, and a batch on every decoder.
+# The most memory at a time, as a multiple of the option: bytes and rows in flight, and a batch in each decoder.
 MULTIPLE = 3
 # A decoder may free its last batch after the test, and Arrow does not keep the pool of a buffer alive.
 _pools: list[pa.MemoryPool] = []
@@ -28,7 +28,7 @@ _pools: list[pa.MemoryPool] = []
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.MemoryPool]:
-    monkeypatch.setattr(SHORTCUTS, "tight_memory", False)  # all of the memory is counted in one place
+    monkeypatch.setattr(SHORTCUTS, "tight_memory", False)  # one pool counts all the memory
     before = pa.default_memory_pool()
     own = pa.proxy_memory_pool(before)
     _pools.append(own)
@@ -59,23 +59,23 @@ def numbers() -> pa.Table:
 
 @pytest.mark.parametrize("content", [texts, nested_texts, one_long_text, lists, numbers])
 @pytest.mark.parametrize("request_", [{}, {"filter": col("c").is_not_null()}], ids=["all", "filter"])
-def test_highly_compressed_data_comes_in_bounded_batches(
+def test_highly_compressed_data_is_read_in_small_batches(
     storage: Storage, pool: pa.MemoryPool, content: Callable[[], pa.Table], request_: dict[str, Any]
 ) -> None:
-    made = content()
-    table = Table(storage, metadata(made.schema))
-    add = table.add(made, write={"compression": "zstd"})
-    rows, size = made.num_rows, made.nbytes
+    rows_written = content()
+    table = Table(storage, metadata(rows_written.schema))
+    add = table.add(rows_written, write={"compression": "zstd"})
+    rows, size = rows_written.num_rows, rows_written.nbytes
     assert size > 100 * (add.action.size or size)
     assert size > 4 * IN_FLIGHT
-    del made
+    del rows_written
     before = pool.bytes_allocated()
     options = fast_options(max_bytes_in_flight=IN_FLIGHT)
-    found = peak = 0
+    rows_read = peak = 0
     for batch in Batches(table.plan(options=options, **request_)):
-        found += batch.num_rows
+        rows_read += batch.num_rows
         peak = max(peak, pool.bytes_allocated() - before)
-    assert found == rows
+    assert rows_read == rows
     assert peak < MULTIPLE * IN_FLIGHT
 
 
@@ -98,16 +98,16 @@ def test_oversized_footer_is_refused_before_it_is_fetched(storage: Storage, monk
 
 
 def arrow_errors() -> list[type[Exception]]:
-    found, left = set(), [pa.ArrowException]
-    while left:
-        found.add(kind := left.pop())
-        left += kind.__subclasses__()
-    return sorted(found | {OSError, MemoryError}, key=lambda kind: kind.__name__)
+    kinds, pending = set(), [pa.ArrowException]
+    while pending:
+        kinds.add(kind := pending.pop())
+        pending += kind.__subclasses__()
+    return sorted(kinds | {OSError, MemoryError}, key=lambda kind: kind.__name__)
 
 
 @pytest.mark.parametrize("kind", arrow_errors(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("place", ["opening", "decoding", "decoding all", "converting", "footer"])
-def test_every_arrow_error_becomes_ours(
+def test_every_arrow_error_becomes_a_data_error(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], place: str
 ) -> None:
     table = Table(storage, metadata(pa.schema([("c", pa.string())])))
@@ -121,13 +121,13 @@ def test_every_arrow_error_becomes_ours(
         opened.append(args)
         if place == "footer" or (place == "opening" and len(opened) == 2):
             fails()
-        found = open_reader(*args, **kwargs)
+        reader = open_reader(*args, **kwargs)
         if place == "decoding all" or (place == "decoding" and len(opened) == 2):
-            return mock.Mock(metadata=found.metadata, schema_arrow=found.schema_arrow, iter_batches=fails)
-        return found
+            return mock.Mock(metadata=reader.metadata, schema_arrow=reader.schema_arrow, iter_batches=fails)
+        return reader
 
     if place in ("opening", "decoding"):
-        monkeypatch.setattr(whole_file, "_LARGEST_WHOLE", 0)  # the footer is read first, and the file is opened again
+        monkeypatch.setattr(whole_file, "_LARGEST_WHOLE", 0)  # read the footer first, then open the file again
     if place == "converting":
         monkeypatch.setattr(FileColumn, "apply", fails)
     else:

@@ -1,4 +1,4 @@
-"""Texts below structs, lists and maps, in files of which some pages are skipped.
+"""Texts in structs, lists and maps, in files with skipped pages.
 
 The oracle is pyarrow, which reads the whole file.
 """
@@ -95,7 +95,7 @@ NESTINGS = {
 
 
 def column(name: str, nesting: Nesting, kind: str, optional: bool, *, categories: bool) -> tuple[pa.Field, pa.Array]:
-    """Return a column of the table, and its values as the file has them."""
+    """Return a column of the table, and its values in the file."""
     texts = [None if optional and row % 17 == 3 else TEXTS[kind](row) for row in range(ROWS)]
     values = [nesting.value(row, text) for row, text in enumerate(texts)]
     is_optional = optional or nesting.has_nulls
@@ -120,7 +120,7 @@ def written(columns: list[tuple[pa.Field, pa.Array]], **write: Any) -> bytes:
 
 
 class SomePages:
-    """A file of one row group of a table, of which some pages are read."""
+    """A file of one row group, some of whose pages are read."""
 
     def __init__(self, blob: bytes, schema: pa.Schema, **options: int) -> None:
         self.blob = blob
@@ -136,10 +136,10 @@ class SomePages:
         self.index = self.layout.index[0]()
 
     def read(self, rows: page_plan.Rows) -> tuple[pa.Table, int]:
-        """Return ``rows``, and the number of pages that were skipped for the others."""
+        """Return ``rows``, and the number of pages that were skipped."""
         pages = page_plan.group_pages(self.layout, 0, rows, self.index)
         layout = dataclasses.replace(self.layout, pages={0: pages})
-        # Nothing but these bytes is there.
+        # The decoder has only these bytes.
         blocks = [ByteBlock(item.start, pa.py_buffer(self.blob[slice(*item)])) for item in merge(layout.ranges((0,)))]
         kept, replaced = page_plan.rebuild(layout, (0,), blocks, SparseFile(len(self.blob), blocks).slice)
         data = ParquetBytes(len(self.blob), kept, self.footer.metadata, replaced)
@@ -195,12 +195,12 @@ def test_rows_are_right_whichever_pages_are_skipped(
         assert found.cast(schema).equals(wanted)
 
 
-# === From a server ===
+# === Reads from a server ===
 
 
 @pytest.mark.parametrize("start", [30_000, 150_000])
-def test_a_filter_reads_long_texts_below_a_struct(make_table: MakeTable, start: int) -> None:
-    """With the limits as they are: the file is large enough that pages are skipped."""
+def test_filter_skips_pages_of_long_texts_in_a_struct(make_table: MakeTable, start: int) -> None:
+    """The limits are unchanged: the file is large enough to skip pages."""
     texts = [f"{number:04}" + "x" * (300 + number % 7) for number in range(2800)]
     rows = pa.array(range(200_000))
     structs = pa.StructArray.from_arrays([pa.array(texts * 72).slice(0, len(rows)), rows], ["a", "b"])
@@ -211,13 +211,13 @@ def test_a_filter_reads_long_texts_below_a_struct(make_table: MakeTable, start: 
         write={"write_page_index": True, "dictionary_pagesize_limit": 2 * MB, "data_page_size": 64 * 1024},
     )
     report = ScanReport()
-    found = table.read(report, filter=(col("id") >= start) & (col("id") < start + 500))
-    assert found.equals(content.slice(start, 500).cast(found.schema))
+    matching = table.read(report, filter=(col("id") >= start) & (col("id") < start + 500))
+    assert matching.equals(content.slice(start, 500).cast(matching.schema))
     assert report.pages_skipped > 10
 
 
-def test_measured_texts_are_those_below_a_struct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts so long that each row's length counts are measured, whatever stands for skipped pages."""
+def test_only_texts_of_kept_pages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts are so long that the length of each row counts."""
     measured: list[tuple[bool, list[float]]] = []
     text_lengths = decode._text_lengths
 

@@ -1,4 +1,4 @@
-"""No Python code runs once a row: the number of calls depends on files and row groups, not on the rows in them."""
+"""No Python code runs for each row: the number of calls depends on files and row groups."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SCHEMA = pa.schema(
 
 
 def part(start: int, rows: int) -> pa.Table:
-    """Every tenth row is null in every column but the first."""
+    """Return rows of which every tenth is null in all columns but the first."""
     when = datetime.datetime(2026, 11, 20)
-    made: list[dict[str, object]] = [
+    rows_as_dicts: list[dict[str, object]] = [
         {"id": start + number}
         if number % 10 == 0
         else {
@@ -58,12 +58,12 @@ def part(start: int, rows: int) -> pa.Table:
         }
         for number in range(rows)
     ]
-    return pa.Table.from_pylist(made, schema=SCHEMA)
+    return pa.Table.from_pylist(rows_as_dicts, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 @pytest.mark.parametrize("filtered", [False, True], ids=["all rows", "filtered"])
-def test_calls_do_not_grow_with_the_rows(make_table: MakeTable, backend: str, filtered: bool) -> None:
+def test_number_of_calls_does_not_grow_with_rows(make_table: MakeTable, backend: str, filtered: bool) -> None:
     calls: list[int] = []
     for rows in (400, 8000):
         table = make_table(SCHEMA)
@@ -79,10 +79,10 @@ def test_calls_do_not_grow_with_the_rows(make_table: MakeTable, backend: str, fi
                 )
             )
 
-        read()  # what happens once in a process
-        with profiled() as found:
+        read()  # without the calls that happen once per process
+        with profiled() as profile:
             assert read() > rows
-        calls.append(found.calls)
+        calls.append(profile.calls)
 
     assert calls[0] > 100
     assert calls[1] < 1.3 * calls[0], calls

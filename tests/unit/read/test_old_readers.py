@@ -1,4 +1,4 @@
-"""Files of newer writers, read with whatever pyarrow there is."""
+"""Files of newer writers, read with any supported pyarrow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delta_sharing_client.parquet import footer
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import Storage, Table, metadata
 
-# Columns i, s and b, of which the writer's Arrow schema says that they were int64, string_view and binary_view.
+# The writer's Arrow schema has the columns i, s and b with the types int64, string_view and binary_view.
 VIEWS = (
     "c-nQ6!AiqG5QZmdTzcqrLjpPEl7L`qD<~+rOhTi@R%=0|$0U?kK^s#w)u-"
     "_hd@`TGoot$b)?u?V`_DJSEZHf}1{}D@y#vlfz&Nu2KouWT6p*G?zEyd_+1&n9(AuMdh_>WEq(#{cZSPz&$H!o>b#lLWj5q_XIjW"
@@ -25,7 +25,7 @@ VIEWS = (
 ROWS = [{"i": 1, "s": "a", "b": b"x"}, {"i": 2, "s": None, "b": b"y"}, {"i": 3, "s": "c", "b": None}]
 
 
-def test_views_are_read_where_pyarrow_has_none(storage: Storage) -> None:
+def test_string_views_are_read_by_any_pyarrow(storage: Storage) -> None:
     table = Table(storage, metadata(pa.schema([("i", pa.int64()), ("s", pa.string()), ("b", pa.binary())])))
     table.add(zlib.decompress(base64.b85decode(VIEWS)))
     assert table.read().to_pylist() == ROWS
@@ -33,7 +33,7 @@ def test_views_are_read_where_pyarrow_has_none(storage: Storage) -> None:
     assert table.read(filter=col("b") == b"y", columns=["i"]).to_pylist() == [{"i": 2}]
 
 
-def test_type_unknown_to_pyarrow_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_an_unknown_type_names_the_pyarrow_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise OSError("Metadata contains Thrift LogicalType that is not recognized")
 

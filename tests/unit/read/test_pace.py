@@ -1,4 +1,4 @@
-"""A read whose consumer may stop begins small, and grows with what is taken."""
+"""Reads begin in small pieces, because the consumer may stop, and grow with consumption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES, ROWS = 3, 60_000
 
 @functools.cache
 def content() -> pa.Table:
-    """Return the rows of the tables here; to make them takes a second, so not every worker does it."""
+    """Return the rows of the tables. They take a second, so only workers that need them make them."""
     random = np.random.default_rng(3)
     return pa.table(
         {
@@ -53,7 +53,7 @@ WRITTEN = {
 
 
 def settled(storage: Storage) -> int:
-    """Return how many bytes were sent once no more are."""
+    """Wait until no more bytes are sent, and return their number."""
     last, until = -1, time.monotonic() + HANGS
     while last != storage.sent or storage.in_flight:
         assert time.monotonic() < until
@@ -62,21 +62,21 @@ def settled(storage: Storage) -> int:
     return last
 
 
-def begun(table: Table, **request: Any) -> Batches:
+def started(table: Table, **request: Any) -> Batches:
     return Batches(table.plan(options=fast_options(batch_rows=5_000), **request), eager=False)
 
 
 @pytest.fixture
 def table(make_table: MakeTable) -> Table:
-    found = make_table(content().schema)
+    table = make_table(content().schema)
     for _ in range(FILES):
-        found.add(content(), write=INDEXED)
-    return found
+        table.add(content(), write=INDEXED)
+    return table
 
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps for tables of a few megabytes."""
+    """Set steps for tables of a few megabytes."""
     monkeypatch.setattr(pace, "_STEPS", tuple(step._replace(piece=step.piece >> 5) for step in pace._STEPS))
     monkeypatch.setattr(row_groups, "_LEAST_CUT", 1 << 15)
     monkeypatch.setattr(whole_file, "_SMALL", 1 << 15)
@@ -86,30 +86,30 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_read_ahead_grows_with_consumption(table: Table, storage: Storage) -> None:
     flat = ["n", "real", "text", "o"]
     whole = sum(len(data) for data in storage.files.values())
-    with begun(table, columns=flat) as batches:
+    with started(table, columns=flat) as batches:
         next(batches)
         first = settled(storage)
-        seen = [first]
+        totals = [first]
         for _ in batches:
-            seen.append(settled(storage)) if len(seen) < 6 else None
+            totals.append(settled(storage)) if len(totals) < 6 else None
     assert first < whole / 20
-    assert seen == sorted(seen)
+    assert totals == sorted(totals)
     assert settled(storage) <= 1.2 * whole
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage) -> None:
+def test_limit_fetches_only_the_pages_of_its_rows(table: Table, storage: Storage) -> None:
     gone = encode_inline(DeletionVector.from_positions(range(1000)))
     table.adds = [table.add(content(), name="first", write=INDEXED, deletion_vector=gone), *table.adds[1:-1]]
-    found = table.read(limit=10, columns=["n", "text", "o"])
-    assert found["n"].to_pylist() == list(range(1000, 1010))
+    rows = table.read(limit=10, columns=["n", "text", "o"])
+    assert rows["n"].to_pylist() == list(range(1000, 1010))
     assert settled(storage) < 100_000
 
 
 @pytest.mark.parametrize("steps", [2, 200])
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("columns", [None, ["o.x", "text"]], ids=["all", "some"])
-def test_all_rows_come_in_order_for_any_pieces(
+def test_rows_are_in_order_for_any_pieces(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], columns: Any, steps: int
 ) -> None:
     table = make_table(content().schema)
@@ -131,7 +131,7 @@ def test_all_rows_come_in_order_for_any_pieces(
 
 
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
-def test_read_ends_wherever_its_consumer_stops(
+def test_read_ends_when_its_consumer_stops(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any]
 ) -> None:
     make_gentle(monkeypatch, 12)
@@ -140,10 +140,10 @@ def test_read_ends_wherever_its_consumer_stops(
         table.add(content().slice(0, 20_000), write=written)
     expected = table.read()
     for taken in (0, 1, 2, 5, 9):
-        with begun(table) as batches:
-            got = [batch for batch, _ in zip(batches, range(taken), strict=False)]
-        found = pa.Table.from_batches(got, content().schema)
-        assert found.equals(expected.slice(0, found.num_rows))
+        with started(table) as batches:
+            taken_batches = [batch for batch, _ in zip(batches, range(taken), strict=False)]
+        rows = pa.Table.from_batches(taken_batches, content().schema)
+        assert rows.equals(expected.slice(0, rows.num_rows))
 
 
 def test_wrong_page_index_loses_no_row(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,25 +152,25 @@ def test_wrong_page_index_loses_no_row(make_table: MakeTable, monkeypatch: pytes
     table = make_table(part.schema)
     table.add(part, write=written)
     make_gentle(monkeypatch, 200)
-    honest = page_choice._read_pages
+    read_pages = page_choice._read_pages
 
-    def lying(*values: Any) -> Any:
-        found = honest(*values)
+    def wrong_pages(*values: Any) -> Any:
+        indexes = read_pages(*values)
         return {
             leaf: item._replace(rows=(0, *(row - 1 for row in item.rows[1:-1]), item.rows[-1]))
-            for leaf, item in found.items()
+            for leaf, item in indexes.items()
         }
 
-    monkeypatch.setattr(page_choice, "_read_pages", lying)
+    monkeypatch.setattr(page_choice, "_read_pages", wrong_pages)
     assert table.read().equals(part)
     assert table.read(limit=150).equals(part.slice(0, 150))
 
 
-def test_one_row_a_row_group(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_of_one_row_are_read(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     part = content().slice(0, 50)
     table = make_table(part.schema)
     table.add(part, write={"row_group_size": 1, "write_page_index": True})
-    with begun(table) as batches:
+    with started(table) as batches:
         assert pa.Table.from_batches(batches).equals(part)
     make_gentle(monkeypatch)
     assert table.read().equals(part)

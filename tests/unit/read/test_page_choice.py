@@ -1,4 +1,4 @@
-"""The pages of a row group that are read, in numbers; that the rows are right is tested in ``test_pages``."""
+"""The pages of a row group that are read, and their sizes; ``test_pages`` compares the rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.unit.read.opened import File
 PAGED = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 10}
 
 
-def test_a_ratio_is_the_first_observation_and_then_all_of_them() -> None:
+def test_ratio_is_learned_from_all_observations() -> None:
     ratio = page_plan.Ratio(0, 0)
     ratio.learn(1000, 250)
     assert ratio.expected(4000) == 1000
-    # So small an observation is replaced.
+    # The first, small observation is replaced.
     ratio.learn(100_000, 50_000)
     assert ratio.expected(4000) == 2000
     ratio.learn(100_000, 0)
@@ -46,7 +46,7 @@ def test_a_ratio_is_the_first_observation_and_then_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "found"),
+    ("rows", "expected"),
     [
         ([], ()),
         ([0], ((0, 1),)),
@@ -57,37 +57,34 @@ def test_a_ratio_is_the_first_observation_and_then_all_of_them() -> None:
     ],
 )
 @pytest.mark.parametrize("cut", [1, 999, 10_000])
-def test_rows_that_lie_close_together_are_one_stretch(rows: list[int], found: Any, cut: int) -> None:
+def test_rows_close_together_are_one_stretch(rows: list[int], expected: Any, cut: int) -> None:
     mask = np.zeros(10_000, bool)
     mask[rows] = True
     stretches = page_plan.stretches([(start, mask[start : start + cut]) for start in range(0, 10_000, cut)])
-    assert stretches == found
+    assert stretches == expected
     assert {type(edge) for edges in stretches for edge in edges} <= {int}
-
-
-def test_no_batches_hold_no_stretch() -> None:
     assert page_plan.stretches([]) == ()
 
 
 def in_pieces(size: int, **write: Any) -> list[tuple[int, int]]:
-    """Return the rows of the pieces of about ``size`` bytes of the only row group of a file."""
+    """Return the rows of each piece, of about ``size`` bytes, of a file's only row group."""
     content = pa.table({"a": pa.array(range(1000), pa.int64()), "b": pa.array(range(1000), pa.int32())})
     file = File(content, whole=False, **{**PAGED, "use_dictionary": False, "compression": "NONE", **write})
     data = file.data.blocks[0].data
     layout = page_plan.with_index(file.layout, 0, data.slice)
-    start, found = 0, []
+    start, pieces = 0, []
     while start < 1000:
         stop = page_plan.end_of_piece(layout, 0, start, size)
-        found.append((start, stop))
+        pieces.append((start, stop))
         piece = page_plan.cut(layout, 0, start, stop)
         assert piece.cuts == {0: (start, stop)}
         page_plan.check_pages(piece, (0,), data.slice)
         start = stop
-    return found
+    return pieces
 
 
-def test_a_piece_ends_with_a_page_of_each_column() -> None:
-    # A page of ten rows has 112 and about 70 bytes.
+def test_piece_ends_with_a_page_of_each_column() -> None:
+    # A page of ten rows has 112 bytes in one column, and about 70 in the other.
     one = in_pieces(1)
     assert one == [(row, row + 10) for row in range(0, 1000, 10)]
     assert in_pieces(10**9) == [(0, 1000)]
@@ -97,20 +94,20 @@ def test_a_piece_ends_with_a_page_of_each_column() -> None:
     assert in_pieces(2000)[0][1] == pytest.approx(2 * several[0][1], abs=10)
 
 
-def test_the_first_piece_has_the_dictionaries() -> None:
-    # They are larger than the piece, so that it has a page; other pieces have many.
+def test_dictionaries_count_for_the_first_piece() -> None:
+    # The dictionaries are larger than the first piece, which has one page; other pieces have many pages.
     assert in_pieces(2000, use_dictionary=True)[0] == (0, 10)
     assert in_pieces(2000, use_dictionary=True)[1][1] > 150
     assert 500 < in_pieces(20_000, use_dictionary=True)[0][1] < 1000
 
 
-def test_half_of_a_row_group_is_a_piece() -> None:
+def test_rest_of_a_row_group_is_not_a_small_piece() -> None:
     assert in_pieces(1, write_batch_size=500) == [(0, 500), (500, 1000)]
-    # The first 900 rows are most of it.
+    # The first 900 rows are most of the row group, so all of it is one piece.
     assert in_pieces(1, write_batch_size=900) == [(0, 1000)]
 
 
-def test_a_row_group_of_one_page_is_one_piece() -> None:
+def test_row_group_of_one_page_is_one_piece() -> None:
     assert in_pieces(1, data_page_size=1 << 20, write_batch_size=1000) == [(0, 1000)]
     assert in_pieces(1, write_page_index=False) == [(0, 1000)]
 
@@ -121,14 +118,14 @@ def test_page_that_contradicts_the_index_is_detected_when_read(place: int) -> No
     file = File(content, whole=False, **{**PAGED, "use_dictionary": False, "compression": "NONE"})
     data = file.data.blocks[0].data
     layout = page_plan.with_index(file.layout, 0, data.slice)
-    known = layout.index[0]()[0]
+    pages = layout.index[0]()[0]
 
     def read(start: int, length: int) -> pa.Buffer:
-        shift = int(start == known.starts[place])
+        shift = int(start == pages.starts[place])
         return data.slice(start + shift, length)
 
     for start in range(0, 1000, 100):
-        # The piece has all of the column.
+        # The piece has the pages of these rows.
         piece = dataclasses.replace(layout, cuts={0: (start, start + 100)})
         if start <= place * 10 < start + 100:
             with pytest.raises(PageMismatch):
@@ -139,7 +136,7 @@ def test_page_that_contradicts_the_index_is_detected_when_read(place: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("wanted", "rows"),
+    ("condition", "rows"),
     [
         (col("a") == 123, ((120, 130),)),
         ((col("a") == 123) | (col("a") == 135), ((120, 140),)),
@@ -156,10 +153,10 @@ def test_page_that_contradicts_the_index_is_detected_when_read(place: int) -> No
     ],
     ids=str,
 )
-def test_rows_may_match_where_all_pages_allow_it(wanted: Expression, rows: Any) -> None:
+def test_rows_may_match_if_the_bounds_of_their_pages_do(condition: Expression, rows: Any) -> None:
     content = pa.table({"a": range(1000), "b": pa.array(range(1000), pa.int32()), "other": [7] * 1000})
     content = content.append_column("some", pa.array([None, 1] * 500)).append_column("nulls", pa.nulls(1000, pa.int8()))
-    file = File(content, whole=False, wanted=wanted, **{**PAGED, "use_dictionary": False})
+    file = File(content, whole=False, predicate=condition, **{**PAGED, "use_dictionary": False})
     layout, data = file.layout, file.data.blocks[0].data
     if not layout.groups:
         assert rows == ()
@@ -170,28 +167,28 @@ def test_rows_may_match_where_all_pages_allow_it(wanted: Expression, rows: Any) 
         chunk = layout.chunks.get(0, leaf)
         assert chunk.offset_index is not None
         assert chunk.column_index is not None
-        known = page_index.pages(data.slice(*_span(chunk.offset_index)).to_pybytes(), chunk, 1000)
-        assert known is not None
-        described = page_index.values(data.slice(*_span(chunk.column_index)).to_pybytes(), chunk, known)
-        assert described is not None
-        index[leaf] = page_plan.IndexedColumn(known, described)
+        pages = page_index.pages(data.slice(*_span(chunk.offset_index)).to_pybytes(), chunk, 1000)
+        assert pages is not None
+        values = page_index.values(data.slice(*_span(chunk.column_index)).to_pybytes(), chunk, pages)
+        assert values is not None
+        index[leaf] = page_plan.IndexedColumn(pages, values)
     predicate = file.decoder.shape.context.predicate
     assert predicate is not None
     assert page_plan.matching_rows(predicate, layout.bounds, 0, index) == rows
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "wanted", "rows"),
+    ("lower", "upper", "condition", "rows"),
     [
         (5, 5, col("a") == 6, ()),
         (5, 5, col("a") == 5, ((0, 10),)),
         (5, 6, col("a") == 6, ((0, 10),)),
-        # The bounds of a damaged page say nothing.
+        # Bounds in the wrong order are not used.
         (6, 5, col("a") == 900, ((0, 10),)),
     ],
 )
-def test_a_page_may_match_within_its_bounds(lower: int, upper: int, wanted: Expression, rows: Any) -> None:
-    file = File(pa.table({"a": range(1000)}), whole=False, wanted=wanted, **{**PAGED, "use_dictionary": False})
+def test_page_may_match_within_its_bounds(lower: int, upper: int, condition: Expression, rows: Any) -> None:
+    file = File(pa.table({"a": range(1000)}), whole=False, predicate=condition, **{**PAGED, "use_dictionary": False})
     bounds, predicate = file.layout.bounds, file.decoder.shape.context.predicate
     assert bounds is not None
     assert predicate is not None
@@ -204,22 +201,22 @@ def _span(item: ByteRange) -> tuple[int, int]:
     return item.start, item.length
 
 
-# === The parts of the index that are read ===
+# === Reads of the page index ===
 
 
-def indexed(wanted: Expression | None, **write: Any) -> File:
+def indexed(condition: Expression | None, **write: Any) -> File:
     content = pa.table({"a": pa.array(range(1000), pa.int64()), "b": pa.array(range(1000), pa.int32())})
-    how = {**PAGED, "use_dictionary": False, "compression": "NONE", "row_group_size": 500, **write}
-    return File(content, whole=False, wanted=wanted, **how)
+    options = {**PAGED, "use_dictionary": False, "compression": "NONE", "row_group_size": 500, **write}
+    return File(content, whole=False, predicate=condition, **options)
 
 
-def test_only_a_filter_needs_the_values_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_index_is_read_for_filter_columns_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3)
     layout = file.layout
-    found = page_plan.index_ranges(layout, file.data.blocks[0]._replace(start=1), page_plan.Ratio(1, 1))
+    ranges = page_plan.index_ranges(layout, file.data.blocks[0]._replace(start=1), page_plan.Ratio(1, 1))
     chunks = {(group, leaf): layout.chunks.get(group, leaf) for group in (0, 1) for leaf in (0, 1)}
-    assert found == {
+    assert ranges == {
         group: [
             chunks[group, 0].offset_index,
             chunks[group, 1].offset_index,
@@ -230,104 +227,106 @@ def test_only_a_filter_needs_the_values_of_its_pages(monkeypatch: pytest.MonkeyP
     assert [*page_plan.offset_indexes(layout, 0).values()] == [chunks[0, 0].offset_index, chunks[0, 1].offset_index]
 
 
-def test_only_columns_of_one_value_a_row_have_pages_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_columns_with_lists_are_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     content = pa.table({"l": [[1, 2]] * 1000, "a": range(1000)})
-    file = File(content, whole=False, wanted=(col("a") > 3) & col("l").is_not_null(), **PAGED)
-    held, chunk = file.data.blocks[0], file.layout.chunks.get(0, 1)
+    file = File(content, whole=False, predicate=(col("a") > 3) & col("l").is_not_null(), **PAGED)
+    block, chunk = file.data.blocks[0], file.layout.chunks.get(0, 1)
     assert file.layout.chunks.get(0, 0).offset_index is not None
     assert [*page_plan.offset_indexes(file.layout, 0).values()] == [chunk.offset_index]
-    found = page_plan.index_ranges(file.layout, held._replace(start=1), page_plan.Ratio(1, 1))
-    assert found == {0: [chunk.offset_index, chunk.column_index]}
-    layout = page_plan.with_index(file.layout, 0, held.data.slice)
+    ranges = page_plan.index_ranges(file.layout, block._replace(start=1), page_plan.Ratio(1, 1))
+    assert ranges == {0: [chunk.offset_index, chunk.column_index]}
+    layout = page_plan.with_index(file.layout, 0, block.data.slice)
     assert layout.index[0]().keys() == {1}
-    # This writer's pages cannot be put together.
+    # Pages of this writer are not skipped.
     layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer="parquet-cpp-arrow version 2.0.0")
     assert [*page_plan.offset_indexes(layout, 0).values()] == []
-    assert page_plan.index_ranges(layout, held._replace(start=1), page_plan.Ratio(1, 1)) == {}
+    assert page_plan.index_ranges(layout, block._replace(start=1), page_plan.Ratio(1, 1)) == {}
 
 
-def test_column_without_page_values_has_no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_not_read_without_a_column_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3)
     numbers, get = file.layout.chunks, file.layout.chunks.get
     monkeypatch.setattr(type(numbers), "get", lambda self, *place: get(*place)._replace(column_index=None))
-    held = file.data.blocks[0]._replace(start=1)
-    assert page_plan.index_ranges(file.layout, held, page_plan.Ratio(1, 1)) == {}
+    block = file.data.blocks[0]._replace(start=1)
+    assert page_plan.index_ranges(file.layout, block, page_plan.Ratio(1, 1)) == {}
 
 
-@pytest.mark.parametrize("where", ["before the chunks' end", "before the index", "at the end"])
-def test_index_is_read_if_it_may_save_its_cost(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+@pytest.mark.parametrize("read_from", ["before the chunks' end", "before the index", "at the end"])
+def test_index_is_read_if_it_may_save_its_cost(monkeypatch: pytest.MonkeyPatch, read_from: str) -> None:
     file = indexed(col("b") > 3)
     chunks = [file.layout.chunks.get(group, leaf) for group in file.layout.groups for leaf in (0, 1)]
     parts = [part for chunk in chunks for part in (chunk.offset_index, chunk.column_index) if part is not None]
     parts = [part for part in parts if part not in (chunks[0].column_index, chunks[2].column_index)]
-    held = {
+    first_byte = {
         "before the chunks' end": chunks[1].start + 5,
         "before the index": min(part.start for part in parts),
         "at the end": file.data.size,
-    }[where]
-    possible = chunks[0].length + 5 if "chunks" in where else sum(chunk.length for chunk in chunks)
-    cost = sum(part.length for part in parts) if where == "at the end" else 0
+    }[read_from]
+    possible = chunks[0].length + 5 if "chunks" in read_from else sum(chunk.length for chunk in chunks)
+    cost = sum(part.length for part in parts) if read_from == "at the end" else 0
     for most, is_read in ((possible - cost, True), (possible - cost + 1, False)):
         monkeypatch.setattr(page_plan, "_ROUND_TRIP" if cost else "_WORK", most)
-        found = page_plan.index_ranges(file.layout, file.data.blocks[0]._replace(start=held), page_plan.Ratio(1, 1))
-        assert bool(found) is is_read
+        ranges = page_plan.index_ranges(
+            file.layout, file.data.blocks[0]._replace(start=first_byte), page_plan.Ratio(1, 1)
+        )
+        assert bool(ranges) is is_read
 
 
 @pytest.mark.parametrize("write", [{"write_page_index": False}, {}])
 def test_index_is_not_read_without_an_index_or_filter(monkeypatch: pytest.MonkeyPatch, write: dict[str, Any]) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3 if write else None, **write)
-    held = file.data.blocks[0]._replace(start=1)
-    assert page_plan.index_ranges(file.layout, held, page_plan.Ratio(1, 1)) == {}
+    block = file.data.blocks[0]._replace(start=1)
+    assert page_plan.index_ranges(file.layout, block, page_plan.Ratio(1, 1)) == {}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "rows", "pages"),
+    ("condition", "rows", "pages"),
     [(col("b") == 7, ((0, 10),), 98), ((col("b") == 7) & (col("a") == 300), None, 100), (col("b") >= 0, (), 0)],
     ids=str,
 )
-def test_pages_without_a_match_are_left_out_and_counted(wanted: Expression, rows: Any, pages: int) -> None:
-    file = indexed(wanted, row_group_size=500)
+def test_pages_without_a_match_are_skipped_and_counted(condition: Expression, rows: Any, pages: int) -> None:
+    file = indexed(condition, row_group_size=500)
     layout = dataclasses.replace(file.layout, groups=(0,))
     whole = layout.compressed_size((0,))
     gains = page_plan.Ratio(1 << 20, 0)
     predicate = file.decoder.shape.context.predicate
     assert predicate is not None
     read = file.data.blocks[0].data.slice
-    found, skipped = page_plan.with_pages(layout, {0: []}, predicate, read, gains)
+    narrowed, skipped = page_plan.with_pages(layout, {0: []}, predicate, read, gains)
     saved = whole
     if rows is None:
-        assert (found.groups, found.groups_skipped) == ((), layout.groups_skipped + 1)
+        assert (narrowed.groups, narrowed.groups_skipped) == ((), layout.groups_skipped + 1)
     else:
-        assert (found.groups, found.groups_skipped) == ((0,), layout.groups_skipped)
-        assert {group: item.rows for group, item in found.pages.items()} == ({0: rows} if rows else {})
-        saved -= found.compressed_size((0,))
+        assert (narrowed.groups, narrowed.groups_skipped) == ((0,), layout.groups_skipped)
+        assert {group: item.rows for group, item in narrowed.pages.items()} == ({0: rows} if rows else {})
+        saved -= narrowed.compressed_size((0,))
     assert skipped == (pages, saved)
     assert gains.expected((1 << 20) + whole) == saved
-    assert found.index[0]().keys() == {0, 1}
+    assert narrowed.index[0]().keys() == {0, 1}
 
 
-@pytest.mark.parametrize(("wanted", "leaves"), [(col("b") >= 0, [1]), (col("b") == 7, [1, 0, 1])], ids=str)
-def test_other_columns_pages_are_chosen_if_rows_cannot_match(wanted: Expression, leaves: list[int]) -> None:
-    file = indexed(wanted)
+@pytest.mark.parametrize(("condition", "leaves"), [(col("b") >= 0, [1]), (col("b") == 7, [1, 0, 1])], ids=str)
+def test_other_indexes_are_read_only_if_pages_are_skipped(condition: Expression, leaves: list[int]) -> None:
+    file = indexed(condition)
     layout, data, predicate = file.layout, file.data.blocks[0].data, file.decoder.shape.context.predicate
     assert predicate is not None
     listed = {layout.chunks.get(0, leaf).offset_index: leaf for leaf in (0, 1)}
-    asked: list[int] = []
+    read_leaves: list[int] = []
 
     def read(start: int, length: int) -> pa.Buffer:
         place = ByteRange(start, start + length)
         if place in listed:
-            asked.append(listed[place])
+            read_leaves.append(listed[place])
         return data.slice(start, length)
 
     page_plan.with_pages(layout, {0: []}, predicate, read, page_plan.Ratio())
-    assert asked == leaves
+    assert read_leaves == leaves
 
 
-def test_joined_pages_need_no_block_of_their_own() -> None:
+def test_rebuilt_chunks_need_no_blocks() -> None:
     file = indexed(None)
     data = file.data.blocks[0].data
     layout = page_plan.cut(page_plan.with_index(file.layout, 0, data.slice), 0, 0, 10)
@@ -347,8 +346,8 @@ def test_row_groups_are_read_whole_if_pages_contradict_the_index() -> None:
     for group in (0, 1):
         layout = page_plan.with_index(layout, group, file.data.blocks[0].data.slice)
     piece = page_plan.cut(page_plan.cut(layout, 0, 0, 10), 1, 20, 30)
-    found = page_plan.without_pages(piece, (0,))
-    assert (found.index, found.pages) == ({}, {0: GroupPages(((0, 10),), {}), 1: piece.pages[1]})
+    whole = page_plan.without_pages(piece, (0,))
+    assert (whole.index, whole.pages) == ({}, {0: GroupPages(((0, 10),), {}), 1: piece.pages[1]})
     assert page_plan.without_pages(layout, (0, 1)).pages == {}
 
 
@@ -369,7 +368,7 @@ def test_filter_columns_come_first_if_others_are_large(monkeypatch: pytest.Monke
     layout, shape = file.layout, file.decoder.shape
     others = [layout.chunks.get(group, 0) for group in (0, 1)]
     lengths, second = [chunk.length for chunk in others], others[1].start
-    for groups, held, size in (
+    for groups, stop, size in (
         ((0, 1), file.data.size, sum(lengths)),
         ((1,), file.data.size, lengths[1]),
         ((0, 1), second + 1, sum(lengths)),
@@ -377,50 +376,54 @@ def test_filter_columns_come_first_if_others_are_large(monkeypatch: pytest.Monke
     ):
         for least, leaves in ((size, (1,)), (size + 1, ())):
             monkeypatch.setattr(page_plan, "_LEAST", least)
-            assert page_plan.filter_leaves(shape, layout, groups, page_plan.Ratio(1, 1), held) == leaves
-    # Rows are counted for their ids and versions: all of the file is read.
+            assert page_plan.filter_leaves(shape, layout, groups, page_plan.Ratio(1, 1), stop) == leaves
+    # Row ids and row commit versions need all rows of the file.
     monkeypatch.setattr(page_plan, "_LEAST", 0)
-    asked = SimpleNamespace(context=SimpleNamespace(filters=[*shape.context.filters, SimpleNamespace(origin=origin)]))
-    found = page_plan.filter_leaves(asked, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size)  # type: ignore[arg-type]
-    assert found == ((1,) if origin is Origin.FILE else ())
+    requested = SimpleNamespace(
+        context=SimpleNamespace(filters=[*shape.context.filters, SimpleNamespace(origin=origin)])
+    )
+    leaves = page_plan.filter_leaves(requested, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size)  # type: ignore[arg-type]
+    assert leaves == ((1,) if origin is Origin.FILE else ())
     monkeypatch.setattr(page_plan, "SHORTCUTS", SimpleNamespace(late_columns=False))
     assert page_plan.filter_leaves(shape, layout, (0, 1), page_plan.Ratio(1, 1), file.data.size) == ()
 
 
-def test_the_filters_columns_are_in_the_order_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_columns_are_in_the_order_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_plan, "_LEAST", 0)
-    file = File(pa.table({f"c{n}": range(9) for n in range(9)}), whole=False, wanted=(col("c8") > 3) & (col("c1") < 7))
-    found = page_plan.filter_leaves(file.decoder.shape, file.layout, (0,), page_plan.Ratio(1, 1), file.data.size)
-    assert found == (1, 8)
+    file = File(
+        pa.table({f"c{n}": range(9) for n in range(9)}), whole=False, predicate=(col("c8") > 3) & (col("c1") < 7)
+    )
+    leaves = page_plan.filter_leaves(file.decoder.shape, file.layout, (0,), page_plan.Ratio(1, 1), file.data.size)
+    assert leaves == (1, 8)
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
-def test_remaining_rows_of_other_columns_are_counted(is_indexed: bool) -> None:
+def test_skipped_pages_of_other_columns_are_counted(is_indexed: bool) -> None:
     file = indexed(col("b") > 3)
     layout = file.layout
     for group in (0, 1) if is_indexed else ():
         layout = page_plan.with_index(layout, group, file.data.blocks[0].data.slice)
     gains, index_gains = page_plan.Ratio(1 << 20, 0), page_plan.Ratio(1 << 20, 0)
-    found, kept, skipped = page_plan.narrow(layout, (0, 1), {0: ((0, 15),), 1: ()}, (1,), gains, index_gains)
+    narrowed, kept, skipped = page_plan.narrow(layout, (0, 1), {0: ((0, 15),), 1: ()}, (1,), gains, index_gains)
     lengths = [layout.chunks.get(group, 0).length for group in (0, 1)]
     assert kept == (0,)
     if is_indexed:
-        assert (found.pages[0].rows, found.pages[0].chunks.keys()) == (((0, 15),), {0})
-        saved = sum(lengths) - found.pages[0].chunks[0].size
-        # Only the two of 50 pages with these rows are read.
+        assert (narrowed.pages[0].rows, narrowed.pages[0].chunks.keys()) == (((0, 15),), {0})
+        saved = sum(lengths) - narrowed.pages[0].chunks[0].size
+        # Two of 50 pages have these rows.
         assert skipped == (48, saved)
     else:
         saved = lengths[1]
-        assert (found.pages, skipped) == ({}, (0, saved))
+        assert (narrowed.pages, skipped) == ({}, (0, saved))
     seen = (1 << 20) + sum(lengths)
     assert gains.expected(seen) == saved
     assert index_gains.expected(1 << 20) == (saved if is_indexed else 0)
 
 
-def test_an_index_that_is_not_there_is_not_read() -> None:
+def test_missing_index_is_not_read() -> None:
     layout = indexed(None, write_page_index=False).layout
 
     def read(start: int, length: int) -> pa.Buffer:
-        raise AssertionError("there is nothing to read")
+        raise AssertionError("there is no index")
 
     assert page_plan.with_index(layout, 0, read).index[0]() == {}

@@ -1,4 +1,4 @@
-"""Pages that a page index rules out: rows stay right whatever is left out, and bytes are saved where it pays."""
+"""Pages that the page index rules out are skipped if that saves bytes, and no row changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SORTED = pa.schema([(f"c{i:02d}", pa.int64()) for i in range(8)])
 
 
 def ascending(rows: int) -> pa.Table:
-    """Eight columns of numbers that do not compress; the first ascends, the others jump."""
+    """Return eight columns of numbers that do not compress; the first one ascends."""
     large = 1_181_783_497_276_652_981
     columns = {f"c{i:02d}": [(n * large + i * 40_503) % 2**61 for n in range(rows)] for i in range(1, 8)}
     return pa.table({"c00": list(range(rows)), **columns})
@@ -62,14 +62,14 @@ def large_file(large: pa.Table) -> bytes:
     return parquet_bytes(large, **INDEXED)
 
 
-def test_a_needle_in_one_large_row_group_costs_its_pages(
+def test_read_of_one_row_fetches_its_pages(
     make_table: MakeTable, storage: Storage, large: pa.Table, large_file: bytes
 ) -> None:
     table = make_table(SORTED)
     table.add(large_file)
     report = ScanReport()
     assert table.read(report, filter=col("c00") == 54_321).equals(large.slice(54_321, 1))
-    # One page of each column, and the footer with its page index.
+    # It needs one page of each column, and the footer with its page index.
     assert storage.sent < 0.05 * len(large_file)
     assert report.pages_skipped > 500
     assert report.page_bytes_skipped > 0.95 * len(large_file)
@@ -87,7 +87,7 @@ def test_a_needle_in_one_large_row_group_costs_its_pages(
         ("", False),
     ],
 )
-def test_pages_that_arrow_misreads_are_not_skipped(
+def test_pages_of_writers_that_arrow_misreads_are_not_skipped(
     make_table: MakeTable,
     large: pa.Table,
     large_file: bytes,
@@ -117,12 +117,12 @@ def test_page_index_of_the_next_file_is_requested_early(
     assert counts[2] <= 3
 
 
-def test_no_row_group_is_read_where_no_page_can_match(
+def test_row_group_without_a_matching_page_is_not_read(
     make_table: MakeTable, storage: Storage, large_file: bytes
 ) -> None:
     table = make_table(SORTED)
     half = pa.table({"c00": [n * 2 for n in range(80_000)], **{f"c{i:02d}": list(range(80_000)) for i in range(1, 8)}})
-    # 1 is between the bounds of the row group; the gap between two pages is where 100,001 would be.
+    # The filter is within the bounds of the row group, and in the gap between two pages.
     gap = pa.concat_tables([half.slice(0, 40_960), half.slice(44_000)])
     table.add(gap, write=INDEXED)
     report = ScanReport()
@@ -131,7 +131,7 @@ def test_no_row_group_is_read_where_no_page_can_match(
     assert storage.sent < 0.1 * storage.bytes_of("part-0.parquet")
 
 
-def test_without_a_predicate_no_page_index_is_read(
+def test_page_index_is_not_read_without_a_filter(
     make_table: MakeTable, storage: Storage, large: pa.Table, large_file: bytes
 ) -> None:
     table = make_table(SORTED)
@@ -142,7 +142,7 @@ def test_without_a_predicate_no_page_index_is_read(
     assert report.pages_skipped == 0
 
 
-def test_a_page_index_that_saves_nothing_is_given_up(make_table: MakeTable, storage: Storage) -> None:
+def test_page_index_that_saves_nothing_is_not_read_again(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     shuffled = pa.table({"a": [n * 7_919 % 400_000 for n in range(400_000)], "b": list(range(400_000))})
     blob = parquet_bytes(shuffled, **INDEXED)
@@ -152,11 +152,11 @@ def test_a_page_index_that_saves_nothing_is_given_up(make_table: MakeTable, stor
     options = fast_options(max_concurrent_requests=1)
     assert rows_of(table.plan(filter=col("a") == 200_000, options=options), report).num_rows == 4
     assert report.pages_skipped == 0
-    # The footer alone, and the columns: no third request for the page index in between.
+    # One request for the footer and one for the columns; none for the page index.
     assert len(storage.requested("part-3.parquet")) == 2
 
 
-def test_page_skipping_is_given_up_without_gains() -> None:
+def test_expected_gains_follow_the_observed_ones() -> None:
     gains = page_plan.Ratio()
     assert gains.expected(10_000_000) == 5_000_000
     gains.learn(100_000_000, 0)
@@ -165,7 +165,7 @@ def test_page_skipping_is_given_up_without_gains() -> None:
     assert gains.expected(10_000_000) > 4_500_000
 
 
-def test_a_small_chunk_is_not_worth_a_round_trip(make_table: MakeTable, storage: Storage) -> None:
+def test_pages_of_a_small_chunk_are_not_skipped(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SORTED)
     small = ascending(40_000)
     table.add(small, write={**INDEXED, "data_page_size": 1024, "write_batch_size": 128})
@@ -175,7 +175,7 @@ def test_a_small_chunk_is_not_worth_a_round_trip(make_table: MakeTable, storage:
     assert len(storage.requests) == 2
 
 
-# === Rows are right, whatever is left out ===
+# === Skipped pages change no row ===
 
 
 @pytest.fixture
@@ -211,13 +211,13 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 @pytest.fixture(scope="module")
 def shared_storage() -> Iterator[Storage]:
-    with running_storage() as found:
-        yield found
+    with running_storage() as storage:
+        yield storage
 
 
 @st.composite
 def runs(draw: st.DrawFn, values: list[Any], rows: int) -> list[Any]:
-    """A column in which equal values lie together, as in data that is sorted or arrives in order."""
+    """Draw a column with runs of equal values, as in sorted data."""
     found: list[Any] = []
     while len(found) < rows:
         found += [draw(st.sampled_from(values))] * draw(st.integers(1, 40))
@@ -242,7 +242,7 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def order(value: Any) -> Any:
-    """The key by which Spark compares: NaN is the largest, and equals itself."""
+    """Return the key by which Spark compares: NaN is the largest value, and equals itself."""
     return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
 
 
@@ -280,7 +280,7 @@ PROPERTIES = {
 
 
 def rows_as_text(table: pa.Table) -> list[str]:
-    """Rows that compare, NaN and all."""
+    """Return rows as text, because NaN is not equal to NaN."""
     return [repr(row) for row in table.to_pylist()]
 
 
@@ -361,7 +361,7 @@ def test_rows_equal_those_of_a_read_without_pages(shared_storage: Storage, data:
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_pages_are_left_out_in_every_kind_of_column(make_table: MakeTable, storage: Storage, version: str) -> None:
+def test_pages_of_every_type_are_skipped(make_table: MakeTable, storage: Storage, version: str) -> None:
     fields = [pa.field("n", pa.int64())]
     arrays = [pa.array(range(1000), pa.int64())]
     for kind, (arrow, values) in KINDS.items():
@@ -374,17 +374,17 @@ def test_pages_are_left_out_in_every_kind_of_column(make_table: MakeTable, stora
         table = make_table(content.schema)
         table.add(content, write={**PAGED, "data_page_version": version, "use_dictionary": dictionary})
         report = ScanReport()
-        found = table.read(report, filter=(col("n") >= 120) & (col("n") < 131))
-        assert rows_as_text(found) == rows_as_text(content.slice(120, 11))
-        # Without a dictionary nothing stands for pages of a required float, double or decimal.
+        rows = table.read(report, filter=(col("n") >= 120) & (col("n") < 131))
+        assert rows_as_text(rows) == rows_as_text(content.slice(120, 11))
+        # A required float, double or decimal has no stubs without a dictionary.
         whole = 0 if dictionary else 4
         assert report.pages_skipped == (len(fields) - whole) * 98
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_dictionary_is_only_fetched_for_pages_that_refer_to_it(make_table: MakeTable, storage: Storage) -> None:
+def test_dictionary_is_fetched_only_for_pages_that_use_it(make_table: MakeTable, storage: Storage) -> None:
     words = pa.table({"n": list(range(2000)), "t": [f"{n:0100d}" for n in range(2000)]})
-    # After 500 words the dictionary is full, and the pages after that hold the words themselves.
+    # After 500 words the dictionary is full, and later pages are plain.
     write = {**PAGED, "dictionary_pagesize_limit": 50_000, "use_dictionary": ["t"], "compression": "NONE"}
     table = make_table(words.schema)
     table.add(words, write=write)
@@ -397,7 +397,7 @@ def test_a_dictionary_is_only_fetched_for_pages_that_refer_to_it(make_table: Mak
 
 
 @pytest.mark.usefixtures("eager")
-def test_rows_of_left_out_pages_are_not_taken_for_nulls(make_table: MakeTable) -> None:
+def test_rows_of_skipped_pages_are_not_nulls(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     a = [None if 500 <= i < 520 else i for i in range(1000)]
     table.add(pa.table({"a": a, "b": list(range(1000))}), write=PAGED)
@@ -407,8 +407,8 @@ def test_rows_of_left_out_pages_are_not_taken_for_nulls(make_table: MakeTable) -
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_column_that_must_not_be_null_may_have_pages_left_out(make_table: MakeTable) -> None:
-    # The table says NOT NULL, the file has an optional column.
+def test_pages_of_a_not_null_column_are_skipped(make_table: MakeTable) -> None:
+    # The column is NOT NULL in the table, and optional in the file.
     table = make_table(pa.schema([pa.field("a", pa.int64(), False), pa.field("b", pa.string(), False)]))
     table.add(pa.table({"a": list(range(1000)), "b": [str(i) for i in range(1000)]}), write=PAGED)
     report = ScanReport()
@@ -417,9 +417,9 @@ def test_a_column_that_must_not_be_null_may_have_pages_left_out(make_table: Make
 
 
 @pytest.mark.usefixtures("eager")
-def test_pages_of_several_predicate_columns_have_different_rows(make_table: MakeTable) -> None:
+def test_filter_columns_may_have_pages_of_different_rows(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("t", pa.string()), ("n", pa.int64())]))
-    # Pages are cut by bytes after each batch of values: wide text has more of them.
+    # The writer limits pages by bytes, so the text column has more pages.
     content = pa.table(
         {"a": [i // 7 for i in range(2000)], "t": [f"{i:0200d}" for i in range(2000)], "n": list(range(2000))}
     )
@@ -437,17 +437,17 @@ def test_rows_of_skipped_pages_are_not_deleted_twice(make_table: MakeTable) -> N
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(
         pa.table({"a": list(range(1000))}),
-        removed=(),  # bounds of pages are looked at
+        removed=(),  # the bounds of pages are used
         deletion_vector=encode_inline(DeletionVector.from_positions([3, 502, 503, 999])),
         write=PAGED,
     )
     report = ScanReport()
-    found = table.read(report, filter=(col("a") >= 500) & (col("a") < 505))["a"].to_pylist()
-    assert found == [500, 501, 504]
+    rows = table.read(report, filter=(col("a") >= 500) & (col("a") < 505))["a"].to_pylist()
+    assert rows == [500, 501, 504]
     assert report.rows_deleted == 2
 
 
-# === The filter's columns first ===
+# === Filter columns first ===
 
 
 def test_row_groups_without_a_match_fetch_no_other_column(make_table: MakeTable, storage: Storage) -> None:
@@ -455,27 +455,25 @@ def test_row_groups_without_a_match_fetch_no_other_column(make_table: MakeTable,
     rows = ascending(80_000)
     table.add(rows, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 40_000})
     report = ScanReport()
-    wanted = rows["c01"][70_000].as_py()
-    # No bounds say where it is, but a single row has it.
-    assert table.read(report, filter=col("c01") == wanted).equals(rows.slice(70_000, 1))
-    assert report.page_bytes_skipped == 0, "too small to be worth a round trip"
+    value = rows["c01"][70_000].as_py()
+    # One row has the value, within the bounds of all row groups.
+    assert table.read(report, filter=col("c01") == value).equals(rows.slice(70_000, 1))
+    assert report.page_bytes_skipped == 0, "the file is too small for a further request"
     large = ascending(200_000)
     table.adds.clear()
     table.add(large, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 200_000 // 2})
     storage.sent = 0
     report = ScanReport()
-    assert table.read(report, filter=(col("c01") == wanted) & (col("c00") > 0)).equals(large.slice(70_000, 1))
-    # Only the filter's columns of the second row group are read: six of eight columns are left out.
+    assert table.read(report, filter=(col("c01") == value) & (col("c00") > 0)).equals(large.slice(70_000, 1))
+    # Six of eight columns of the second row group are not read.
     assert storage.sent < 0.65 * storage.bytes_of("part-0.parquet")
     assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
 
 
-def test_rows_excluded_by_an_index_stay_out_between_matches(
-    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stubs_between_matches_do_not_match(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch, is_late=True)
     schema = pa.schema([pa.field("a", pa.binary(), False), pa.field("n", pa.int64())])
-    # The pages of rows 1 to 3 are not fetched; what stands for them would match.
+    # The pages of rows 1 to 3 are not fetched; their stubs would match.
     content = pa.Table.from_arrays(
         [pa.array([b""] + 3 * [b"x"] + 12 * [b""]), pa.array(range(16), pa.int64())], schema=schema
     )
@@ -484,13 +482,13 @@ def test_rows_excluded_by_an_index_stay_out_between_matches(
     assert table.read(filter=col("a") != b"x")["n"].to_pylist() == [0, *range(4, 16)]
 
 
-def test_pages_of_other_columns_are_those_with_a_match(make_table: MakeTable, storage: Storage) -> None:
+def test_other_columns_read_only_pages_with_a_match(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SORTED)
     rows = ascending(200_000)
     table.add(rows, write=INDEXED)
     report = ScanReport()
-    wanted = [rows["c01"][row].as_py() for row in (7, 100_000, 199_999)]
-    assert table.read(report, filter=col("c01").is_in(wanted)).equals(rows.take([7, 100_000, 199_999]))
+    values = [rows["c01"][row].as_py() for row in (7, 100_000, 199_999)]
+    assert table.read(report, filter=col("c01").is_in(values)).equals(rows.take([7, 100_000, 199_999]))
     assert storage.sent < 0.25 * storage.bytes_of("part-0.parquet")
     assert report.pages_skipped > 1000
 
@@ -513,18 +511,18 @@ CONTENT = pa.table({"a": list(range(400)), "b": [f"value {i}" for i in range(400
 def index_spans(data: bytes) -> list[tuple[int, int]]:
     parsed = footer.parse_footer(pa.py_buffer(data), len(data))
     chunks = Chunks(parsed.data, range(2), parsed.start)
-    found = []
+    spans = []
     for leaf in range(2):
         chunk = chunks.get(0, leaf)
         assert chunk.offset_index is not None
         assert chunk.column_index is not None
-        found += [tuple(chunk.offset_index), tuple(chunk.column_index)]
-    return found
+        spans += [tuple(chunk.offset_index), tuple(chunk.column_index)]
+    return spans
 
 
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=examples(50), deadline=None)
-def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Storage, data: st.DataObject) -> None:
+def test_damaged_offset_index_changes_no_row(shared_storage: Storage, data: st.DataObject) -> None:
     blob = bytearray(parquet_bytes(CONTENT, **PAGED))
     spans = index_spans(bytes(blob))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -541,8 +539,8 @@ def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Sto
 
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=examples(50), deadline=None)
-def test_rows_are_complete_for_any_indexes(shared_storage: Storage, data: st.DataObject) -> None:
-    """Other bounds may hide a row, as they may in any statistics; no row is made of two, and nothing else fails."""
+def test_damaged_indexes_give_only_rows_of_the_file(shared_storage: Storage, data: st.DataObject) -> None:
+    """Wrong bounds may hide a row, as in any statistics, but no row has values of two."""
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))
     spans = index_spans(bytes(blob))
     for _ in range(data.draw(st.integers(1, 5))):
@@ -563,7 +561,7 @@ def test_rows_are_complete_for_any_indexes(shared_storage: Storage, data: st.Dat
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("target", range(4))
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
-def test_an_index_that_does_not_decode_is_not_used(make_table: MakeTable, target: int, damage: str) -> None:
+def test_index_that_does_not_decode_is_not_used(make_table: MakeTable, target: int, damage: str) -> None:
     blob = bytearray(parquet_bytes(CONTENT, **PAGED))
     start, stop = index_spans(bytes(blob))[target]
     if damage == "cut":
@@ -574,7 +572,7 @@ def test_an_index_that_does_not_decode_is_not_used(make_table: MakeTable, target
     table.add(bytes(blob))
     report = ScanReport()
     assert table.read(report, filter=col("a") == 123).equals(CONTENT.slice(123, 1))
-    # Without its offset index a column is read whole; without that of the predicate's column both are.
+    # Without its offset index a column is read whole; without one of the filter's column both are.
     assert report.pages_skipped == {0: 0, 1: 0, 2: 39, 3: 78}[target]
 
 
@@ -584,10 +582,10 @@ def test_index_with_other_pages_is_detected_when_reading(make_table: MakeTable) 
     (start, stop), _, _, _ = index_spans(blob)
     parsed = footer.parse_footer(pa.py_buffer(blob), len(blob))
     chunk = Chunks(parsed.data, range(2), parsed.start).get(0, 0)
-    known = page_index.pages(blob[start:stop], chunk, 400)
-    assert known is not None
-    # Page 12 is said to begin one row late: its header counts ten rows, the index nine.
-    wrong = [{1: known.starts[page], 2: known.size(page), 3: known.rows[page] + (page == 12)} for page in range(40)]
+    pages = page_index.pages(blob[start:stop], chunk, 400)
+    assert pages is not None
+    # The index has page 12 begin one row late, with nine rows; its header has ten.
+    wrong = [{1: pages.starts[page], 2: pages.size(page), 3: pages.rows[page] + (page == 12)} for page in range(40)]
     index = struct_of({1: wrong})
     assert len(index) <= stop - start
     table = make_table(CONTENT.schema)
@@ -598,13 +596,13 @@ def test_index_with_other_pages_is_detected_when_reading(make_table: MakeTable) 
 
 @pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not verify the checksums of pages")
 @pytest.mark.usefixtures("eager")
-def test_damaged_pages_fail_with_the_file(make_table: MakeTable) -> None:
+def test_error_of_a_damaged_page_names_the_file(make_table: MakeTable) -> None:
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, write_page_checksum=True))
     (start, stop), _, _, _ = index_spans(bytes(blob))
     parsed = footer.parse_footer(pa.py_buffer(bytes(blob)), len(blob))
-    known = page_index.pages(bytes(blob[start:stop]), Chunks(parsed.data, range(2), parsed.start).get(0, 0), 400)
-    assert known is not None
-    blob[known.starts[13] - 1] ^= 0xFF  # the last byte of the page with rows 120 to 130
+    pages = page_index.pages(bytes(blob[start:stop]), Chunks(parsed.data, range(2), parsed.start).get(0, 0), 400)
+    assert pages is not None
+    blob[pages.starts[13] - 1] ^= 0xFF  # the last byte of the page with rows 120 to 130
     table = make_table(CONTENT.schema)
     table.add(bytes(blob))
     with pytest.raises(DataError, match="id-part-0"):
@@ -612,5 +610,5 @@ def test_damaged_pages_fail_with_the_file(make_table: MakeTable) -> None:
     assert table.read(filter=col("a") == 323).num_rows == 1
 
 
-def test_pyarrow_reads_the_file_that_the_tests_write() -> None:
+def test_pyarrow_reads_the_files_of_these_tests() -> None:
     assert pq.read_table(pa.BufferReader(parquet_bytes(CONTENT, **PAGED))).equals(CONTENT)

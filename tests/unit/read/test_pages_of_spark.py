@@ -1,4 +1,4 @@
-"""Pages that Spark wrote, in both versions of data pages, through predicates on every type of column."""
+"""Filters on each type of column, on pages that Spark wrote in both versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.storages import Table
 MakeTable = Callable[..., Table]
 UTC = datetime.timezone.utc
 FILES = pathlib.Path(__file__).parent / "spark_pages"
-# Texts here are alike up to where Spark cuts their bounds off, and every page of doubles has a NaN: no bounds at all.
+# Spark truncates the bounds of the texts, which begin alike, and pages of doubles have no bounds because of NaN.
 SKIPPED = ("n", "integer", "float", "binary", "date", "instant", "ntz", "decimal", "small", "gaps", "pair.x")
 
 
@@ -29,22 +29,20 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch)
 
 
-def content(name: str) -> tuple[bytes, pa.Table]:
-    data = (FILES / f"{name}.parquet").read_bytes()
+@pytest.fixture(params=["v1", "v2", "required"])
+def spark_file(request: pytest.FixtureRequest, make_table: MakeTable) -> tuple[Table, pa.Table]:
+    """Return a table of one file of Spark, and its rows as pyarrow reads them."""
+    data = (FILES / f"{request.param}.parquet").read_bytes()
     rows = pq.read_table(pa.BufferReader(data)).replace_schema_metadata()
-    instants = rows.schema.get_field_index("instant")
-    return data, rows.set_column(
-        instants,
-        rows.schema.field(instants).with_type(pa.timestamp("us", "UTC")),
-        rows["instant"].cast(pa.timestamp("us", "UTC")),
-    )
-
-
-@pytest.mark.parametrize("name", ["v1", "v2", "required"])
-def test_rows_within_two_values_of_a_column(make_table: MakeTable, name: str) -> None:
-    data, rows = content(name)
+    instants, utc = rows.schema.get_field_index("instant"), pa.timestamp("us", "UTC")
+    rows = rows.set_column(instants, rows.schema.field(instants).with_type(utc), rows["instant"].cast(utc))
     table = make_table(rows.schema)
     table.add(data)
+    return table, rows
+
+
+def test_range_of_each_column_has_its_rows(spark_file: tuple[Table, pa.Table]) -> None:
+    table, rows = spark_file
     skipping = []
     for column in [*rows.column_names[:-2], "pair.x", "pair.y"]:
         values = rows["pair"].combine_chunks().field(column[-1]) if "." in column else rows[column]
@@ -56,15 +54,14 @@ def test_rows_within_two_values_of_a_column(make_table: MakeTable, name: str) ->
             if value is not None and order(lower) <= order(value) <= order(upper)
         ]
         report = ScanReport()
-        found = table.read(report, filter=(col(column) >= lower) & (col(column) <= upper))
-        assert rows_as_text(found) == rows_as_text(rows.take(pa.array(expected, pa.int64()))), column
+        matching = table.read(report, filter=(col(column) >= lower) & (col(column) <= upper))
+        assert rows_as_text(matching) == rows_as_text(rows.take(pa.array(expected, pa.int64()))), column
         if report.pages_skipped:
             skipping.append(column)
     assert set(SKIPPED) <= set(skipping)
     assert not {"text", "double"} & set(skipping)
 
 
-@pytest.mark.parametrize("name", ["v1", "v2", "required"])
 @pytest.mark.parametrize(
     ("column", "value", "row"),
     [
@@ -73,21 +70,16 @@ def test_rows_within_two_values_of_a_column(make_table: MakeTable, name: str) ->
         ("decimal", decimal.Decimal("7.700"), 770),
     ],
 )
-def test_the_row_of_one_value(make_table: MakeTable, name: str, column: str, value: Any, row: int) -> None:
-    data, rows = content(name)
-    table = make_table(rows.schema)
-    table.add(data)
+def test_row_of_one_value_is_found(spark_file: tuple[Table, pa.Table], column: str, value: Any, row: int) -> None:
+    table, rows = spark_file
     report = ScanReport()
-    found = table.read(report, columns=["n", "text", column], filter=col(column) == value)
-    assert found.to_pylist() == rows.select(["n", "text", column]).slice(row, 1).to_pylist()
+    matching = table.read(report, columns=["n", "text", column], filter=col(column) == value)
+    assert matching.to_pylist() == rows.select(["n", "text", column]).slice(row, 1).to_pylist()
     assert report.pages_skipped >= 2 * 20
 
 
-@pytest.mark.parametrize("name", ["v1", "v2", "required"])
-def test_nulls_are_those_of_the_file(make_table: MakeTable, name: str) -> None:
-    data, rows = content(name)
-    table = make_table(rows.schema)
-    table.add(data)
+def test_null_rows_are_found(spark_file: tuple[Table, pa.Table]) -> None:
+    table, rows = spark_file
     gaps = rows["gaps"].to_pylist()
     report = ScanReport()
     few = table.read(report, filter=col("gaps").is_null() & (col("n") < 100))
@@ -96,6 +88,6 @@ def test_nulls_are_those_of_the_file(make_table: MakeTable, name: str) -> None:
     many = table.read(columns=["n"], filter=col("gaps").is_null() | (col("date") == datetime.date(2020, 1, 2)))
     assert many["n"].to_pylist() == [row for row in range(1200) if gaps[row] is None or row == 1]
     report = ScanReport()
-    # Two pages hold nothing but nulls.
+    # Two pages have only nulls.
     assert table.read(report, columns=["gaps"], filter=col("gaps") >= 0).num_rows == len(gaps) - gaps.count(None)
     assert report.pages_skipped == 2

@@ -1,4 +1,4 @@
-"""Rows that Polars' own reader decodes are those of Arrow's reader, and so are the errors."""
+"""Polars' reader returns the rows and errors of Arrow's reader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.storages import Storage, Table, fast_options, metadata, running_
 from tests.vectors import encode_inline
 
 pytestmark = pytest.mark.skipif(
-    not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views"
+    not polars_reader.is_usable(), reason="the Polars reader needs Polars 2 and Arrow's views"
 )
 
 UTC = datetime.timezone.utc
@@ -66,7 +66,7 @@ def every_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Used:
-    """Counts row groups that Polars' reader returned, and can turn it off."""
+    """Count the row groups that Polars' reader returns, and switch it off."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.groups = 0
@@ -82,11 +82,11 @@ class Used:
         patch.setattr(polars_reader, "is_usable", lambda: self.is_on and usable())
 
     def both(self, read: Callable[[], pl.DataFrame]) -> tuple[Any, Any]:
-        """Return the outcomes of ``read`` with Polars' reader and without."""
+        """Return the outcomes of ``read`` with and without Polars' reader."""
         self.is_on = True
-        one = outcome(read)
+        by_polars = outcome(read)
         self.is_on = False
-        return one, outcome(read)
+        return by_polars, outcome(read)
 
 
 def outcome(read: Callable[[], pl.DataFrame]) -> pl.DataFrame | str:
@@ -137,10 +137,10 @@ WRITES = st.fixed_dictionaries(
 
 def conditions(content: pa.Table) -> st.SearchStrategy[Expression | None]:
     name = content.column_names[-1]
-    found: list[Expression | None] = [None, col("n") >= 3, Not(col(name).is_null())]
+    possible: list[Expression | None] = [None, col("n") >= 3, Not(col(name).is_null())]
     if name in ("text", "few"):
-        found += [col(name) > "a", col(name) == "", col(name).starts_with("a")]
-    return st.sampled_from(found)
+        possible += [col(name) > "a", col(name) == "", col(name).starts_with("a")]
+    return st.sampled_from(possible)
 
 
 @meets(decoded=20, deleted=5, filtered=5)
@@ -211,7 +211,7 @@ def table_of(storage: Storage, blob: bytes, schema: pa.Schema = SIMPLE.schema) -
 def test_damaged_bytes_have_the_outcome_of_arrows_reader(
     storage: Storage, used: Used, checksum: bool, compression: str
 ) -> None:
-    """Without checksums, Polars' reader is not asked: of damaged bytes it may make other rows than Arrow."""
+    """Polars' reader is not used without checksums, because it may read damaged bytes differently."""
     whole = written(compression=compression, write_page_checksum=checksum, data_page_size=300, write_batch_size=50)
     outcomes = {"error": 0, "rows": 0}
     for at in range(4, len(whole) - 8, 41):
@@ -219,7 +219,7 @@ def test_damaged_bytes_have_the_outcome_of_arrows_reader(
         damaged[at] ^= 0x55
         ours, arrows = used.both(lambda damaged=damaged: rows_of(table_of(storage, bytes(damaged))))
         outcomes["error" if isinstance(arrows, str) else "rows"] += 1
-        # If two things are damaged, the two readers may name different ones.
+        # One change may cause several errors, of which each reader names one.
         assert isinstance(ours, str) if isinstance(arrows, str) else ours.equals(arrows)
     assert min(outcomes.values()) > 10, outcomes
     assert bool(used.groups) is checksum
@@ -246,7 +246,7 @@ def test_invalid_text_has_the_error_of_arrows_reader(storage: Storage, used: Use
         (pa.table({"d": pa.array([decimal.Decimal(1)], pa.decimal128(38, 0))}), False),
     ],
 )
-def test_types_that_both_read_alike_are_read_by_polars(
+def test_types_that_both_readers_support_are_read_by_polars(
     storage: Storage, used: Used, content: pa.Table, is_read: bool
 ) -> None:
     rows = rows_of(table_of(storage, written(content), content.schema))
@@ -262,7 +262,7 @@ def test_int96_and_milliseconds_are_read_by_arrow(storage: Storage, used: Used) 
 
 
 def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
-    """A page of 30 bytes may unpack to any number of rows."""
+    """A page of 30 bytes may hold any number of rows."""
     content = pa.table({"text": ["x" * 100] * 100_000})
     options = fast_options(max_bytes_in_flight=1 << 20)
     table = table_of(storage, written(content), content.schema)
@@ -285,14 +285,16 @@ def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
 
 @pytest.mark.parametrize("group", [0, 1, 2])
 @pytest.mark.parametrize("names", [["n"], ["text"], ["price", "n"], ["n", "text", "price"]])
-def test_an_excerpt_is_a_file_with_these_columns(names: list[str], group: int) -> None:
+def test_excerpt_is_a_file_of_the_selected_columns(names: list[str], group: int) -> None:
     whole = written(row_group_size=80, write_page_index=True)
     footer_size = int.from_bytes(whole[-8:-4], "little")
     footer = whole[-8 - footer_size : -8]
     leaves = sorted(SIMPLE.column_names.index(name) for name in names)
     chunks = Chunks(pa.py_buffer(footer), leaves, len(whole) - 8 - footer_size)
-    found = {leaf: chunks.get(group, leaf) for leaf in leaves}
-    parts = {leaf: (each, memoryview(whole)[each.start : each.start + each.length]) for leaf, each in found.items()}
+    parts = {}
+    for leaf in leaves:
+        chunk = chunks.get(group, leaf)
+        parts[leaf] = (chunk, memoryview(whole)[chunk.start : chunk.start + chunk.length])
     rows = SIMPLE.slice(80 * group, 80)
     small = excerpt(footer, group, rows.num_rows, parts)
     assert pq.read_table(io.BytesIO(small), columns=names).equals(rows.select(names))

@@ -1,4 +1,4 @@
-"""Deletion vectors and row ids: physical positions under row groups, filters and batches of any size."""
+"""Deletion vectors and row ids use physical positions, for any row groups, filters and batches."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_deleted_rows_are_found_by_their_physical_position(
         write={"row_group_size": row_group_size},
     )
     report = ScanReport()
-    found = rows_of(table.plan(options=fast_options(batch_rows=batch_rows)), report)
-    assert found["id"].to_pylist() == [i for i in range(200) if i not in deleted]
+    rows = rows_of(table.plan(options=fast_options(batch_rows=batch_rows)), report)
+    assert rows["id"].to_pylist() == [i for i in range(200) if i not in deleted]
     assert report.rows_deleted == len(deleted)
 
 
@@ -63,73 +63,72 @@ def test_skipped_row_groups_and_filters_shift_no_position(make_table: MakeTable)
         ids(0, 200),
         deletion_vector=encode_inline(DeletionVector.from_positions([5, 155, 161])),
         write={"row_group_size": 10},
-        removed=(),  # bounds of row groups are looked at
+        removed=(),  # the bounds of row groups are used
     )
     report = ScanReport()
-    found = table.read(report, filter=(col("id") >= 153) & (col("id") < 163))
-    assert found["id"].to_pylist() == [153, 154, 156, 157, 158, 159, 160, 162]
+    rows = table.read(report, filter=(col("id") >= 153) & (col("id") < 163))
+    assert rows["id"].to_pylist() == [153, 154, 156, 157, 158, 159, 160, 162]
     assert report.row_groups == 2
 
 
-def test_vectors_that_share_a_file_are_fetched_by_one_request(make_table: MakeTable, storage: Storage) -> None:
+def test_vectors_of_one_file_take_one_request(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SCHEMA)
     vectors = [DeletionVector.from_positions([part]) for part in range(20)]
     for part, descriptor in enumerate(stored(storage, *vectors)):
         table.add(ids(part * 100, part * 100 + 100), deletion_vector=descriptor, removed=[part])
-    found = table.read()["id"].to_pylist()
-    assert found == [part * 100 + i for part in range(20) for i in range(100) if i != part]
+    row_ids = table.read()["id"].to_pylist()
+    assert row_ids == [part * 100 + i for part in range(20) for i in range(100) if i != part]
     assert len(storage.requested("dv.bin")) == 1
     assert len(storage.requests) == 21
 
 
-def test_the_bytes_of_vectors_are_dropped_with_the_last_of_them(
+def test_bytes_of_vectors_are_dropped_after_the_last_use(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(SCHEMA)
-    far = [DeletionVector.from_positions([part]) for part in range(4)]
-    blob, described = encode_file(far, "placeholder")
-    for part, descriptor in enumerate(described):
+    blob, descriptors = encode_file([DeletionVector.from_positions([part]) for part in range(4)], "placeholder")
+    for part, descriptor in enumerate(descriptors):
         offset = (descriptor.offset or 0) + (8 << 20 if part == 3 else 0)
         place = replace(descriptor, storage_type="p", path_or_inline_dv="http://h/dv", offset=offset)
         table.add(ids(0, 9), deletion_vector=place, removed=[part])
     tasks = list(table.plan().tasks)
-    # The last one is beyond a gap that is not worth reading.
+    # The last vector is behind a gap that is too large to read.
     whole = pa.py_buffer(blob + bytes(8 << 20))
     fetched: list[tuple[int, int]] = []
 
-    async def fetch(self: Vectors, ref: Any, task: Any, wanted: Any, number: int) -> pa.Buffer:
-        fetched.append(tuple(wanted))
+    async def fetch(self: Vectors, ref: Any, task: Any, span: Any, number: int) -> pa.Buffer:
+        fetched.append(tuple(span))
         shift = 8 << 20 if number == 3 else 0
-        return whole.slice(wanted.start - shift, wanted.length)
+        return whole.slice(span.start - shift, span.length)
 
     monkeypatch.setattr(Vectors, "_fetch", fetch)
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     for task in tasks:
         vectors.note(task)
-    held = []
+    held_spans = []
 
     async def read() -> None:
         for number in (0, 1, 0, 3, 2, 3, 3):
-            if number == 0 and held:
-                vectors.note(tasks[0])  # of another read of the file, while its bytes are here
-            found = await vectors.get(tasks[number].without, tasks[number], number)
-            assert found.positions().tolist() == [number]
-            held.append(sum(len(spans) for spans in vectors._spans.values()))
+            if number == 0 and held_spans:
+                vectors.note(tasks[0])  # another read of the file, while its bytes are in memory
+            vector = await vectors.get(tasks[number].without, tasks[number], number)
+            assert vector.positions().tolist() == [number]
+            held_spans.append(sum(len(spans) for spans in vectors._spans.values()))
 
     asyncio.run(read())
-    assert held == [2, 2, 2, 1, 0, 0, 0]
+    assert held_spans == [2, 2, 2, 1, 0, 0, 0]
     assert len(fetched) == 4
     assert fetched[1:] == [fetched[1]] * 3
     assert vectors._spans == {}
 
 
-def test_vectors_are_kept_in_the_cache(make_table: MakeTable, storage: Storage, tmp_path: pathlib.Path) -> None:
+def test_vectors_are_cached(make_table: MakeTable, storage: Storage, tmp_path: pathlib.Path) -> None:
     table = make_table(SCHEMA)
     [descriptor] = stored(storage, DeletionVector.from_positions([1]))
     table.add(ids(0, 3), deletion_vector=descriptor, removed=[1])
     for _ in range(2):
-        found = rows_of(table.plan(options=fast_options(cache_directory=str(tmp_path))))
-        assert found["id"].to_pylist() == [0, 2]
+        rows = rows_of(table.plan(options=fast_options(cache_directory=str(tmp_path))))
+        assert rows["id"].to_pylist() == [0, 2]
         assert len(storage.requested("dv.bin")) == 1
 
 
@@ -144,7 +143,7 @@ def test_only_needed_vectors_are_fetched(make_table: MakeTable, storage: Storage
     assert first.size_in_bytes > 50_000
 
 
-def test_counting_visible_rows_needs_the_vector_and_not_the_file(make_table: MakeTable, storage: Storage) -> None:
+def test_row_count_needs_the_vector_but_not_the_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SCHEMA)
     (descriptor,) = stored(storage, DeletionVector.from_positions([1, 2, 3]))
     table.add(ids(0, 10), deletion_vector=descriptor, removed=[1, 2, 3], stats={"numRecords": 10})
@@ -167,7 +166,7 @@ KINDS_OF_READ: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("stats", [None, {"numRecords": 10}])
 @pytest.mark.parametrize("storage_type", ["inline", "stored"])
 @pytest.mark.parametrize("kind", KINDS_OF_READ)
-def test_vector_past_the_files_end_is_an_error_in_every_read(
+def test_vector_past_the_end_of_a_file_is_always_refused(
     make_table: MakeTable, storage: Storage, kind: str, storage_type: str, stats: Any, past: int
 ) -> None:
     table = make_table(SCHEMA, delta__enableRowTracking="true")
@@ -186,20 +185,20 @@ def test_vector_past_the_files_end_is_an_error_in_every_read(
         table.read(**KINDS_OF_READ[kind])
 
 
-# Only a vector that claims no rows and no bytes is none; one that claims either is read, and must be what it claims.
+# A vector that states rows or bytes is read, and must have what it states.
 @pytest.mark.parametrize(
-    ("claimed", "reason"),
+    ("stated", "reason"),
     [
         ({"cardinality": 0}, "hold 0 row positions .* found 2"),
         ({"size_in_bytes": 0}, "0 bytes of its sizeInBytes"),
         ({"cardinality": 0, "size_in_bytes": 0}, None),
     ],
 )
-def test_only_a_vector_without_rows_and_bytes_is_ignored(
-    make_table: MakeTable, claimed: dict[str, int], reason: str | None
+def test_vector_without_rows_and_bytes_is_ignored(
+    make_table: MakeTable, stated: dict[str, int], reason: str | None
 ) -> None:
     table = make_table(SCHEMA)
-    vector = replace(encode_inline(DeletionVector.from_positions([1, 3])), **claimed)
+    vector = replace(encode_inline(DeletionVector.from_positions([1, 3])), **stated)
     table.add(ids(0, 10), deletion_vector=vector, removed=())
     if reason is None:
         assert table.read().num_rows == 10
@@ -208,7 +207,7 @@ def test_only_a_vector_without_rows_and_bytes_is_ignored(
         table.read()
 
 
-def test_an_empty_vector_with_bytes_removes_nothing(make_table: MakeTable) -> None:
+def test_empty_vector_with_bytes_deletes_nothing(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(ids(0, 10), deletion_vector=encode_inline(DeletionVector.from_positions([])))
     assert table.read().num_rows == 10
@@ -223,7 +222,7 @@ def test_a_limit_counts_visible_rows(make_table: MakeTable) -> None:
     assert len(table.storage.requests) == 2
 
 
-def test_a_damaged_vector_is_an_error_with_the_files_id(make_table: MakeTable, storage: Storage) -> None:
+def test_error_of_a_damaged_vector_has_the_file_id(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SCHEMA)
     (descriptor,) = stored(storage, DeletionVector.from_positions([1]))
     blob = bytearray(storage.files["dv.bin"])
@@ -245,7 +244,7 @@ def test_a_missing_vector_file_is_an_error(make_table: MakeTable, storage: Stora
         table.read()
 
 
-def test_a_vector_by_relative_path_is_refused(make_table: MakeTable) -> None:
+def test_vector_with_a_relative_path_is_refused(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     _, (descriptor,) = encode_file([DeletionVector.from_positions([1])], uuid.UUID(int=1))
     table.add(ids(0, 10), deletion_vector=descriptor, removed=[1])
@@ -270,12 +269,12 @@ def tracked(make_table: MakeTable, schema: pa.Schema = SCHEMA, partitions: tuple
 def test_row_ids_are_base_plus_position_if_not_materialized(make_table: MakeTable) -> None:
     table = tracked(make_table)
     table.add(ids(0, 3), base_row_id=100, default_row_commit_version=7)
-    found = table.read(row_lineage=True)
-    assert found.to_pydict() == {"id": [0, 1, 2], "_row_id": [100, 101, 102], "_row_commit_version": [7, 7, 7]}
-    assert found.schema.field("_row_id").type == pa.int64()
+    rows = table.read(row_lineage=True)
+    assert rows.to_pydict() == {"id": [0, 1, 2], "_row_id": [100, 101, 102], "_row_commit_version": [7, 7, 7]}
+    assert rows.schema.field("_row_id").type == pa.int64()
 
 
-def test_materialized_row_ids_win_where_not_null(make_table: MakeTable) -> None:
+def test_materialized_row_ids_are_used_if_not_null(make_table: MakeTable) -> None:
     table = tracked(make_table)
     data = ids(0, 3).append_column("_row-id-col-x", pa.array([5, None, 9], pa.int64()))
     data = data.append_column("_row-commit-version-col-x", pa.array([None, 2, None], pa.int64()))
@@ -300,16 +299,16 @@ def test_vectors_filters_and_row_groups_shift_no_row_id(make_table: MakeTable, b
     plan = table.plan(
         filter=(col("id") >= 49) & (col("id") < 58), row_lineage=True, options=fast_options(batch_rows=batch_rows)
     )
-    found = rows_of(plan)
-    assert found["id"].to_pylist() == [49, 50, 52, 53, 54, 56, 57]
-    assert found["_row_id"].to_pylist() == [1049, 1050, 1052, 1053, 1054, 1056, 1057]
+    rows = rows_of(plan)
+    assert rows["id"].to_pylist() == [49, 50, 52, 53, 54, 56, 57]
+    assert rows["_row_id"].to_pylist() == [1049, 1050, 1052, 1053, 1054, 1056, 1057]
 
 
 def test_row_lineage_can_be_filtered_and_selected(make_table: MakeTable) -> None:
     table = tracked(make_table)
     table.add(ids(0, 10), base_row_id=100, default_row_commit_version=7)
-    found = table.read(columns=["_row_id", "id"], filter=col("_row_id") == 104, row_lineage=True)
-    assert found.to_pydict() == {"_row_id": [104], "id": [4]}
+    rows = table.read(columns=["_row_id", "id"], filter=col("_row_id") == 104, row_lineage=True)
+    assert rows.to_pydict() == {"_row_id": [104], "id": [4]}
 
 
 def test_row_lineage_follows_the_selected_columns(make_table: MakeTable) -> None:
@@ -325,23 +324,8 @@ def test_table_without_row_tracking_is_refused_with_a_remedy(make_table: MakeTab
         table.plan(row_lineage=True)
 
 
-def test_a_file_without_row_tracking_is_refused(make_table: MakeTable) -> None:
-    table = tracked(make_table)
-    table.add(ids(0, 1))
-    with pytest.raises(DataError, match="baseRowId"):
-        table.plan(row_lineage=True)
-
-
-@pytest.mark.parametrize("told", [{"base_row_id": 100}, {"default_row_commit_version": 7}], ids=str)
-def test_a_file_with_half_of_its_row_tracking_is_refused(make_table: MakeTable, told: dict[str, int]) -> None:
-    table = tracked(make_table)
-    table.add(ids(0, 3), **told)
-    with pytest.raises(DataError, match="sent no baseRowId or defaultRowCommitVersion for a file"):
-        table.plan(row_lineage=True)
-
-
 @pytest.mark.parametrize("batch_rows", [1, 2, 5])
-def test_row_ids_without_other_columns_are_right(make_table: MakeTable, batch_rows: int) -> None:
+def test_row_ids_are_read_without_other_columns(make_table: MakeTable, batch_rows: int) -> None:
     table = tracked(make_table)
     table.add(
         ids(0, 5),

@@ -1,4 +1,4 @@
-"""A row that a deletion vector removed does not exist: whatever it holds, nobody asks it, checks it or counts it."""
+"""The values of deleted rows are neither evaluated, checked nor counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
         pa.field("named", pa.map_(pa.string(), pa.struct([("m", pa.decimal128(9, 2))]))),
     ]
 )
-# Each fails, or takes another turn, for a value of the removed rows.
+# Each fails for values of the deleted rows, or has another result.
 FILTERS = [
     "i + 1 > 0",
     "1 / z > 0",
@@ -103,7 +103,7 @@ TRACKED = {"delta.enableRowTracking": "true"}
 @meets(filtered=7, kept=7, all_removed=5)
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, data: st.DataObject) -> None:
+def test_deleted_rows_change_no_read(shared_storage: Storage, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 90))
     content = visible_rows(rows)
     removed = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1)))
@@ -154,7 +154,7 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
 
 @pytest.mark.parametrize("condition", FILTERS)
 @pytest.mark.parametrize("row_group_size", [4, 1000])
-def test_filter_is_not_evaluated_on_removed_rows(make_table: MakeTable, condition: str, row_group_size: int) -> None:
+def test_filter_is_not_evaluated_on_deleted_rows(make_table: MakeTable, condition: str, row_group_size: int) -> None:
     table = make_table(SCHEMA)
     removed = [0, 1, 5, 11]
     gone = encode_inline(DeletionVector.from_positions(removed))
@@ -167,7 +167,7 @@ def test_filter_is_not_evaluated_on_removed_rows(make_table: MakeTable, conditio
 
 
 @pytest.mark.parametrize("condition", ["1 / p > 0", "q + 1 > 0"])
-def test_a_partition_value_is_not_asked_where_no_row_is_left(make_table: MakeTable, condition: str) -> None:
+def test_filter_is_not_evaluated_if_all_rows_are_deleted(make_table: MakeTable, condition: str) -> None:
     schema = pa.schema([("a", pa.int64()), ("p", pa.int32()), ("q", pa.int32())])
     table = make_table(schema, ("p", "q"))
     rows = pa.table({"a": [1, 2, 3]})
@@ -185,8 +185,8 @@ def test_a_partition_value_is_not_asked_where_no_row_is_left(make_table: MakeTab
         table.read(filter=parse_filter(condition))
 
 
-def test_the_poison_is_one(make_table: MakeTable) -> None:
-    """Each of the filters but those that compare alone fails, where the rows are there."""
+def test_filters_fail_if_the_deleted_rows_are_there(make_table: MakeTable) -> None:
+    """Filters with arithmetic fail on these values, so the tests above can fail."""
     failed: Counter[str] = Counter()
     for condition in FILTERS:
         table = make_table(SCHEMA)

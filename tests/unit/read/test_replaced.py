@@ -1,4 +1,4 @@
-"""An object that is replaced in the middle of a read: its old and new bytes are never put together."""
+"""Objects that are replaced during a read: old and new bytes are never mixed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MakeTable = Callable[..., Table]
 
 PLAIN = {"compression": "none", "use_dictionary": False, "write_statistics": False}
 MONDAY, TUESDAY = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
-# Headers of the storage for the old and the new object, and whether it supports If-Match.
-SAID = {
+# Headers of the old and the new object, and whether the storage supports If-Match.
+HEADERS = {
     "a strong ETag": ({"ETag": '"old"'}, {"ETag": '"new"'}, True),
     "a strong ETag, If-Match ignored": ({"ETag": '"old"'}, {"ETag": '"new"'}, False),
     "a weak ETag and a date": ({"ETag": 'W/"x"', "Last-Modified": MONDAY}, {"Last-Modified": TUESDAY}, True),
@@ -38,10 +38,10 @@ def content(value: int, rows: int, row_group_size: int | None = None) -> bytes:
     return parquet_bytes(pa.table(columns), row_group_size=row_group_size or rows, **PLAIN)
 
 
-@pytest.fixture(params=SAID)
+@pytest.fixture(params=HEADERS)
 def make_swapped(request: pytest.FixtureRequest, make_table: MakeTable) -> Callable[..., tuple[Table, Swap]]:
-    """Make a table of one file whose rows are 1, and what replaces it by one of the same length whose rows are 2."""
-    old_headers, new_headers, honours = SAID[request.param]
+    """Return a function that makes a table of one file, and a function that replaces the file by another."""
+    old_headers, new_headers, honours = HEADERS[request.param]
 
     def make(rows: int, row_group_size: int | None = None) -> tuple[Table, Swap]:
         old, new = (content(value, rows, row_group_size) for value in (1, 2))
@@ -61,7 +61,7 @@ def make_swapped(request: pytest.FixtureRequest, make_table: MakeTable) -> Calla
 
 
 def after(swap: Swap) -> Fault:
-    """Answer this request rightly, and the next one from the new object."""
+    """Respond to this request from the old object, and to the next one from the new object."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         swap()
@@ -70,8 +70,8 @@ def after(swap: Swap) -> Fault:
     return fault
 
 
-def values(found: pa.Table) -> set[int]:
-    return {value for column in found.columns for value in column.unique().to_pylist()}
+def values(rows: pa.Table) -> set[int]:
+    return {value for column in rows.columns for value in column.unique().to_pylist()}
 
 
 MakeSwapped = Callable[..., tuple[Table, Swap]]
@@ -81,21 +81,23 @@ def test_replaced_file_in_several_parts_is_read_again(make_swapped: MakeSwapped)
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]
 
-    found = table.read(options=fast_options(max_concurrent_requests=1))
+    rows = table.read(options=fast_options(max_concurrent_requests=1))
 
-    assert (found.num_rows, values(found)) == (300_000, {2})
+    assert (rows.num_rows, values(rows)) == (300_000, {2})
 
 
 def test_columns_are_not_read_with_another_objects_footer(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]
 
-    found = table.read(columns=["b"])
+    rows = table.read(columns=["b"])
 
-    assert (found.num_rows, values(found)) == (300_000, {2})
+    assert (rows.num_rows, values(rows)) == (300_000, {2})
 
 
-def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_after_the_first_rows_is_an_error(
+    make_swapped: MakeSwapped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_groups, "_UNIT", 1)
     table, swap = make_swapped(400_000, row_group_size=100_000)
     options = fast_options(max_concurrent_requests=1, max_bytes_in_flight=1_000_000)
@@ -108,7 +110,7 @@ def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypat
     assert first["b"].unique().to_pylist() == [1]
 
 
-def test_file_that_keeps_changing_fails(make_swapped: MakeSwapped) -> None:
+def test_file_that_changes_twice_is_an_error(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     storage = table.storage
     old, old_headers = storage.files["f"], storage.headers["f"]
@@ -122,7 +124,7 @@ def test_file_that_keeps_changing_fails(make_swapped: MakeSwapped) -> None:
         table.read(columns=["b"])
 
 
-def test_local_copy_is_started_again(make_swapped: MakeSwapped, tmp_path: Path) -> None:
+def test_local_copy_of_a_replaced_file_restarts(make_swapped: MakeSwapped, tmp_path: Path) -> None:
     table, swap = make_swapped(400_000)
     table.storage.faults["f"] = [after(swap)]
     plan = table.plan(options=fast_options(max_concurrent_requests=1))
@@ -133,9 +135,9 @@ def test_local_copy_is_started_again(make_swapped: MakeSwapped, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-@pytest.mark.parametrize("then", [["b"], ["a", "b"], None], ids=["another column", "one more", "all"])
+@pytest.mark.parametrize("columns", [["b"], ["a", "b"], None], ids=["another column", "one more", "all"])
 def test_cached_bytes_of_the_old_object_are_not_used(
-    make_swapped: MakeSwapped, tmp_path: Path, then: list[str] | None
+    make_swapped: MakeSwapped, tmp_path: Path, columns: list[str] | None
 ) -> None:
     table, swap = make_swapped(300_000)
     options = fast_options(cache_directory=str(tmp_path))
@@ -143,7 +145,7 @@ def test_cached_bytes_of_the_old_object_are_not_used(
     swap()
 
     for _ in range(2):
-        assert values(table.read(columns=then, options=options)) == {2}
+        assert values(table.read(columns=columns, options=options)) == {2}
 
 
 def test_fresh_url_is_requested(make_swapped: MakeSwapped) -> None:
@@ -152,25 +154,25 @@ def test_fresh_url_is_requested(make_swapped: MakeSwapped) -> None:
     urls = Fresh(table.storage)
 
     assert values(rows_of(table.plan(urls=urls))) == {2}
-    assert urls.asked == 1
+    assert urls.requests == 1
     assert table.storage.requests[-1].target.endswith("=fresh")
 
 
 class Fresh:
     def __init__(self, storage: Storage) -> None:
-        self.storage, self.asked = storage, 0
+        self.storage, self.requests = storage, 0
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
-        self.asked += 1
+        self.requests += 1
         return self.storage.url("f", "fresh")
 
 
-def test_parts_of_one_file_are_of_one_version_of_it(make_swapped: MakeSwapped) -> None:
+def test_parts_of_a_file_are_read_from_one_object(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(400_000, row_group_size=50_000)
     parts = [pickle.loads(pickle.dumps(part)) for part in partition(table.plan(), 4)]
     assert len(parts) == 4
     read = [pa.Table.from_batches(part.read()) for part in parts[:2]]
-    # How many row groups a part has follows their sizes, which differ a little between the versions of pyarrow.
+    # The row groups of a part depend on their sizes, which differ a little between versions of pyarrow.
     assert [set(part["a"].to_pylist()) for part in read] == [{1}, {1}]
     assert 100_000 <= sum(map(len, read)) <= 300_000
     swap()

@@ -1,4 +1,4 @@
-"""Text that is not UTF-8: the row and the value are named, or Spark's text is in its place."""
+"""Text that is not UTF-8 is an error with its row and value, or is replaced as in Spark."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SHOWN = "Stra\ufffde"
 
 
 def texts(values: list[bytes | None]) -> pa.Array:
-    """Bytes as Arrow's text, whatever they are."""
+    """Return bytes as an Arrow string array, without validation."""
     return pa.array(values, pa.binary()).view(pa.string())
 
 
-# === What Spark shows ===
+# === Replacement as in Spark ===
 
-# A byte of each class: ASCII, continuations, lead bytes and their limits, bytes that no text has.
+# Bytes of each class: ASCII, continuation bytes, lead bytes and their limits, invalid bytes.
 BYTES = [0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF]
 
 
@@ -69,8 +69,8 @@ def test_invalid_bytes_are_replaced_as_in_python() -> None:
         (b"\xed\xc3\xa9", "\ufffdé"),
     ],
 )
-def test_a_surrogate_is_replaced_once(value: bytes, shown: str) -> None:
-    """As Java's decoder does it; tests/spark compares with Spark itself."""
+def test_encoded_surrogate_is_replaced_once(value: bytes, shown: str) -> None:
+    """Java's decoder does the same; tests/spark compares with Spark."""
     assert as_shown(value) == shown
 
 
@@ -118,7 +118,7 @@ def as_table(column: pa.Array) -> pa.Table:
 
 @pytest.mark.parametrize("rows", [20, 6000], ids=["few", "many"])
 @pytest.mark.parametrize("nesting", NESTINGS)
-def test_the_error_names_row_and_value_and_the_option_replaces(make_table: MakeTable, nesting: str, rows: int) -> None:
+def test_invalid_text_is_named_or_replaced(make_table: MakeTable, nesting: str, rows: int) -> None:
     build, path, shown = NESTINGS[nesting]
     values: list[bytes | None] = [None if row % 5 == 2 else f"é{row}".encode() for row in range(rows)]
     values[13], values[15] = LATIN, b"\xff"
@@ -136,12 +136,12 @@ def test_the_error_names_row_and_value_and_the_option_replaces(make_table: MakeT
     # Other columns, and rows of other row groups, can be read.
     assert table.read(columns=["n"]).num_rows == rows
     for selected in (None, ["c"]):
-        found = table.read(options=REPLACE, columns=selected)["c"].to_pylist()
-        assert found == [shown(None if value is None else as_shown(value)) for value in values]
-    assert found[13] == shown(SHOWN)
+        replaced = table.read(options=REPLACE, columns=selected)["c"].to_pylist()
+        assert replaced == [shown(None if value is None else as_shown(value)) for value in values]
+    assert replaced[13] == shown(SHOWN)
 
 
-def test_error_row_is_that_of_the_file_despite_removed_rows(make_table: MakeTable) -> None:
+def test_row_in_the_error_is_that_of_the_file(make_table: MakeTable) -> None:
     values: list[bytes | None] = [b"a"] * 500
     values[321] = b"\xc3("
     content = as_table(texts(values))
@@ -156,13 +156,13 @@ def test_error_row_is_that_of_the_file_despite_removed_rows(make_table: MakeTabl
     for filter_ in (None, col("n") > 310, (col("n") > 100) & (col("c") != "b")):
         with pytest.raises(DataError, match=r"the row 321 of the file, counted from 0, has b'\\xc3\('\."):
             table.read(filter=filter_)
-        found = table.read(filter=filter_, options=REPLACE)
-        assert found.filter(pa.compute.equal(found["n"], 321))["c"].to_pylist() == ["\ufffd("]
-    # Rows that the filter's columns exclude are not looked at.
+        rows = table.read(filter=filter_, options=REPLACE)
+        assert rows.filter(pa.compute.equal(rows["n"], 321))["c"].to_pylist() == ["\ufffd("]
+    # Rows that the filter excludes are not checked.
     assert table.read(filter=col("n") > 330).num_rows == 169
 
 
-def test_a_long_value_is_cut_in_the_error(make_table: MakeTable) -> None:
+def test_long_value_is_truncated_in_the_error(make_table: MakeTable) -> None:
     content = as_table(texts([b"x" * 70 + b"\xff"]))
     table = make_table(content.schema)
     table.add(content)
@@ -172,7 +172,7 @@ def test_a_long_value_is_cut_in_the_error(make_table: MakeTable) -> None:
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.large_string()], ids=str)
 @pytest.mark.parametrize("nesting", ["flat", "struct"])
-def test_text_that_files_have_as_bytes(make_table: MakeTable, kind: pa.DataType, nesting: str) -> None:
+def test_binary_column_of_a_file_is_checked_as_text(make_table: MakeTable, kind: pa.DataType, nesting: str) -> None:
     build, path, shown = NESTINGS[nesting]
     stored = pa.array([b"good", LATIN, None], pa.binary())
     stored = stored.cast(kind) if pa.types.is_binary(kind) else stored.cast(pa.large_binary()).view(kind)
@@ -193,7 +193,7 @@ def test_text_that_files_have_as_bytes(make_table: MakeTable, kind: pa.DataType,
     ],
     ids=str,
 )
-def test_text_in_every_encoding(make_table: MakeTable, write: dict[str, Any]) -> None:
+def test_text_of_every_encoding_is_checked(make_table: MakeTable, write: dict[str, Any]) -> None:
     values: list[bytes | None] = [b"a", LATIN, None, LATIN, "é".encode()] * 1000
     content = as_table(texts(values))
     table = make_table(content.schema)
@@ -203,7 +203,7 @@ def test_text_in_every_encoding(make_table: MakeTable, write: dict[str, Any]) ->
     assert table.read(options=REPLACE)["c"].to_pylist() == ["a", SHOWN, None, SHOWN, "é"] * 1000
 
 
-def test_categories_are_text(make_table: MakeTable) -> None:
+def test_text_of_a_dictionary_array_is_checked(make_table: MakeTable) -> None:
     values = texts([b"a", LATIN, None, LATIN])
     categories = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int32()), values.slice(0, 2))
     table = make_table(as_table(pa.array(["a"])).schema)
@@ -213,14 +213,14 @@ def test_categories_are_text(make_table: MakeTable) -> None:
     assert table.read(options=REPLACE)["c"].to_pylist() == ["a", SHOWN, None, SHOWN]
 
 
-def test_a_value_that_does_not_fit_otherwise_is_no_text(make_table: MakeTable) -> None:
+def test_error_of_an_overflow_is_not_about_text(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("c", pa.int32()), ("n", pa.int64())]))
     table.add(as_table(pa.array([2**40], pa.int64())))
     with pytest.raises(DataError, match="has a value that does not fit the table's type int32"):
         table.read()
 
 
-def test_the_option_is_a_choice() -> None:
+def test_invalid_text_option_is_error_or_replace() -> None:
     assert ReadOptions().invalid_text is InvalidText.ERROR
     assert ReadOptions(invalid_text="Replace").invalid_text is InvalidText.REPLACE  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'invalid_text' must be one of 'error', 'replace', found 'ignore'"):
@@ -232,14 +232,14 @@ def test_the_option_is_a_choice() -> None:
 
 @pytest.fixture(scope="module")
 def shared_storage() -> Any:
-    with running_storage() as found:
-        yield found
+    with running_storage() as storage:
+        yield storage
 
 
 PARTS = [b"", b"a", b"b", b"z", b"\xc0", b"\xff", b"\xed\xa0\x80", "é".encode(), "\ufffd".encode(), "😀".encode()]
 VALUES = st.tuples(st.sampled_from(PARTS), st.sampled_from(PARTS)).map(b"".join)
 CONSTANTS = VALUES.map(as_shown)
-# Between two texts, and what replaces it is not.
+# The bytes are between two texts; the replaced text is not.
 BETWEEN = st.lists(st.none() | st.sampled_from([b"a", b"\xc0", b"a\xc0"]), min_size=1, max_size=5).map(
     lambda values: [b"", *values, "é".encode()]
 )
@@ -300,8 +300,8 @@ def test_filters_use_the_returned_text_and_ignore_statistics(
 
 @pytest.mark.parametrize("where", ["log", "footer", "pages"])
 @pytest.mark.parametrize("nested", [False, True], ids=["column", "field"])
-def test_text_beyond_the_bounds_of_its_bytes_is_found(make_table: MakeTable, where: str, nested: bool) -> None:
-    """The bytes lie between the bounds, U+FFFD lies above them."""
+def test_replaced_text_outside_the_bounds_is_found(make_table: MakeTable, where: str, nested: bool) -> None:
+    """The bytes are between the bounds, U+FFFD is above them."""
     values = [b"", b"\xc0", "é".encode(), *(["\U0010ffff".encode()] * 3 if where == "pages" else [])]
     array = texts(values)
     content = as_table(pa.StructArray.from_arrays([array], ["t"]) if nested else array)
@@ -315,7 +315,7 @@ def test_text_beyond_the_bounds_of_its_bytes_is_found(make_table: MakeTable, whe
     condition = (col("c.t" if nested else "c") > "é") & (col("n") < 3)
     with pytest.MonkeyPatch.context() as patch:
         make_eager(patch)
-        found = rows_of(table.plan(filter=condition, options=REPLACE))
-    assert found["n"].to_pylist() == [1]
+        rows = rows_of(table.plan(filter=condition, options=REPLACE))
+    assert rows["n"].to_pylist() == [1]
     long_list = col("c.t" if nested else "c").is_in([f"{number}" for number in range(200)] + ["\ufffd"])
     assert rows_of(table.plan(filter=long_list, options=REPLACE))["n"].to_pylist() == [1]

@@ -1,4 +1,4 @@
-"""Downloads of deletion vectors: what is fetched together, in which order, and what is told of it."""
+"""Downloads of deletion vectors: their ranges, order, cache and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delta_sharing_client.read.vectors import Vectors
 
 MiB = 1 << 20
 URL = "https://h/dv.bin"
-BLOB, (DESCRIBED,) = encode_file([DeletionVector.from_positions([1, 5])], "placeholder")
+BLOB, (DESCRIPTOR,) = encode_file([DeletionVector.from_positions([1, 5])], "placeholder")
 
 
 def ref(offset: int = 1, size: int = 100, *, url: str = URL, kind: str = "p") -> DeletionVectorRef:
@@ -32,14 +32,14 @@ def task(without: DeletionVectorRef | None = None, only: DeletionVectorRef | Non
 
 
 class Storage:
-    """Takes the place of remote files: ``asked`` is what was opened and read, of which all are ``content``."""
+    """A replacement for remote files, all of which have ``content``; ``requests`` are the reads."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self.asked: list[tuple[dict[str, Any], ByteRange]] = []
+        self.requests: list[tuple[dict[str, Any], ByteRange]] = []
         self.report = ScanReport()
 
-    def open(self, reader: Any, **about: Any) -> Any:
+    def open(self, reader: Any, **arguments: Any) -> Any:
         storage = self
 
         class File:
@@ -48,54 +48,54 @@ class Storage:
             def agree(self, version: Any) -> bool:
                 return True
 
-            async def read(self, wanted: ByteRange) -> pa.Buffer:
-                storage.asked.append((about, wanted))
-                return pa.py_buffer(storage.content[wanted.start : wanted.stop])
+            async def read(self, span: ByteRange) -> pa.Buffer:
+                storage.requests.append((arguments, span))
+                return pa.py_buffer(storage.content[span.start : span.stop])
 
         return File()
 
 
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
-    found = Storage(BLOB)
-    monkeypatch.setattr(vectors_read, "RemoteFile", found.open)
-    return found
+    replacement = Storage(BLOB)
+    monkeypatch.setattr(vectors_read, "RemoteFile", replacement.open)
+    return replacement
 
 
-def get(vectors: Vectors, wanted: DeletionVectorRef, number: int = 0) -> list[int]:
-    return asyncio.run(vectors.get(wanted, task(wanted), number)).positions().tolist()
+def get(vectors: Vectors, vector: DeletionVectorRef, number: int = 0) -> list[int]:
+    return asyncio.run(vectors.get(vector, task(vector), number)).positions().tolist()
 
 
-STORED = ref(DESCRIBED.offset or 0, DESCRIBED.size_in_bytes)
+STORED = ref(DESCRIPTOR.offset or 0, DESCRIPTOR.size_in_bytes)
 
 
-def test_vector_is_fetched_like_its_file_in_task_order(storage: Storage) -> None:
+def test_vector_is_fetched_with_the_options_of_its_file(storage: Storage) -> None:
     assert get(Vectors("t", storage), STORED, 7) == [1, 5]  # type: ignore[arg-type]
-    [(about, wanted)] = storage.asked
-    assert about == {
+    [(arguments, span)] = storage.requests
+    assert arguments == {
         "key": "k", "url": URL, "size": -1, "file_id": "id-f", "renew_at": 77, "order": (7,),
     }  # fmt: skip
-    assert wanted == ByteRange(STORED.descriptor.offset or 0, len(BLOB))
+    assert span == ByteRange(STORED.descriptor.offset or 0, len(BLOB))
     assert storage.report.seconds.keys() == {"fetch"}
 
 
 @pytest.mark.parametrize("offset", [None, 0])
 def test_a_vector_without_offset_is_fetched_from_byte_0(storage: Storage, offset: int | None) -> None:
     storage.content = BLOB[1:]
-    wanted = DeletionVectorRef(DeletionVectorDescriptor("p", URL, DESCRIBED.size_in_bytes, 2, offset), key="k")
+    vector = DeletionVectorRef(DeletionVectorDescriptor("p", URL, DESCRIPTOR.size_in_bytes, 2, offset), key="k")
     vectors = Vectors("t", storage)  # type: ignore[arg-type]
-    vectors.note(task(wanted))
-    assert get(vectors, wanted) == [1, 5]
-    assert [span for _, span in storage.asked] == [ByteRange(0, len(BLOB) - 1)]
+    vectors.note(task(vector))
+    assert get(vectors, vector) == [1, 5]
+    assert [span for _, span in storage.requests] == [ByteRange(0, len(BLOB) - 1)]
 
 
 class Cache:
-    """Returns the bytes stored under a name, for any version."""
+    """A cache that returns the bytes of a name for any version."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[ByteBlock, int]] = {}
 
-    def get(self, name: str, wanted: ByteRange, size: int, accept: Callable[[Any], bool]) -> ByteBlock | None:
+    def get(self, name: str, span: ByteRange, size: int, accept: Callable[[Any], bool]) -> ByteBlock | None:
         block, stored = self.held.get(name, (None, size))
         assert stored == size
         return block if block is not None and accept(None) else None
@@ -104,36 +104,36 @@ class Cache:
         self.held[name] = block, size
 
 
-def test_a_vector_in_the_cache_is_one_hit_and_no_request(storage: Storage) -> None:
+def test_cached_vector_needs_no_request(storage: Storage) -> None:
     cache = Cache()
-    signed = ref(DESCRIBED.offset or 0, DESCRIBED.size_in_bytes, url=URL + "?sig=1")
+    signed = ref(DESCRIPTOR.offset or 0, DESCRIPTOR.size_in_bytes, url=URL + "?sig=1")
     for hits in (0, 1, 2):
         assert get(Vectors("t", storage, cache), signed) == [1, 5]  # type: ignore[arg-type]
-        assert (storage.report.cache_hits, len(storage.asked)) == (hits, 1)
+        assert (storage.report.cache_hits, len(storage.requests)) == (hits, 1)
     assert cache.held.keys() == {f"dv:{URL}"}
-    assert cache.held[f"dv:{URL}"][0].start == DESCRIBED.offset
+    assert cache.held[f"dv:{URL}"][0].start == DESCRIPTOR.offset
 
 
 def spans(*places: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return what is downloaded for vectors that begin at these bytes and have so many with size and checksum."""
+    """Return the downloaded ranges for vectors at these offsets, with lengths that include size and checksum."""
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     for start, length in places:
         vectors.note(task(ref(start, length - 8)))
     span = vectors._span(URL, ByteRange(places[0][0], places[0][0] + places[0][1]))
     assert span.range.start == places[0][0]
-    found = vectors._spans[URL]
-    assert sum(each.users for each in found) == len(places)
+    downloads = vectors._spans[URL]
+    assert sum(download.users for download in downloads) == len(places)
     assert vectors._noted == {}
-    return [tuple(each.range) for each in found]
+    return [tuple(download.range) for download in downloads]
 
 
 @pytest.mark.parametrize(("gap", "count"), [(0, 1), (65 * 1024, 1), (4 * MiB, 1), (4 * MiB + 1, 2)])
-def test_vectors_with_a_small_gap_between_them_are_one_request(gap: int, count: int) -> None:
+def test_vectors_with_a_small_gap_take_one_request(gap: int, count: int) -> None:
     assert len(spans((1, 100), (101 + gap, 50))) == count
 
 
 @pytest.mark.parametrize(("size", "count"), [(100, 2), (200 * MiB, 2)])
-def test_gaps_between_vectors_are_small_together(size: int, count: int) -> None:
+def test_sum_of_the_gaps_between_vectors_is_limited(size: int, count: int) -> None:
     gap = 3 * MiB
     assert len(spans((1, size), (1 + size + gap, size), (1 + 2 * (size + gap), size))) == count
 
@@ -153,16 +153,16 @@ def test_vectors_of_one_file_are_fetched_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "length", "is_in_it"),
+    ("start", "length", "is_inside"),
     [(101, 100, True), (120, 50, True), (100, 50, False), (100, 200, False), (151, 51, False), (201, 50, False)],
 )
-def test_only_a_vector_that_is_in_a_download_is_not_noted_again(start: int, length: int, is_in_it: bool) -> None:
+def test_vector_in_a_download_is_not_noted_again(start: int, length: int, is_inside: bool) -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     vectors.note(task(ref(101, 92)))
     span = vectors._span(URL, ByteRange(101, 201))
     vectors.note(task(ref(start, length - 8)))
-    assert span.users == 1 + is_in_it
-    assert vectors._noted == ({} if is_in_it else {URL: [ByteRange(start, start + length)]})
+    assert span.users == 1 + is_inside
+    assert vectors._noted == ({} if is_inside else {URL: [ByteRange(start, start + length)]})
 
 
 def test_vector_that_was_not_noted_is_fetched_separately() -> None:

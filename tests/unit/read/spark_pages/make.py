@@ -2,7 +2,7 @@
 
     python tests/unit/read/spark_pages/make.py
 
-needs PySpark and a JDK. What is in them is computed from the row's number, so that a test can say what it is.
+needs PySpark and a JDK. The values are computed from the row number, so that a test can compute them too.
 """
 
 from __future__ import annotations
