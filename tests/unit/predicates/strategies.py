@@ -1,4 +1,4 @@
-"""Random schemas, rows and predicates over them, weighted towards the values where engines disagree."""
+"""Random rows and predicates, with many values for which engines disagree."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ COMPARABLE = {
     if not pa.types.is_nested(data_type) and not pa.types.is_null(data_type)
 }
 
-# One of each kind of test; what all interpreters must know. ``test_mask`` says if a kind is missing.
+# A test of each kind, which all interpreters must support. ``test_mask`` fails if a kind is missing.
 _TEXT, _NUMBER = Column(("text",)), Column(("i32",))
 SAMPLES: tuple[Expression, ...] = (
     Comparison(Op.GT, _NUMBER, Literal(1)),
@@ -100,7 +100,7 @@ _FLOATS = [
 
 
 def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Values that a column of the type can hold, without null, as :func:`table` takes them."""
+    """Return values of a column of the type, without null, as :func:`table` accepts them."""
     if pa.types.is_boolean(data_type):
         return st.booleans()
     if pa.types.is_integer(data_type):
@@ -114,7 +114,7 @@ def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
     if pa.types.is_decimal(data_type):
         edge = 10**data_type.precision - 1
         unscaled = st.sampled_from([0, 1, 10, 100, edge, -edge]) | st.integers(-edge, edge)
-        return unscaled.map(lambda found: decimal.Decimal(f"{found}E-{data_type.scale}"))
+        return unscaled.map(lambda number: decimal.Decimal(f"{number}E-{data_type.scale}"))
     if pa.types.is_string(data_type):
         return TEXT
     if pa.types.is_binary(data_type):
@@ -129,24 +129,24 @@ def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
         start = 19_700 * 86_400_000_000
         near = st.sampled_from([start, start + 1, start + 86_400_000_000, start - 1, start + 999, 0, -1])
         micros = near | st.sampled_from([-(1 << 63), (1 << 63) - 1]) | st.integers(-(1 << 63), (1 << 63) - 1)
-        return micros.map(lambda found: Moment(found * 1000, zone))
+        return micros.map(lambda number: Moment(number * 1000, zone))
     if pa.types.is_time(data_type):
         last = 86_400_000_000 - 1
-        return (st.sampled_from([0, 1, last]) | st.integers(0, last)).map(lambda found: Clock(found * 1000))
+        return (st.sampled_from([0, 1, last]) | st.integers(0, last)).map(lambda number: Clock(number * 1000))
     raise AssertionError(data_type)
 
 
 def constants(data_type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Constants that compare with a column of the type, whether or not it can hold them."""
+    """Return constants that compare with a column of the type, also values that the type cannot hold."""
     if pa.types.is_boolean(data_type) or pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         return values(data_type)
     if pa.types.is_date(data_type) or pa.types.is_timestamp(data_type):
         nanos = st.sampled_from([0, 1, 999, 1000, 1500, -1, 43_200_000_000_000])
         local = st.tuples(values(pa.date32()), nanos).map(
-            lambda found: Moment(found[0].days * 86_400_000_000_000 + found[1], Zone.LOCAL)
+            lambda pair: Moment(pair[0].days * 86_400_000_000_000 + pair[1], Zone.LOCAL)
         )
         written = st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)).map(
-            lambda found: str(found.date()) if pa.types.is_date(data_type) else str(found)
+            lambda moment: str(moment.date()) if pa.types.is_date(data_type) else str(moment)
         )
         choices = values(data_type) | values(pa.date32()) | local | written | st.dates()
         if pa.types.is_timestamp(data_type) and data_type.tz is None:
@@ -164,7 +164,7 @@ def constants(data_type: pa.DataType) -> st.SearchStrategy[Any]:
         st.integers(-(1 << 70), 1 << 70),
         values(pa.decimal128(4, 2)),
         st.decimals(allow_nan=False, allow_infinity=False, places=3),
-        st.decimals(allow_nan=False, allow_infinity=False).filter(lambda found: abs(found.adjusted()) < 60),
+        st.decimals(allow_nan=False, allow_infinity=False).filter(lambda number: abs(number.adjusted()) < 60),
     )
     if pa.types.is_decimal(data_type):
         return number | values(data_type).map(float)
@@ -172,7 +172,7 @@ def constants(data_type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def table(columns: dict[str, list[Any]], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """The rows as a batch; dates and timestamps of any year."""
+    """Return the rows as a batch, which may have dates and timestamps of any year."""
     return pa.RecordBatch.from_arrays([_array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
@@ -181,13 +181,13 @@ def rows(max_rows: int = 6, min_rows: int = 0) -> st.SearchStrategy[list[dict[st
     return st.lists(row, min_size=min_rows, max_size=max_rows)
 
 
-def batch_of(found: list[dict[str, Any]]) -> pa.RecordBatch:
-    return table({name: [row[name] for row in found] for name in SCHEMA.names})
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return table({name: [row[name] for row in rows] for name in SCHEMA.names})
 
 
 def predicates(paths: dict[tuple[str, ...], pa.DataType] | None = None, max_leaves: int = 6) -> st.SearchStrategy[Any]:
-    """Unbound predicates over ``SCHEMA``."""
-    comparable = {path: found for path, found in (paths or PATHS).items() if path in COMPARABLE}
+    """Return unbound predicates over ``SCHEMA``."""
+    comparable = {path: data_type for path, data_type in (paths or PATHS).items() if path in COMPARABLE}
     leaves = st.one_of(
         st.sampled_from(sorted(comparable)).flatmap(lambda path: _on_column(path, comparable[path])),
         _on_pair(sorted(comparable)),
@@ -198,8 +198,8 @@ def predicates(paths: dict[tuple[str, ...], pa.DataType] | None = None, max_leav
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
-            st.lists(inner, min_size=2, max_size=3).map(lambda found: And(tuple(found))),
-            st.lists(inner, min_size=2, max_size=3).map(lambda found: Or(tuple(found))),
+            st.lists(inner, min_size=2, max_size=3).map(lambda parts: And(tuple(parts))),
+            st.lists(inner, min_size=2, max_size=3).map(lambda parts: Or(tuple(parts))),
             inner.map(Not),
         ),
         max_leaves=max_leaves,
@@ -240,12 +240,12 @@ def _on_pair(paths: list[tuple[str, ...]]) -> st.SearchStrategy[Any]:
     families = [family for family in families if family]
     pair = st.sampled_from(families).flatmap(lambda family: st.tuples(st.sampled_from(family), st.sampled_from(family)))
     return st.tuples(st.sampled_from([*Op, None]), pair).map(
-        lambda found: NullSafeEqual(*found[1]) if found[0] is None else Comparison(found[0], *found[1])
+        lambda drawn: NullSafeEqual(*drawn[1]) if drawn[0] is None else Comparison(drawn[0], *drawn[1])
     )
 
 
 def column_pairs() -> st.SearchStrategy[Any]:
-    """Comparisons of two columns that compare."""
+    """Return comparisons of two columns of comparable types."""
     return _on_pair(sorted(path for path in COMPARABLE if len(path) == 1))
 
 
@@ -259,14 +259,14 @@ def _nullable(data_type: pa.DataType) -> st.SearchStrategy[Any]:
     return st.none() | values(data_type)
 
 
-def _array(found: list[Any], data_type: pa.DataType) -> Any:
+def _array(column: list[Any], data_type: pa.DataType) -> Any:
     if pa.types.is_date(data_type):
-        return pa.array([None if item is None else item.days for item in found], pa.int32()).cast(data_type)
+        return pa.array([None if item is None else item.days for item in column], pa.int32()).cast(data_type)
     if pa.types.is_timestamp(data_type):
-        return pa.array([None if item is None else item.nanoseconds // 1000 for item in found], data_type)
+        return pa.array([None if item is None else item.nanoseconds // 1000 for item in column], data_type)
     if pa.types.is_time(data_type):
-        return pa.array([None if item is None else item.nanoseconds // 1000 for item in found], data_type)
-    return pa.array(found, data_type)
+        return pa.array([None if item is None else item.nanoseconds // 1000 for item in column], data_type)
+    return pa.array(column, data_type)
 
 
 def _as_float32(value: float) -> float:

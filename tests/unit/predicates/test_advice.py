@@ -1,4 +1,4 @@
-"""Common mistakes in a filter get an error that says what to write, and that is read."""
+"""Common mistakes in a filter are errors that show a correct form."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_mistake_gets_a_corrected_form(mistake: str, advice: str, right: str) ->
     with pytest.raises(UsageError) as caught:
         bind(parse_filter(mistake), SCHEMA)
 
-    # The list of all that is supported is no answer to a known mistake.
+    # The error of a common mistake does not list everything that is supported.
     assert advice in str(caught.value)
     assert "Supported are" not in str(caught.value)
     assert re.search(r"SQL syntax|_h[0-9a-f]{2}|sqlglot|\b(?!DuckDB)[A-Z][a-z]+[A-Z]\w+", str(caught.value)) is None
     bind(parse_filter(right), SCHEMA)
     place = caught.value.place or place_of_name(mistake, caught.value.message)
-    # Nothing, and a value of another type, are nowhere.
+    # An empty filter and a value of another type have no place in the text.
     assert (place is None) is (mistake in ("", "amount % 2"))
     assert place is None or 0 <= place[0] < place[1] <= len(mistake)
 
@@ -135,13 +135,13 @@ def test_mistake_gets_a_corrected_form(mistake: str, advice: str, right: str) ->
         ("/* unheard */ unheard(amount) > 3", "unheard"),
     ],
 )
-def test_a_mistake_has_a_place_in_the_text(text: str, marked: str) -> None:
+def test_error_has_the_place_of_the_mistake(text: str, marked: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
     assert caught.value.place is not None
     start, stop = caught.value.place
     assert text[start:stop] == marked
-    # An error is pickled on an executor.
+    # Spark executors pickle errors.
     assert pickle.loads(pickle.dumps(caught.value)).place == (start, stop)
 
 
@@ -154,7 +154,7 @@ def test_mistakes_inside_texts_and_names_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("text", "place"),
     [
         ("amount > 3 amount", " at 'amount'. "),
         ("amount > 3 'some text'", " at 'some text'. "),
@@ -164,14 +164,14 @@ def test_mistakes_inside_texts_and_names_are_ignored() -> None:
         ("_h31 _h31", " at '"),
     ],
 )
-def test_error_points_where_the_parser_stopped(text: str, where: str | None) -> None:
+def test_error_points_where_the_parser_stopped(text: str, place: str | None) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
-    assert where is None or where in str(caught.value)
+    assert place is None or place in str(caught.value)
     assert "'some text'" not in text or "_h73" not in str(caught.value)
 
 
-def test_a_function_with_a_boolean_result_is_a_condition() -> None:
+def test_function_with_a_boolean_result_is_a_condition() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"flag": pa.array([True, False, None]), "other": pa.array([None, True, True])},
     )
@@ -183,11 +183,11 @@ def test_a_function_with_a_boolean_result_is_a_condition() -> None:
         "flag OR coalesce(other, FALSE)": [True, True, True],
     }
     for text, expected in cases.items():
-        found = mask(bind(parse_filter(text), rows.schema), rows)
-        assert [bool(one) for one in found.to_pylist()] == expected, text
+        matches = mask(bind(parse_filter(text), rows.schema), rows)
+        assert [bool(value) for value in matches.to_pylist()] == expected, text
 
 
-# Fragments of filters, in no sensible order.
+# Fragments of filters, in random order.
 FRAGMENTS = r"""
 amount country day WHERE SELECT AND OR NOT IN LIKE BETWEEN IS NULL None ( ) [ ] , = < > <= => && | || ~ & : @ $ { } ? ;
 . .. 'it' 's '' ' " ` `x` X'0' r'a' 1 1.5 1,000 2026-01-01 01.02.2026 contains( endswith( .str. .lower() col( max( CASE
@@ -199,12 +199,12 @@ ODD = ["\u2018", "\u2019", "\x00", "\ud83d", "\n"]
 @meets(refused=20, advised=10)
 @given(st.lists(st.sampled_from([*FRAGMENTS.split(), *ODD]), max_size=8).map(" ".join))
 def test_any_text_is_parsed_or_refused_in_one_sentence(text: str) -> None:
-    told = ""
+    message = ""
     try:
         bind(parse_filter(text), SCHEMA)
     except UsageError as error:
-        told = str(error)
-    met("refused", told)
-    met("advised", "Write " in told)
-    assert "\n" not in told
-    assert re.search(r"SQL syntax|sqlglot", told) is None
+        message = str(error)
+    met("refused", message)
+    met("advised", "Write " in message)
+    assert "\n" not in message
+    assert re.search(r"SQL syntax|sqlglot", message) is None

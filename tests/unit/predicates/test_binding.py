@@ -20,25 +20,25 @@ from delta_sharing_client.predicates.value_kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.values import Day, Moment, Zone
 from tests.unit.predicates.strategies import SCHEMA, table
 
-# Nanoseconds: a day and a microsecond, what lies between two, and what lies beyond all that 64 bits of them hold.
+# In nanoseconds: whole microseconds and days, values between them, and values beyond 64 bits.
 FAR = (0, 1, 500, 1000, 86_400_000_000_000, 86_400_000_000_001, 1 << 80, -(1 << 80))
 
 
-def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
-    return str(bind(parse_filter(given), schema))
+def bound(condition: object, schema: pa.Schema = SCHEMA) -> str:
+    return str(bind(parse_filter(condition), schema))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # a constant of the column's type stays as it is
+        # constants of the column's type
         ("i64 > 5", "i64 > 5"),
         ("i64 > 5.0", "i64 > 5"),
         ("small = 1.5", "small = 1.50"),
         ("f64 = 1", "f64 = 1.0E0"),
         ("f64 = 0.1", "f64 = 0.1E0"),
         ("f32 = 0.5", "f32 = 0.5E0"),
-        # between two values of the column
+        # constants between two values of the column
         ("i64 > 1.5", "i64 > 1"),
         ("i64 >= 1.5", "i64 >= 2"),
         ("i64 < 1.5", "i64 < 2"),
@@ -54,7 +54,7 @@ def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
         ("day > TIMESTAMP '2024-01-01 12:00:00'", "day > DATE '2024-01-01'"),
         ("day >= TIMESTAMP '2024-01-01 12:00:00'", "day >= DATE '2024-01-02'"),
         ("instant > TIMESTAMP '2024-01-01 00:00:00.0000015Z'", "instant > TIMESTAMP '2024-01-01 00:00:00.000001Z'"),
-        # beyond all values of the column
+        # constants beyond all values of the column
         ("i8 = 300", "i8 < -128"),
         ("i8 < 300", "i8 >= -128"),
         ("i8 > 300", "i8 > 127"),
@@ -67,11 +67,11 @@ def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
         ("i8 <=> 300", "i8 < -128 AND i8 IS NOT NULL"),
         ("i8 IN (1, 300, 2.5, NULL)", "i8 IN (1, NULL) OR i8 < -128"),
         ("i8 NOT IN (300)", "NOT (i8 < -128)"),
-        # several values of the column are the same double
+        # doubles that equal several values of the column
         ("i64 = 9007199254740993E0", "i64 >= 9007199254740992 AND i64 <= 9007199254740993"),
         ("i64 IN (1, 9007199254740993E0)", "i64 IN (1) OR (i64 >= 9007199254740992 AND i64 <= 9007199254740993)"),
         ("small = 0.1E0", "small = 0.10"),
-        # other families
+        # constants of other types
         ("5 < i64", "i64 > 5"),
         ("day = '2024-01-01'", "day = DATE '2024-01-01'"),
         ("instant = '2024-01-01'", "instant = TIMESTAMP '2024-01-01 00:00:00Z'"),
@@ -80,7 +80,7 @@ def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
         ("instant = TIMESTAMP_NTZ '2024-01-01 00:00:00'", "instant = TIMESTAMP '2024-01-01 00:00:00Z'"),
         ("wall = '2024-01-01 01:00:00'", "wall = TIMESTAMP '2024-01-01 01:00:00'"),
         ("flag", "flag = TRUE"),
-        # unknown
+        # NULL
         ("i64 = NULL", "NULL"),
         ("i64 IN (NULL)", "NULL"),
         ("void = 1", "NULL"),
@@ -109,7 +109,7 @@ def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
         ("list IS NULL OR Nest IS NULL", "list IS NULL OR Nest IS NULL"),
     ],
 )
-def test_constants_and_names_take_the_form_of_the_column(text, expected):
+def test_constants_and_names_are_converted_to_the_columns(text, expected):
     assert bound(text) == expected
 
 
@@ -184,7 +184,7 @@ def test_invalid_operand_is_refused_in_one_sentence(text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_names_that_differ_in_case_only_need_an_exact_match():
+def test_names_that_differ_in_case_must_match_exactly():
     schema = pa.schema({"A": pa.int64(), "a": pa.int64()})
     assert bound("a = 1 AND A = 2", schema) == "a = 1 AND A = 2"
     ambiguous = pa.schema({"ab": pa.int64(), "AB": pa.int64()})
@@ -192,31 +192,25 @@ def test_names_that_differ_in_case_only_need_an_exact_match():
         bound("Ab = 1", ambiguous)
 
 
-def test_types_that_do_not_compare_are_named():
+def test_types_without_comparison_are_refused():
     schema = pa.schema({"m": pa.map_(pa.string(), pa.int32()), "d": pa.duration("us")})
-    for name, described in (("m", "map"), ("d", "duration")):
-        with pytest.raises(UsageError, match=f"type {described}.*which does not compare"):
+    for name, type_name in (("m", "map"), ("d", "duration")):
+        with pytest.raises(UsageError, match=f"type {type_name}.*which does not compare"):
             bound(f"{name} = 1", schema)
         assert bound(f"{name} IS NULL", schema) == f"{name} IS NULL"
 
 
-def test_dictionaries_and_large_types_bind_as_their_values():
+def test_dictionary_and_large_types_bind_as_value_types():
     schema = pa.schema({"d": pa.dictionary(pa.int8(), pa.int8()), "s": pa.large_string(), "u": pa.uint8()})
     assert bound("d > 300 OR s = 'x' OR u = -1", schema) == "d > 127 OR s = 'x' OR u < 0"
 
 
-def test_bound_columns_carry_their_type():
+def test_bound_columns_have_their_type():
     assert bind(parse_filter("nest.n > 1"), SCHEMA) == Comparison(Op.GT, Column(("Nest", "n"), pa.int32()), Literal(1))
 
 
-def test_coalesce_of_nulls_is_null():
-    schema = pa.schema([("v", pa.null()), ("a", pa.int32())])
-    assert bind(parse_filter("coalesce(v, v) IS NULL"), schema) == Literal(True)
-    assert bind(parse_filter("coalesce(v, a) = 1"), schema) == bind(parse_filter("a = 1"), schema)
-
-
 @pytest.mark.parametrize(("value", "advised"), [("'x'", True), ("DATE '2024-01-01'", False), ("TRUE", False)])
-def test_only_a_text_is_advised_to_lose_its_quotes(value, advised):
+def test_advice_on_quotes_is_given_for_text_only(value, advised):
     with pytest.raises(UsageError, match="does not compare with") as caught:
         bind(parse_filter(f"a = {value}"), pa.schema([("a", pa.int32())]))
     assert ("without quotes" in caught.value.message) is advised
@@ -267,7 +261,7 @@ def test_empty_schema_is_reported():
         ("year(day) = year(day)", False),
     ],
 )
-def test_test_without_converted_constants_is_exact(text: str, expected: bool) -> None:
+def test_condition_without_converted_constants_is_exact(text: str, expected: bool) -> None:
     assert is_exact(parse_filter(text), SCHEMA) is expected
 
 
@@ -321,7 +315,7 @@ def test_constant_of_the_columns_type_needs_no_search(
     data_type: pa.DataType, values: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def search(*arguments: object) -> int:
-        raise AssertionError("a search takes as many steps as the type has bits")
+        raise AssertionError("a search takes a step per bit of the type")
 
     monkeypatch.setattr(binding, "_search", search)
     schema = pa.schema({"c": data_type})
@@ -335,7 +329,7 @@ def test_constant_of_the_columns_type_needs_no_search(
 
 
 @pytest.mark.parametrize(("days", "text"), [(2**31, "c >= {first}"), (-(2**31) - 1, "c < {first}")])
-def test_a_day_beyond_those_of_a_date_is_rewritten(days: int, text: str) -> None:
+def test_day_beyond_the_type_date_is_rewritten(days: int, text: str) -> None:
     bound = bind(Comparison(Op.LT, Column(("c",)), Literal(Day(days))), pa.schema({"c": pa.date32()}))
     assert str(bound) == text.format(first=f"DATE '{Day(-(2**31))}'")
 
@@ -354,7 +348,7 @@ def test_null_column_is_not_an_argument_of_coalesce(text: str, expected: str) ->
 
 
 @pytest.mark.parametrize("data_type", [pa.date32(), pa.timestamp("us"), pa.timestamp("ns", "UTC"), pa.int8()], ids=str)
-def test_nulls_stay_nulls_in_arrays(data_type: pa.DataType) -> None:
+def test_nulls_round_trip_through_arrow(data_type: pa.DataType) -> None:
     integers = pa.int32() if pa.types.is_date(data_type) else pa.int64()
     values = from_arrow(pa.array([5, None], integers).cast(data_type))
     assert from_arrow(to_arrow(values, data_type)) == values
@@ -366,7 +360,7 @@ def test_nulls_stay_nulls_in_arrays(data_type: pa.DataType) -> None:
     "call", ["year(t)", "date(t)", "year(d)", "date(d)", "CAST(t AS DATE)", "t + INTERVAL 3 DAYS", "i8 + 1", "i8"]
 )
 @pytest.mark.parametrize("constant", ["2024", "DATE '2024-02-29'", "3", "3.5"])
-def test_a_constant_may_stand_on_either_side(op: Op, call: str, constant: str) -> None:
+def test_constant_may_be_on_either_side(op: Op, call: str, constant: str) -> None:
     schema = pa.schema({"t": pa.timestamp("us"), "d": pa.date32(), "i8": pa.int8()})
 
     def bound(text: str) -> object:

@@ -1,4 +1,4 @@
-"""Casts of texts against what Spark 4.3 made of them, recorded; ``tests/spark/test_cast_meaning.py`` asks it anew."""
+"""Casts of texts equal the recorded results of Spark 4.3; ``tests/spark/test_cast_meaning.py`` records them again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.values import Day, Moment, Value
 
-# Numbers and booleans as Python writes them, dates in days and timestamps in microseconds since 1970; a text that is
-# not there does not cast.
+# Numbers and booleans in Python's form, dates in days and timestamps in microseconds since 1970. Texts that fail are
+# missing.
 RECORDED = json.loads(pathlib.Path(__file__).with_name("casts_of_spark.json").read_text())
 
 
@@ -30,24 +30,24 @@ def test_texts_are_cast_as_in_spark(name: str) -> None:
     call = bind(parse_filter(f"CAST(c AS {name}) IS NULL"), pa.schema({"c": pa.string()})).child
     constants = [item.value for item in call.arguments[1:]]
     expected = RECORDED["casts"][name]
-    found = {}
+    results = {}
     for text in RECORDED["texts"]:
         try:
-            found[text] = plain(functions.apply(call.name, [text, *constants], call.type, name))
+            results[text] = plain(functions.apply(call.name, [text, *constants], call.type, name))
         except DataError:
             with pytest.raises(DataError, match="finds"):
                 functions.compute(call.name, pa.array([text]), constants, call.type, name)
-    assert found == expected
+    assert results == expected
     assert 3 < len(expected) < len(RECORDED["texts"])
     array = pa.array([*expected, None])
     computed = functions.compute(call.name, array, constants, call.type, name)
     assert [plain(value) for value in functions.from_arrow(computed)] == [*expected.values(), "None"]
 
 
-def test_plain_timestamps_are_cast_together() -> None:
+def test_timestamps_are_cast_as_a_whole_array() -> None:
     texts = ["2024-02-29 10:00:00", "1969-12-31T23:59:59.5", "0001-01-01 00:00:00.000001", None]
     moments = [1_709_200_800_000_000, -500_000, -62_135_596_799_999_999, None]
-    found = functions.compute("timestamp", pa.array(texts), [], pa.timestamp("us", "UTC"), "c")
-    assert found.cast(pa.int64()).to_pylist() == moments
+    converted = functions.compute("timestamp", pa.array(texts), [], pa.timestamp("us", "UTC"), "c")
+    assert converted.cast(pa.int64()).to_pylist() == moments
     with pytest.raises(DataError, match="finds '2024-02-30 10:00:00', which is not a valid timestamp"):
         functions.compute("timestamp", pa.array(["2024-02-30 10:00:00"]), [], pa.timestamp("us", "UTC"), "c")

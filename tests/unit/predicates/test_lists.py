@@ -1,4 +1,4 @@
-"""Lists that are prepared once mean what each evaluation of them means, for the rows of any statistics."""
+"""Lists that are sorted once, and narrowed by statistics, have the results of the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ X = ("x",)
 @meets(matching=40, negated=40, shorter=25, floats=10, null=10, nan=3)
 @settings(max_examples=examples(1800))
 @given(st.data())
-def test_a_list_within_bounds_is_the_reference_for_every_type(data: st.DataObject) -> None:
+def test_narrowed_list_gives_the_results_of_the_reference(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(COMPARABLE)))
     data_type = COMPARABLE[path]
     special = st.sampled_from([None, math.nan] if pa.types.is_floating(data_type) else [None])
@@ -68,17 +68,17 @@ def test_a_list_within_bounds_is_the_reference_for_every_type(data: st.DataObjec
         (8, None, []), (None, 0, []), (6, 2, []), (math.nan, 3, [1, 3]), (3, math.nan, [3, 5, 7]),
     ],
 )  # fmt: skip
-def test_the_values_between_two_bounds(lower: Any, upper: Any, expected: list[int]) -> None:
-    known = SortedValues(tuple(map(Literal, (5, 1, None, 7, 3))))
-    assert known.has_null
-    assert not known.has_nan
-    assert [known.keys[place] for place in known.span(lower, upper)] == expected
+def test_values_between_two_bounds_are_found(lower: Any, upper: Any, expected: list[int]) -> None:
+    sorted_values = SortedValues(tuple(map(Literal, (5, 1, None, 7, 3))))
+    assert sorted_values.has_null
+    assert not sorted_values.has_nan
+    assert [sorted_values.keys[place] for place in sorted_values.span(lower, upper)] == expected
 
 
-def test_a_list_becomes_an_array_once_for_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[pa.DataType] = []
+def test_list_is_converted_once_for_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    converted: list[pa.DataType] = []
     to_arrow = lists.to_arrow
-    monkeypatch.setattr(lists, "to_arrow", lambda keys, kind: made.append(kind) or to_arrow(keys, kind))
+    monkeypatch.setattr(lists, "to_arrow", lambda keys, kind: converted.append(kind) or to_arrow(keys, kind))
     schema = pa.schema({"x": pa.int64(), "t": pa.string()})
     condition = col("x").is_in(range(100)) & ~col("t").is_in([f"{number}" for number in range(5)])
     ready = prepared(bind(condition, schema))
@@ -86,7 +86,7 @@ def test_a_list_becomes_an_array_once_for_each_type(monkeypatch: pytest.MonkeyPa
         batch = table({"x": [start, 1000], "t": ["a", "b"]}, schema)
         narrow = within(ready, Known({X: ColumnBounds(start, start + 2, 0, 2)}))
         assert mask(narrow, batch).to_pylist() == [True, False]
-    assert made == [pa.int64(), pa.string()]
+    assert converted == [pa.int64(), pa.string()]
 
 
 def test_only_long_lists_are_narrowed() -> None:
@@ -100,12 +100,12 @@ def test_only_long_lists_are_narrowed() -> None:
         assert (narrow.places == range(10, 13)) is is_narrowed
         assert narrow.array(pa.int64()).to_pylist() == (list(range(10, 13)) if is_narrowed else list(range(size)))
         assert within(ready, Known({})) == ready
-        # Bounds of another type prove nothing.
+        # Bounds of another type are not used.
         assert within(ready, Known({X: ColumnBounds("a", "b", 0, 5)})) == ready
         assert listed(ready) is ready
 
 
-def test_a_list_of_computed_values_is_prepared_and_not_narrowed() -> None:
+def test_list_of_a_call_is_sorted_but_not_narrowed() -> None:
     schema = pa.schema({"x": pa.int64()})
     ready = prepared(bind((col("x") + 1).is_in(range(100)), schema))
     assert isinstance(ready, InSortedList)

@@ -53,7 +53,7 @@ from tests.unit.predicates.strategies import (
 from tests.versions import TAKES_VIEWS
 
 
-def test_there_is_a_sample_of_every_kind_of_test():
+def test_samples_have_every_kind_of_test():
     kinds = {kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Expression)}
     assert {type(sample) for sample in SAMPLES} == kinds - {Expression, tree.Joined, And, Or, Not, Literal}
 
@@ -63,22 +63,22 @@ def test_there_is_a_sample_of_every_kind_of_test():
 def test_every_interpreter_supports_every_kind_of_test(sample, negated):
     expression = Not(sample) if negated else sample
     bound = bind(expression, SCHEMA)
-    nothing = dict.fromkeys(SCHEMA.names)
-    found = [nothing, {**nothing, "i32": 1, "text": "abc"}, {**nothing, "i32": 2, "text": "b"}]
-    truths = [evaluate(bound, row) for row in found]
+    nulls = dict.fromkeys(SCHEMA.names)
+    rows = [nulls, {**nulls, "i32": 1, "text": "abc"}, {**nulls, "i32": 2, "text": "b"}]
+    truths = [evaluate(bound, row) for row in rows]
 
     assert parse_filter(str(expression)) == expression
     assert columns(bound) <= {("i32",), ("text",)}
     assert columns(bound)
     assert {True, False} <= set(truths)
-    assert mask(bound, batch_of(found)).to_pylist() == [truth is True for truth in truths]
+    assert mask(bound, batch_of(rows)).to_pylist() == [truth is True for truth in truths]
     assert compile_skipping(bound)(Unknown())
     hint = weaken(bound, ["i32", "text"])
-    assert hint is None or all(evaluate(hint, row) for row, truth in zip(found, truths, strict=True) if truth)
+    assert hint is None or all(evaluate(hint, row) for row, truth in zip(rows, truths, strict=True) if truth)
 
 
 class Unknown:
-    """Statistics of a file of which nothing is known."""
+    """Statistics without any bounds."""
 
     def bounds(self, path):
         return None
@@ -87,7 +87,7 @@ class Unknown:
 @meets(matching=7, unmatched=20)
 @settings(max_examples=examples(200))
 @given(predicates(), rows())
-def test_mask_is_true_exactly_where_the_reference_is(expression, found):
+def test_mask_equals_the_reference(expression, found):
     bound = bind(expression, SCHEMA)
     batch = batch_of(found)
     expected = [evaluate(expression, row) is True for row in found]
@@ -115,7 +115,7 @@ def test_binding_keeps_true_false_and_unknown(expression, found):
 @meets(matching=15, unmatched=30)
 @settings(max_examples=examples(300))
 @given(st.data())
-def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
+def test_mask_of_a_comparison_equals_the_reference(data):
     path = data.draw(st.sampled_from([path for path in sorted(COMPARABLE) if len(path) == 1]))
     data_type = COMPARABLE[path]
     column = Column(path)
@@ -140,7 +140,7 @@ def test_mask_of_two_columns_equals_the_reference(data):
     expression = data.draw(column_pairs())
     left, right = (column.path[0] for column in (expression.left, expression.right))
     types = {name: COMPARABLE[name,] for name in (left, right)}
-    # The values of one side often stand on the other, where one step decides.
+    # Both columns often have the same values, so that one step decides.
     shared = data.draw(st.lists(st.none() | values(types[left]), min_size=1, max_size=4))
     other = data.draw(st.lists(st.none() | values(types[right]), min_size=len(shared), max_size=len(shared)))
     if types[left] == types[right] and data.draw(st.booleans()):
@@ -164,7 +164,7 @@ def test_mask_of_two_columns_equals_the_reference(data):
 @pytest.mark.parametrize(
     ("left", "right", "order"),
     [
-        (pa.array([2**53 + 1], pa.int64()), pa.array([2.0**53]), 0),  # as doubles, as Spark compares them
+        (pa.array([2**53 + 1], pa.int64()), pa.array([2.0**53]), 0),  # compared as doubles, as in Spark
         (pa.array([2**53 + 1], pa.int64()), pa.array([2**53], pa.int64()), 1),
         (pa.array([1], pa.int8()), pa.array([300], pa.int32()), -1),
         (
@@ -201,7 +201,7 @@ def test_mask_of_two_columns_equals_the_reference(data):
         (pa.array([b"a"]), pa.array([b"\xff"]), -1),
     ],
 )
-def test_two_columns_have_one_order(left, right, order):
+def test_columns_of_different_types_have_an_order(left, right, order):
     batch = pa.RecordBatch.from_arrays([left, right], ["a", "b"])
     for op in Op:
         for first, second, sign in (("a", "b", order), ("b", "a", -order)):
@@ -240,7 +240,7 @@ def test_two_columns_have_one_order(left, right, order):
         "%é",
     ],
 )
-def test_patterns_match_like_the_reference(pattern):
+def test_matches_of_patterns_equal_the_reference(pattern):
     texts = ["", "a", "aa", "ab", "ba", "aba", "xax", "%", "a%", "_x", "\\x", "é", "aé", "\n", "a\n", "a\nb", None]
     batch = table({"text": texts}, pa.schema({"text": pa.string()}))
     expression = Like(Column(("text",)), pattern)
@@ -248,7 +248,7 @@ def test_patterns_match_like_the_reference(pattern):
     assert mask(bind(expression, batch.schema), batch).to_pylist() == expected
 
 
-def test_null_safe_equality_of_two_columns():
+def test_null_safe_equality_of_columns_is_never_null():
     batch = pa.RecordBatch.from_arrays([pa.array([None, None, 1, 1]), pa.array([None, 1, None, 1])], ["a", "b"])
     a, b = Column(("a",)), Column(("b",))
     assert mask(bind(NullSafeEqual(a, b), batch.schema), batch).to_pylist() == [True, False, False, True]
@@ -259,7 +259,7 @@ def test_null_safe_equality_of_two_columns():
 @meets(matching=2)
 @settings(max_examples=examples(80))
 @given(predicates(), rows())
-def test_mask_reads_slices_and_dictionaries_like_plain_batches(expression, found):
+def test_mask_of_slices_and_dictionaries_is_the_same(expression, found):
     bound = bind(expression, SCHEMA)
     batch = batch_of(found)
     expected = mask(bound, batch).to_pylist()
@@ -288,7 +288,7 @@ def test_dictionary_longer_than_the_batch_is_decoded():
     assert mask(bind(col("a") == 3, pa.schema({"a": pa.int64()})), batch).to_pylist() == [True]
 
 
-def test_field_of_a_null_struct_is_null_even_over_values():
+def test_field_of_a_null_struct_is_null():
     struct = pa.StructArray.from_arrays([pa.array([1, 2, 3])], ["x"], mask=pa.array([False, True, False]))
     batch = pa.RecordBatch.from_arrays([struct], names=["s"])
     assert mask(bind(col("s.x") > 0, batch.schema), batch).to_pylist() == [True, False, True]
@@ -296,12 +296,12 @@ def test_field_of_a_null_struct_is_null_even_over_values():
     assert mask(bind(col("s").is_null(), batch.schema), batch.slice(1)).to_pylist() == [True, False]
 
 
-def test_single_remaining_row_is_tested_by_every_condition():
+def test_last_row_is_tested_by_every_condition():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": [1, 2, 3]})
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
 
-def test_row_with_an_unknown_first_condition_is_not_computed():
+def test_calls_are_not_evaluated_for_excluded_rows():
     batch = pa.RecordBatch.from_pydict({"a": [None, 5, 5, 5], "b": pa.array([0, 1, None, 2])})
     condition = bind(parse_filter("a > 2 AND 1 / b > 0.5 AND b IN (1, 3)"), batch.schema)
     assert mask(condition, batch).to_pylist() == [False, True, False, False]
@@ -324,7 +324,7 @@ def test_null_divided_by_zero_is_null():
     assert mask(bind(parse_filter("a / b > 1"), batch.schema), batch).to_pylist() == [False, True]
 
 
-def test_a_long_that_no_double_has_is_rounded():
+def test_large_integer_is_rounded_to_a_double():
     batch = pa.RecordBatch.from_pydict({"x": pa.array([None], pa.float64()), "n": [2**53 + 1]})
     for condition in ("coalesce(x, n) > 1", "CAST(n AS DOUBLE) = 9007199254740992D"):
         assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == [True]
@@ -335,23 +335,12 @@ def test_empty_batch_gives_an_empty_mask():
     assert mask(bind((col("i8") > 1) | col("flag"), SCHEMA), batch[0]).to_pylist() == []
 
 
-def test_batch_of_narrower_encoding_is_read_as_the_bound_type():
+def test_batch_may_have_narrower_types_than_bound():
     schema = pa.schema({"a": pa.int64(), "s": pa.string()})
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int16()), pa.array(["a", "b"], pa.large_string())], ["a", "s"]
     )
     assert mask(bind((col("a") >= 2) & (col("s") == "b"), schema), batch).to_pylist() == [False, True]
-
-
-def test_missing_or_wrong_column_is_a_data_error():
-    bound = bind(col("a") > 1, pa.schema({"a": pa.int64()}))
-    with pytest.raises(DataError, match="no column 'a'"):
-        mask(bound, pa.RecordBatch.from_arrays([pa.array([1])], names=["b"]))
-    with pytest.raises(DataError, match="bound to int64"):
-        mask(bound, pa.RecordBatch.from_arrays([pa.array(["x"])], names=["a"]))
-    nested = bind(col("s.x") > 1, pa.schema({"s": pa.struct({"x": pa.int64()})}))
-    with pytest.raises(DataError, match="no field 'x'"):
-        mask(nested, pa.RecordBatch.from_arrays([pa.array([{"y": 1}])], names=["s"]))
 
 
 def test_every_path_can_be_tested_for_null():
@@ -381,10 +370,10 @@ def test_nan_and_zero_compare_as_in_spark(op):
     }
     for key, value in ((0.0, 0.0), (0.0, -0.0), ("nan", nan)):
         bound = bind(Comparison(op, Column(("x",)), Literal(value)), batch.schema)
-        assert mask(bound, batch).to_pylist() == [bool(found) for found in expected[op, key]]
+        assert mask(bound, batch).to_pylist() == [bool(truth) for truth in expected[op, key]]
 
 
-# === Forms of columns ===
+# === Types of columns ===
 
 
 VIEWS = [pa.string_view(), pa.binary_view()] if TAKES_VIEWS else []
@@ -393,18 +382,18 @@ VIEWS = [pa.string_view(), pa.binary_view()] if TAKES_VIEWS else []
 @pytest.mark.parametrize("kind", [*VIEWS, pa.large_string(), pa.large_binary()], ids=str)
 def test_string_and_binary_views_compare_by_value(kind):
     is_text = kind in (*VIEWS[:1], pa.large_string())
-    found = ["a", None, "ü" * 40] if is_text else [b"a", None, b"\xff" * 40]
-    batch = pa.RecordBatch.from_pydict({"c": pa.array(found, kind)})
-    bound = bind(col("c") > found[0], batch.schema)
+    values = ["a", None, "ü" * 40] if is_text else [b"a", None, b"\xff" * 40]
+    batch = pa.RecordBatch.from_pydict({"c": pa.array(values, kind)})
+    bound = bind(col("c") > values[0], batch.schema)
     assert mask(bound, batch).to_pylist() == [False, False, True]
-    plain = pa.RecordBatch.from_pydict({"c": pa.array(found)})
+    plain = pa.RecordBatch.from_pydict({"c": pa.array(values)})
     assert mask(bound, plain).to_pylist() == [False, False, True]
-    encoded = pa.RecordBatch.from_pydict({"c": pa.array(found).dictionary_encode()})
+    encoded = pa.RecordBatch.from_pydict({"c": pa.array(values).dictionary_encode()})
     assert mask(bound, encoded).to_pylist() == [False, False, True]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string()], ids=str)
-def test_a_miss_in_a_list_with_null_is_unknown(kind):
+def test_missing_value_in_a_list_with_null_is_unknown(kind):
     batch = pa.RecordBatch.from_pydict({"c": pa.array([1, 2, None]).cast(kind)})
     one, two, _ = batch["c"].to_pylist()
     listed = col("c").is_in([one, None])
@@ -420,7 +409,7 @@ def test_a_miss_in_a_list_with_null_is_unknown(kind):
         assert mask(bind(expression, batch.schema), batch).to_pylist() == expected, str(expression)
 
 
-def test_nan_in_a_list_is_found_and_missed_as_any_other_number():
+def test_nan_in_a_list_equals_nan():
     batch = pa.RecordBatch.from_pydict({"c": pa.array([math.nan, 0.0, -0.0, 1.0, None])})
     for listed, expected in (
         ([math.nan], [True, False, False, False, False]),
@@ -430,7 +419,7 @@ def test_nan_in_a_list_is_found_and_missed_as_any_other_number():
     ):
         assert mask(bind(col("c").is_in(listed), batch.schema), batch).to_pylist() == expected
         missed = [
-            not found and value is not None for found, value in zip(expected, batch["c"].to_pylist(), strict=True)
+            not is_in and value is not None for is_in, value in zip(expected, batch["c"].to_pylist(), strict=True)
         ]
         negated = mask(bind(~col("c").is_in(listed), batch.schema), batch).to_pylist()
         assert negated == ([False] * 5 if None in listed else missed)
@@ -454,7 +443,7 @@ _UNITS = [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]
 
 
 @pytest.mark.parametrize(("unit", "size"), _UNITS)
-def test_dates_and_moments_of_every_unit_compare_in_time(unit, size):
+def test_dates_and_timestamps_of_any_unit_compare(unit, size):
     moments = pa.array([-86_400 * size - 1, -86_400 * size, 0, 86_400 * size, 86_400 * size + 1], pa.timestamp(unit))
     days = pa.array([-1, -1, 0, 1, 1], pa.int32()).cast(pa.date32())
     micros = pa.array([-86_400 * 10**6, -86_400 * 10**6, 0, 86_400 * 10**6, 86_400 * 10**6], pa.timestamp("us"))
@@ -480,7 +469,7 @@ def test_dates_and_moments_of_every_unit_compare_in_time(unit, size):
 @pytest.mark.parametrize(
     "text", ["1600-01-01", "2300-01-01", "+300000-01-01", "-300000-01-01", "2000-01-01 00:00:00.0000001"]
 )
-def test_moments_that_no_row_can_hold_compare_with_all_of_them(zone, unit, text):
+def test_timestamps_beyond_the_type_compare_with_all_rows(zone, unit, text):
     ends = pa.array([1 - 2**63, 0, 2**63 - 1], pa.int64()).view(pa.timestamp(unit, zone))
     batch = pa.RecordBatch.from_pydict({"c": ends})
     size = {"us": 1000, "ns": 1}[unit]
@@ -494,27 +483,27 @@ def test_moments_that_no_row_can_hold_compare_with_all_of_them(zone, unit, text)
 
 @pytest.mark.parametrize("pattern", ["a", "a%", "%a", "%a%", "%"])
 def test_plain_pattern_is_not_a_regular_expression(monkeypatch, pattern):
-    """It is matched several times faster so."""
+    """Plain patterns match several times faster."""
     monkeypatch.setattr(pa.compute, "match_substring_regex", None)
     batch = pa.RecordBatch.from_pydict({"text": ["a", "b"]})
     expected = [True, pattern == "%"]
     assert mask(bind(Like(Column(("text",)), pattern), batch.schema), batch).to_pylist() == expected
 
 
-def test_a_call_has_no_value_before_its_types_are_known():
+def test_unbound_call_is_not_evaluated():
     with pytest.raises(UsageError, match="are not known before it is bound to a schema"):
         evaluate(parse_filter("a + 1 = 2"), {"a": 1})
 
 
 @pytest.mark.parametrize("around", [lambda a, b: And((a, b)), lambda a, b: Or((b, a)), lambda a, b: Not(b)])
-def test_unsupported_library_expression_is_refused_everywhere(around):
+def test_unsupported_library_expression_is_refused(around):
     plain = Comparison(Op.EQ, Column(("a",)), Literal(1))
     assert whole(around(plain, plain)) == around(plain, plain)
     with pytest.raises(UsageError, match="A series of another library's expression is not supported here"):
         whole(around(plain, Unsaid("A series")))
 
 
-def test_a_call_below_a_conjunction_is_seen():
+def test_call_in_a_conjunction_is_found():
     assert has_calls(parse_filter("a = 1 AND year(b) = 2024"))
     assert not has_calls(parse_filter("a = 1 AND b = 2024"))
 
@@ -529,11 +518,11 @@ def test_unknown_node_is_refused():
             interpret()
 
 
-def test_decimals_compare_with_doubles_by_the_nearest_double() -> None:
-    """Arrow's own conversion of this one is one bit off, in newer releases."""
+def test_decimals_compare_as_the_nearest_double() -> None:
+    """Newer releases of Arrow convert this decimal with an error of one bit."""
     value = Decimal("37188644377.45882")
     batch = pa.RecordBatch.from_pydict(
         {"d": pa.array([value], pa.decimal128(20, 5)), "f": pa.array([float(value)]), "i": pa.array([2**53 + 1])}
     )
-    for condition, found in (("d = f", True), ("d > f", False), ("d < f", False), ("i > f", True)):
-        assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == [found]
+    for condition, matches in (("d = f", True), ("d > f", False), ("d < f", False), ("i > f", True)):
+        assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == [matches]

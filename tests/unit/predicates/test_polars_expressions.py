@@ -1,4 +1,4 @@
-"""Conditions of Polars: what each means here, and that no row is lost for which Polars says yes."""
+"""Conversion of Polars expressions, which loses no row that Polars' own filter keeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 DAY = datetime.date(2024, 2, 28)
 
-SAID = {
+SUPPORTED = {
     "a == 1": "a = 1",
     "a != 1": "a <> 1",
     "a < 1": "a < 1",
@@ -96,7 +96,7 @@ SAID = {
     "s.str.to_lowercase().str.ends_with('b')": "lower(s) LIKE '%b'",
 }
 
-UNSAID = {
+UNSUPPORTED = {
     "a == pl.lit(None)": "A comparison with null",
     "a.is_in([1, None])": "A list with nulls",
     "n.is_in(pl.Series([NOON]).cast(pl.Duration('ns')))": "The constant datetime.timedelta",
@@ -125,9 +125,9 @@ UNSAID = {
 
 
 def evaluated(text: str) -> pl.Expr:
-    """Return an expression. Polars' threads must not begin before a test does: they are lost in a fork."""
-    found: pl.Expr = eval(text)
-    return found
+    """Return an expression. Polars' threads must not start before a test, because a fork loses them."""
+    expression: pl.Expr = eval(text)
+    return expression
 
 
 @functools.cache
@@ -152,7 +152,7 @@ def rows() -> pl.DataFrame:
 
 def rows_of(tree: Expression) -> list[bool]:
     batch = rows().to_arrow().combine_chunks().to_batches()[0]
-    return [bool(found) for found in mask(bind(tree, batch.schema), batch).to_pylist()]
+    return [bool(matches) for matches in mask(bind(tree, batch.schema), batch).to_pylist()]
 
 
 def rows_of_polars(condition: pl.Expr) -> list[bool]:
@@ -160,20 +160,20 @@ def rows_of_polars(condition: pl.Expr) -> list[bool]:
     return [number in kept for number in range(len(rows()))]
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", SUPPORTED)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_condition_means_the_same_rows(name: str) -> None:
-    condition, text = evaluated(name), SAID[name]
+def test_condition_has_the_rows_of_polars(name: str) -> None:
+    condition, text = evaluated(name), SUPPORTED[name]
     tree = to_tree(condition)
     assert str(tree) == text
     assert str(parse_filter(condition)) == text
     matching = rows_of_polars(condition)
-    if name not in ("a / 2 > 1", "~(x > 1.0)"):  # NaN, and types of results
+    if name not in ("a / 2 > 1", "~(x > 1.0)"):  # NaN and the types of results differ
         assert rows_of(tree) == matching
     weaker = weaker_predicate(condition, SCHEMA)
     if weaker is not None:
-        found = rows_of(weaker)
-        assert all(found[row] for row, matches in enumerate(matching) if matches)
+        kept = rows_of(weaker)
+        assert all(kept[row] for row, matches in enumerate(matching) if matches)
 
 
 def test_negated_calls_and_floats_are_left_to_polars() -> None:
@@ -186,35 +186,35 @@ def test_negated_calls_and_floats_are_left_to_polars() -> None:
     assert weaker_predicate(a > "text", SCHEMA) is None
 
 
-@pytest.mark.parametrize("name", UNSAID)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_unsupported_parts_are_named_and_left_to_polars(name: str) -> None:
-    condition, what = evaluated(name), UNSAID[name]
-    with pytest.raises(UsageError, match=what):
+    condition, message = evaluated(name), UNSUPPORTED[name]
+    with pytest.raises(UsageError, match=message):
         parse_filter(condition)
     assert weaker_predicate(condition, SCHEMA) is None
     assert str(weaker_predicate(condition & (b < 3), SCHEMA)) == "b < 3"
 
 
-def test_functions_of_lists_are_not_those_of_texts() -> None:
+def test_functions_of_lists_are_not_functions_of_text() -> None:
     for condition in (pl.col("l").list.contains("a"), pl.col("l").bin.contains(b"a")):
         with pytest.raises(UsageError, match="The function 'Contains"):
             parse_filter(condition)
 
 
 @pytest.mark.parametrize(
-    ("node", "found"),
+    ("node", "expected"),
     [({"Column": "a"}, ("Column", "a")), ({"a": 1, "b": 2}, ("", None)), ("a", ("", None)), ([], ("", None))],
 )
-def test_a_node_has_one_name(node: Any, found: Any) -> None:
-    assert _tagged(node) == found
+def test_node_has_one_name(node: Any, expected: Any) -> None:
+    assert _tagged(node) == expected
 
 
-def test_older_polars_reveals_nothing_about_nulls_in_lists() -> None:
+def test_is_in_of_older_polars_is_converted() -> None:
     class Older:
         class meta:
             @staticmethod
-            def serialize(format: str) -> str:  # noqa: A002 - as Polars calls it
+            def serialize(format: str) -> str:  # noqa: A002 - the name in Polars
                 text = json.loads(a.is_in([1]).meta.serialize(format="json"))
                 text["Function"]["function"] = {"Boolean": "IsIn"}
                 return json.dumps(text)
@@ -228,7 +228,7 @@ def _is_large(value: int) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::polars.exceptions.PolarsInefficientMapWarning")
-def test_an_expression_that_cannot_be_written_is_left_to_polars() -> None:
+def test_expression_that_json_lacks_is_left_to_polars() -> None:
     condition = a.map_elements(_is_large, pl.Boolean)
     assert weaker_predicate(condition, SCHEMA) is None
     with pytest.raises(UsageError, match=r"A value that JSON cannot represent|'AnonymousFunction'"):
@@ -240,7 +240,7 @@ def test_an_expression_that_cannot_be_written_is_left_to_polars() -> None:
 
 
 def hint() -> pl.Expr:
-    """What Polars 1.39 to 1.43 adds to the condition of a top-N; other releases read it, too."""
+    """Return the node that Polars 1.39 to 1.43 adds to the condition of a top-N."""
     node = {"Display": {"inputs": [{"Column": "b"}], "fmt_str": "dynamic_pred: 3c553708-191e-4150-a524-525212963f0e"}}
     return pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
 
@@ -249,7 +249,7 @@ KNOWS_HINTS = tuple(map(int, pl.__version__.split(".")[:2])) >= (1, 39)
 
 
 @pytest.mark.skipif(not KNOWS_HINTS, reason="this Polars has no such node")
-def test_hints_of_the_engine_are_left_out_of_a_condition() -> None:
+def test_dynamic_predicates_are_removed() -> None:
     assert without_hints(hint()) is None
     assert without_hints(hint() & hint()) is None
     for condition in (hint() & (a > 1), (a > 1) & hint(), hint() & ((a > 1) & hint())):
@@ -263,8 +263,8 @@ def test_hints_of_the_engine_are_left_out_of_a_condition() -> None:
     assert str(weaker_predicate(hint() & (b < 3), SCHEMA)) == "b < 3"
 
 
-@pytest.mark.parametrize("name", [*SAID, *UNSAID])
+@pytest.mark.parametrize("name", [*SUPPORTED, *UNSUPPORTED])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_condition_without_hints_is_unchanged(name: str) -> None:
+def test_condition_without_hints_is_unchanged(name: str) -> None:
     for condition in (evaluated(name), evaluated(name) & (b < 3)):
         assert without_hints(condition) is condition

@@ -49,7 +49,7 @@ def test_dates_agree_with_python(value):
 
 @meets(past=11, beyond=5)
 @given(st.integers(-(1 << 31), (1 << 31) - 1))
-def test_dates_of_any_year_print_and_read_back(days):
+def test_dates_of_any_year_round_trip(days):
     met("past", days < 0)
     met("beyond", abs(days) > 3_000_000)
     assert parse_date(format_date(days)) == Day(days)
@@ -87,7 +87,7 @@ def test_aware_datetimes_are_instants(value, minutes):
 
 @meets(past=11, finer=24)
 @given(st.integers(-(1 << 63) * 1000, ((1 << 63) - 1) * 1000))
-def test_moments_print_and_read_back(nanoseconds):
+def test_timestamps_round_trip(nanoseconds):
     met("past", nanoseconds < 0)
     met("finer", nanoseconds % 1000)
     for zone in Zone:
@@ -125,9 +125,9 @@ def test_nanoseconds_of_pandas_and_numpy_are_kept():
     ],
 )
 def test_scalars_become_plain_values(value, expected):
-    found = normalise(value)
-    assert found == expected
-    assert type(found) is type(expected)
+    plain = normalise(value)
+    assert plain == expected
+    assert type(plain) is type(expected)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,7 @@ def test_scalars_become_plain_values(value, expected):
         (pd.Timedelta(1, "ns"), "has nanoseconds"),
         (np.datetime64("2024", "Y"), "numpy value of type"),
         ("\ud800", "lone surrogate"),
+        (np.str_("x\ud800"), "lone surrogate"),
         (Decimal("NaN"), "decimal NaN"),
         (Decimal("1E+500"), "more than 400 digits"),
         (1 << 2000, "more than 1024 bits"),
@@ -197,7 +198,7 @@ def test_malformed_timestamps_are_refused(text):
         ("-0001-01-01 00:00:00", "-0001-01-01 00:00:00"),
     ],
 )
-def test_timestamps_are_read_as_spark_reads_them(text, expected):
+def test_timestamps_are_parsed_as_in_spark(text, expected):
     assert str(parse_moment(text)) == expected
 
 
@@ -208,7 +209,7 @@ NAN = math.nan
     ("left", "right", "expected"),
     [
         (1, 2, -1),
-        (2**53 + 1, 2.0**53, 0),  # both as doubles, as in Spark
+        (2**53 + 1, 2.0**53, 0),  # compared as doubles, as in Spark
         (2**53 + 1, 2**53, 1),
         (Decimal("0.1"), 0.1, 0),
         (Decimal("0.1"), Decimal("0.10"), 0),
@@ -238,7 +239,7 @@ def test_order_is_that_of_spark(left, right, expected):
 @pytest.mark.parametrize(
     ("left", "right"), [(1, "1"), (True, 1), (b"a", "a"), (Day(1), 1), ("x", 1.0), (Decimal(1), False)]
 )
-def test_different_families_do_not_compare(left, right):
+def test_types_without_a_common_order_do_not_compare(left, right):
     for sides in ((left, right), (right, left)):
         with pytest.raises(UsageError, match="cannot compare"):
             order(*sides)
@@ -251,15 +252,10 @@ def test_text_compared_with_a_date_must_be_a_date(swapped):
         order(*(reversed(sides) if swapped else sides))
 
 
-def test_units_of_numpy_may_be_several_and_far_away():
+def test_timestamps_of_numpy_may_have_any_unit():
     assert normalise(np.datetime64(3, "10s")) == Moment(30_000_000_000, Zone.LOCAL)
     assert normalise(np.datetime64("9999-12-31")) == Day(2_932_896)
     assert normalise(np.datetime64("-9999-12-31T00:00", "m")).nanoseconds < -(1 << 63)
-
-
-def test_a_text_of_numpy_is_checked_as_any_other():
-    with pytest.raises(UsageError, match="lone surrogate"):
-        normalise(np.str_("x\ud800"))
 
 
 def test_number_of_integer_bits_is_limited():
@@ -269,25 +265,25 @@ def test_number_of_integer_bits_is_limited():
 
 
 @pytest.mark.parametrize(("value", "fits"), [("-129", False), ("-128", True), (127, True), (128, False)])
-def test_an_integer_reaches_both_ends_of_its_type(value, fits):
+def test_integer_beyond_its_type_is_refused(value, fits):
     with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=r"^$"):
         assert integer_of(8)(value) == int(value)
 
 
-def test_zero_is_a_decimal_with_any_exponent():
+def test_zero_decimal_may_have_any_exponent():
     assert decimal_of("0E+50", 5, 2) == decimal_of("0E-50", 5, 2) == 0
     assert str(decimal_of("-0.004", 5, 2)) == "0.00"
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_number_beyond_every_double_is_infinite(sign):
+def test_number_beyond_double_is_infinite(sign):
     assert as_double(sign * 10**400) == sign * math.inf
     assert as_double(sign * 5) == sign * 5.0
 
 
 def test_numbers_of_more_than_64_bits_become_doubles():
-    found = normalise(np.longdouble("1.5"))
-    assert (found, type(found)) == (1.5, float)
+    double = normalise(np.longdouble("1.5"))
+    assert (double, type(double)) == (1.5, float)
     assert normalise(np.longdouble("nan")) != 1.5
 
 
@@ -312,7 +308,7 @@ def test_numbers_of_more_than_64_bits_become_doubles():
         (Moment(1, Zone.LOCAL), "timestamp without time zone", "TIMESTAMP '1970-01-01 00:00:00.000000001'"),
     ],
 )
-def test_every_value_has_a_name_and_a_text(value, name, text):
+def test_values_have_a_type_name_and_a_text(value, name, text):
     assert type_name(value) == name
     assert format_value(value) == text
 
@@ -328,8 +324,6 @@ def test_intervals_are_days_or_microseconds_or_months() -> None:
         assert normalise(value) == interval
     shown = [str(Interval(count, "MICROSECOND")) for count in (7_200_000_000, -60_000_000, 1_000_000, 1)]
     assert shown == ["INTERVAL '2' HOUR", "INTERVAL '-1' MINUTE", "INTERVAL '1' SECOND", "INTERVAL '1' MICROSECOND"]
-    with pytest.raises(UsageError, match="more than an interval can hold"):
-        Interval(1 << 31, "MONTH")
 
 
 LAST = (2**63 - 1) // 10**6
@@ -354,18 +348,18 @@ LAST = (2**63 - 1) // 10**6
         (Moment(-(2**63) * 1000, Zone.LOCAL), -(2**63)),
     ],
 )
-def test_seconds_and_days_become_moments_within_the_limits(zone: Zone, value: object, micros: int) -> None:
+def test_timestamps_are_limited_to_64_bits(zone: Zone, value: object, micros: int) -> None:
     assert timestamp_of(zone)(value) == Moment(micros * 1000, zone)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [Day(106_751_992), Day(-106_751_992), Moment(2**63 * 1000, Zone.UTC), "yesterday"])
-def test_invalid_moment_is_none(value: object) -> None:
+def test_invalid_timestamp_is_a_value_error(value: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - callers name the cast
         timestamp_of(Zone.UTC)(value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("unit", "most"), [("MICROSECOND", 2**63 - 1), ("DAY", 2**31 - 1), ("MONTH", 2**31 - 1)])
-def test_an_interval_has_the_numbers_of_its_unit(unit: str, most: int) -> None:
+def test_count_of_an_interval_is_limited(unit: str, most: int) -> None:
     for count in (most, -most):
         assert Interval(count, unit).count == count
     for count in (most + 1, -most - 1):
@@ -377,28 +371,28 @@ def test_an_interval_has_the_numbers_of_its_unit(unit: str, most: int) -> None:
     ("value", "text"),
     [(True, "true"), (False, "false"), (Day(0), "1970-01-01"), (-7, "-7"), (Day(-719_162), "0001-01-01")],
 )
-def test_text_of_a_value_is_that_of_spark(value: object, text: str) -> None:
+def test_text_of_a_value_is_as_in_spark(value: object, text: str) -> None:
     assert string_of(value) == text  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("value", "found"), [(0.1, 0.10000000149011612), (1e39, math.inf), (-1e39, -math.inf)])
-def test_nearest_float_is_a_number(value: float, found: float) -> None:
-    assert as_float(value) == found
+@pytest.mark.parametrize(("value", "expected"), [(0.1, 0.10000000149011612), (1e39, math.inf), (-1e39, -math.inf)])
+def test_nearest_float_is_a_number(value: float, expected: float) -> None:
+    assert as_float(value) == expected
     assert type(as_float(value)) is float
 
 
 @pytest.mark.parametrize("text", ["1E400", "1E-400", "-9E+400", "123E398"])
-def test_long_decimal_is_read(text: str) -> None:
+def test_decimal_of_400_digits_is_read(text: str) -> None:
     assert normalise(Decimal(text)) == Decimal(text)
 
 
 @pytest.mark.parametrize("text", ["1E401", "1E-401", "123E399", "123E-401"])
-def test_decimal_of_more_digits_is_refused(text: str) -> None:
+def test_decimal_of_401_digits_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="more than 400 digits"):
         normalise(Decimal(text))
 
 
-def test_an_interval_is_named() -> None:
+def test_type_names_are_those_of_sql() -> None:
     assert [type_name(value) for value in (Interval(1, "DAY"), b"", Decimal(1), None)] == [
         "interval",
         "binary",
