@@ -163,7 +163,8 @@ def _is_alien() -> bool:
 # Python writes the number of each signal into one end when it arrives, before any handler; the other end is read.
 _signal_sockets: tuple[socket.socket, socket.socket] | None = None
 # The time of the last Ctrl-C, and the main thread's position then.
-_interrupted: tuple[float, object] = (-math.inf, None)
+_NEVER: tuple[float, object] = (-math.inf, None)
+_interrupted = _NEVER
 # Within this many seconds, a main thread that has not moved is assumed to wait for a read that starts.
 _FRESH = 2.0
 
@@ -187,9 +188,18 @@ def end_on_interrupt() -> None:
 
 def _listen(sock: socket.socket) -> None:
     global _interrupted
-    while numbers := sock.recv(64):
+    while True:
+        try:
+            numbers = sock.recv(64)
+        except TimeoutError:
+            _interrupted = _NEVER  # a frame keeps its variables
+            sock.settimeout(None)
+            continue
+        if not numbers:
+            return
         if signal.SIGINT in numbers and _ends_the_call(signal.getsignal(signal.SIGINT)):
             _interrupted = time.monotonic(), _main_place()
+            sock.settimeout(_FRESH)
             for stream in _all_streams():
                 stream.interrupt()
 
@@ -213,7 +223,8 @@ def _is_interrupted() -> bool:
 def _main_place() -> object:
     # Documented despite its underscore; no other function returns the position of another thread.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return None if frame is None else (id(frame), frame.f_lasti)
+    # Not its id, which the frame of a later wait may have.
+    return None if frame is None else (frame, frame.f_lasti)
 
 
 def _after_fork() -> None:

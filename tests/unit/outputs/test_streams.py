@@ -122,6 +122,22 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread(handler: Any) -> None:
             found.result(HANGS)
 
 
+def test_two_waits_at_one_position_are_told_apart() -> None:
+    places: list[Any] = []
+
+    def note(noted: threading.Event) -> None:
+        while (place := streams._main_place())[0].f_code is not threading.Condition.wait.__code__:  # type: ignore[index]
+            time.sleep(0)
+        places.append(place)
+        noted.set()
+
+    for _ in range(2):
+        noted = threading.Event()
+        threading.Thread(target=note, args=(noted,)).start()
+        noted.wait(HANGS)
+    assert places[0] != places[1]
+
+
 def _press() -> None:
     signal.raise_signal(signal.SIGINT)
     time.sleep(5)
@@ -410,10 +426,18 @@ def test_only_ctrl_c_interrupts_the_streams(clock: Clock, monkeypatch: pytest.Mo
     monkeypatch.setattr(streams, "_main_place", lambda: "here")
     monkeypatch.setattr(streams, "_interrupted", (0.0, None))
 
-    def heard(*pieces: bytes) -> int:
+    timeouts: list[float | None] = []
+
+    def heard(*pieces: bytes | None) -> int:
         interrupted.clear()
         turn = iter([*pieces, b""])
-        streams._listen(SimpleNamespace(recv=lambda most: next(turn)[:most]))  # type: ignore[arg-type]
+
+        def receive(most: int) -> bytes:
+            if (piece := next(turn)) is None:
+                raise TimeoutError
+            return piece[:most]
+
+        streams._listen(SimpleNamespace(recv=receive, settimeout=timeouts.append))  # type: ignore[arg-type]
         assert next(turn, None) is None
         return len(interrupted)
 
@@ -421,6 +445,10 @@ def test_only_ctrl_c_interrupts_the_streams(clock: Clock, monkeypatch: pytest.Mo
     assert streams._interrupted == (0.0, None)
     assert heard(bytes([signal.SIGTERM]), bytes([signal.SIGHUP, signal.SIGINT])) == 2
     assert streams._interrupted == (clock.now, "here")
+    assert timeouts == [streams._FRESH]
+    assert heard(bytes([signal.SIGINT]), None, bytes([signal.SIGTERM])) == 2
+    assert streams._interrupted == streams._NEVER
+    assert timeouts[1:] == [streams._FRESH, None]
     assert heard(bytes([signal.SIGINT]), bytes([signal.SIGINT])) == 4
     signal.signal(signal.SIGINT, lambda *_: None)
     assert heard(bytes([signal.SIGINT])) == 0
