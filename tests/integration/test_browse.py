@@ -631,7 +631,7 @@ def test_no_response_has_a_credential_or_a_signed_url(
 
 
 def test_command_prints_the_url_and_opens_it(
-    serve_demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
     contents: list[str] = []
@@ -646,7 +646,7 @@ def test_command_prints_the_url_and_opens_it(
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", open_it)
     monkeypatch.setattr(page_module, "wait", lambda ended: None)
-    before = set(Path(tempfile.gettempdir()).iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     arguments = ["-p", str(serve_demo.profile_path), "browse"]
     assert main(arguments) == 0
     printed = capsys.readouterr()
@@ -659,7 +659,7 @@ def test_command_prints_the_url_and_opens_it(
     assert main([*arguments, "--no-open", "--json"]) == 0
     assert len(opened) == 1
     assert "token=" in json.loads(capsys.readouterr().out)["address"]
-    assert {path for path in Path(tempfile.gettempdir()).iterdir() if "browse" in path.name} <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_port_in_use_and_invalid_profile_are_reported(
