@@ -1,4 +1,4 @@
-"""Chromium, driven over the DevTools protocol: it clicks and types as a person does, and tells what went wrong."""
+"""Chromium controlled over the DevTools protocol: it clicks and types like a person, and reports problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-# Seconds: no step of these tests takes long, and what fails should say so soon.
+# Seconds; no step of these tests takes long, and failures should be reported soon.
 _PATIENCE = 40.0
 _KEYS = {
     "Enter": (13, "\r"),
@@ -29,7 +29,7 @@ _KEYS = {
     "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
 }
-# What finds an element: the first visible one of a selector, with a text if that is given.
+# Finds an element: the first visible one of a selector, optionally with a text.
 _FIND = """
 (selector, text, exact) => [...document.querySelectorAll(selector)].find((one) => {
   const own = (one.getAttribute('aria-label') || '') + '\\n' + one.textContent;
@@ -40,7 +40,7 @@ _FIND = """
 
 
 class Chromium:
-    """One browser with one page. ``problems`` has what a page may not do: dialogs, errors, refused content."""
+    """A browser with one page. ``problems`` lists forbidden events of a page: dialogs, errors, refused content."""
 
     def __init__(self, binary: str) -> None:
         self.problems: list[str] = []
@@ -74,7 +74,7 @@ class Chromium:
             raise
 
     def close(self) -> None:
-        """End the browser, and remove what it has written."""
+        """Close the browser and delete its files."""
         if hasattr(self, "_http"):
             self._loop.run_until_complete(self._http.close())
         self._process.terminate()
@@ -86,7 +86,7 @@ class Chromium:
         self._loop.close()
         self._folder.cleanup()
 
-    # === The protocol ===
+    # --- the protocol ---
 
     def _run(self, coroutine: Any) -> Any:
         return self._loop.run_until_complete(asyncio.wait_for(coroutine, 2 * _PATIENCE))
@@ -152,21 +152,21 @@ class Chromium:
         result: dict[str, Any] = self._run(self._send(method, **parameters))
         return result
 
-    # === A person ===
+    # --- a person ---
 
     def go(self, address: str) -> None:
-        """Open an address, as if it was typed."""
+        """Open a URL as if it was typed."""
         self.send("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """Return the value of a script in the page."""
+        """Return the value of a script that runs in the page."""
         found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def wait(self, script: str) -> Any:
-        """Wait until a script in the page is true, and return its value."""
+        """Wait until a script in the page returns a true value, and return it."""
         watch = f"""new Promise((done) => {{
           const began = Date.now();
           const look = () => {{
@@ -178,20 +178,20 @@ class Chromium:
           look();
         }})"""
         found = self.run(watch)
-        assert found, f"It never was: {script}; the page has: {self.run('document.body.innerText')[:2000]}"
+        assert found, f"Never true: {script}; the page has: {self.run('document.body.innerText')[:2000]}"
         return found
 
     def find(self, selector: str, text: str | None = None, *, exact: bool = False) -> str:
-        """Return the script of an element."""
+        """Return the script that finds an element."""
         return f"({_FIND})({json.dumps(selector)}, {json.dumps(text)}, {json.dumps(exact)})"
 
     def see(self, selector: str, text: str | None = None) -> str:
-        """Wait for a visible element, and return its text."""
+        """Wait for a visible element and return its text."""
         found: str = self.wait(f"(({self.find(selector, text)}) || {{}}).textContent || ''")
         return found
 
     def click(self, selector: str, text: str | None = None, *, exact: bool = False) -> None:
-        """Click in the middle of an element, once it is there."""
+        """Click in the middle of an element once it is visible."""
         element = self.find(selector, text, exact=exact)
         self.wait(f"!!{element}")
         self.run(
@@ -206,11 +206,11 @@ class Chromium:
             self.send("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 
     def type(self, text: str) -> None:
-        """Type text where the focus is."""
+        """Type text into the focused element."""
         self.send("Input.insertText", text=text)
 
     def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
+        """Press keys in turn."""
         for key in keys:
             code, text = _KEYS.get(key, (ord(key[0].upper()), key))
             known = {"key": key, "windowsVirtualKeyCode": code}
@@ -218,18 +218,18 @@ class Chromium:
             self.send("Input.dispatchKeyEvent", type="keyUp", **known)
 
     def take(self, begin: Callable[[], None]) -> Path:
-        """Return the file that the browser downloads after ``begin``."""
+        """Return the file that the browser downloads after ``begin`` was called."""
         before = len(self.finished)
         begin()
         while len(self.finished) == before:
-            # Events arrive with answers.
+            # Events arrive together with responses.
             self.run("new Promise((done) => setTimeout(done, 20))")
         return max(self.downloads.iterdir(), key=lambda path: path.stat().st_mtime_ns)
 
-    # === Looks ===
+    # --- appearance ---
 
     def look_like(self, width: int, height: int, *, dark: bool = False) -> None:
-        """Have a window of this size, and prefer light or dark."""
+        """Set the window size and the preferred color scheme."""
         is_phone = width < 700
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone
@@ -238,5 +238,5 @@ class Chromium:
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
     def picture(self, path: Path) -> None:
-        """Write what is visible as a PNG."""
+        """Write the visible page as a PNG file."""
         path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))

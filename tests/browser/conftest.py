@@ -1,4 +1,4 @@
-"""The browser that ``scripts/browser`` names, and where its pictures go."""
+"""The browser named by ``scripts/browser``, and the directory of its screenshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of ``delta-sharing browse`` in Chromium: everything that it offers, by clicks and keys."""
+"""The page of ``delta-sharing browse`` in Chromium: all its functions, with mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _no_problems(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     chromium.send("Runtime.evaluate", expression="1")
     assert chromium.problems == []
-    # Nothing but this machine.
+    # Only addresses of this machine.
     assert [url for url in chromium.requested if not url.startswith(("http://127.0.0.1:", "about:", "file:"))] == []
 
 
@@ -62,9 +62,9 @@ def open_orders(browser: Chromium, page: Running) -> None:
     browser.see("h2", "orders")
 
 
-def test_the_tree_leads_to_a_table(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
-    # The token has left the address, and no script can read the cookie.
+    # The token was removed from the URL, and no script can read the cookie.
     assert browser.run("location.href").endswith("#table/demo/shop/orders/Columns")
     assert "token" not in browser.run("location.href + document.cookie")
     assert browser.run("document.cookie") == ""
@@ -75,7 +75,7 @@ def test_the_tree_leads_to_a_table(browser: Chromium, page: Running, pictures: P
     assert "partition" in browser.see("td.name", "country")
     assert browser.see("dl.facts", "delta.enableChangeDataFeed")
     browser.picture(pictures / "columns.png")
-    # The same page again, and back.
+    # Reload the page, and go back.
     browser.send("Page.reload")
     browser.see(".node.open", "orders")
     browser.click(".node", "weather")
@@ -85,7 +85,7 @@ def test_the_tree_leads_to_a_table(browser: Chromium, page: Running, pictures: P
     browser.see("h2", "orders")
 
 
-def test_rows_with_columns_filter_and_version(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_rows_are_shown_by_columns_filter_and_version(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "Rows")
     told = browser.see(".result .soft", "The first 100 rows")
@@ -123,7 +123,7 @@ def test_rows_with_columns_filter_and_version(browser: Chromium, page: Running, 
     browser.see(".result .soft", "of version 3")
 
 
-def test_history_has_bars_and_changes(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_history_shows_bars_and_changes(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "History")
     assert browser.see(".bars", "245 deletes")
@@ -141,7 +141,7 @@ def test_history_has_bars_and_changes(browser: Chromium, page: Running, pictures
 
 
 @pytest.mark.parametrize("form", READERS)
-def test_downloads_arrive(browser: Chromium, page: Running, pictures: Path, form: str) -> None:
+def test_downloads_are_saved(browser: Chromium, page: Running, pictures: Path, form: str) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "Download")
     assert "about 101.2 kB from 12 files, 2,755 rows, version 6" in browser.see(".result p", "The download takes")
@@ -153,7 +153,7 @@ def test_downloads_arrive(browser: Chromium, page: Running, pictures: Path, form
     browser.wait("document.getElementById('tray').hidden")
 
 
-def test_a_download_has_progress_and_is_cancelled(
+def test_download_shows_progress_and_can_be_cancelled(
     browser: Chromium, serve: Any, tmp_path: Path, pictures: Path
 ) -> None:
     noise = pa.table({"n": range(500_000), "text": [str(number * 7919 % 1_000_003) for number in range(500_000)]})
@@ -176,7 +176,7 @@ def test_a_download_has_progress_and_is_cancelled(
         browser.click("#tray button", "Close")
 
 
-def test_a_slow_read_is_stopped_or_left(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_slow_read_can_be_stopped_or_left(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     for name in ("t", "u"):
         deltalake.write_deltalake(tmp_path / name, pa.table({"text": [str(n * 7919) for n in range(200_000)]}))
     served = serve(tables={f"s.d.{name}": tmp_path / name for name in ("t", "u")}, bandwidth=20_000)
@@ -203,20 +203,20 @@ def test_a_slow_read_is_stopped_or_left(browser: Chromium, serve: Any, tmp_path:
 
 
 def idle(served: Any) -> None:
-    """Wait until the server sends nothing."""
+    """Wait until the server stops sending."""
     clock = Stopwatch()
     while not served.app.stats.idle:
         assert clock.within(HANGS)
 
 
 def busy(served: Any) -> None:
-    """Wait until the server sends something."""
+    """Wait until the server starts sending."""
     clock = Stopwatch()
     while served.app.stats.idle:
         assert clock.within(HANGS)
 
 
-def test_code_is_copied(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_code_can_be_copied(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     browser.click("[role=tab]", "Code")
@@ -233,7 +233,7 @@ def test_code_is_copied(browser: Chromium, page: Running, pictures: Path) -> Non
     assert token
 
 
-def test_files_are_looked_at(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_files_can_be_viewed(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click(".node", "documents")
     browser.click("button.link", "prices.csv")
@@ -251,7 +251,7 @@ def test_files_are_looked_at(browser: Chromium, page: Running, pictures: Path) -
     browser.see("button.link", "reports/")
 
 
-def test_a_skill_and_a_models_versions_are_read(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_skills_and_versions_of_models_can_be_viewed(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click(".node", "sales-report")
     assert "# Sales report" in browser.see(".look pre", "# Sales report")
@@ -264,7 +264,7 @@ def test_a_skill_and_a_models_versions_are_read(browser: Chromium, page: Running
     browser.picture(pictures / "model.png")
 
 
-def test_an_iceberg_table_is_a_table(browser: Chromium, page: Running) -> None:
+def test_iceberg_table_is_shown_like_a_table(browser: Chromium, page: Running) -> None:
     browser.go("about:blank")
     browser.go(page.address)
     browser.click(".node", "lake")
@@ -276,7 +276,7 @@ def test_an_iceberg_table_is_a_table(browser: Chromium, page: Running) -> None:
     browser.see(".rows td")
 
 
-def test_the_keyboard_is_enough(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_page_is_usable_with_the_keyboard_only(browser: Chromium, page: Running, pictures: Path) -> None:
     browser.go("about:blank")
     browser.go(page.address)
     browser.see(".node", "shop")
@@ -313,7 +313,7 @@ def test_the_keyboard_is_enough(browser: Chromium, page: Running, pictures: Path
     browser.see(".node.here", "demo")
 
 
-def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_page_is_fast_with_ten_thousand_tables(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"a": [1]}))
     entries = [
         catalog.entry("big", "most" if number < 9_000 else "rest", f"table_{number:05}", tmp_path / "t")
@@ -334,7 +334,7 @@ def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path:
         browser.see("#found", "1,000 names found")
         assert browser.run("document.querySelectorAll('.node').length") < 120
         browser.picture(pictures / "many.png")
-        # A key is answered within a frame or two.
+        # A key press is handled within a frame or two.
         slowest = browser.run(
             "(() => { const input = document.getElementById('search'), tree = document.getElementById('tree'); "
             "const began = performance.now(); tree.scrollTop = 20000; tree.dispatchEvent(new Event('scroll')); "
@@ -346,7 +346,9 @@ def test_ten_thousand_tables_stay_quick(browser: Chromium, serve: Any, tmp_path:
         browser.see("h2", "table_09000")
 
 
-def test_two_thousand_columns_are_usable(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_page_is_usable_with_two_thousand_columns(
+    browser: Chromium, serve: Any, tmp_path: Path, pictures: Path
+) -> None:
     wide = pa.table({f"column_{number:04}": [number, None] for number in range(2000)})
     deltalake.write_deltalake(tmp_path / "t", wide)
     served = serve(tables={"s.d.wide": tmp_path / "t"})
@@ -373,7 +375,7 @@ def test_two_thousand_columns_are_usable(browser: Chromium, serve: Any, tmp_path
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_phone_and_the_dark_show_everything(browser: Chromium, page: Running, pictures: Path, dark: bool) -> None:
+def test_phone_and_dark_mode_show_everything(browser: Chromium, page: Running, pictures: Path, dark: bool) -> None:
     name = "dark" if dark else "light"
     browser.look_like(390, 780, dark=dark)
     browser.go("about:blank")
@@ -387,7 +389,7 @@ def test_a_phone_and_the_dark_show_everything(browser: Chromium, page: Running, 
         browser.click("[role=tab]", tab)
         browser.wait("document.querySelector('[role=tabpanel] :is(table, .formats, pre)')")
         browser.picture(pictures / f"phone-{tab.lower()}-{name}.png")
-        # The page itself never scrolls sideways.
+        # The page itself never scrolls horizontally.
         assert browser.run("document.getElementById('view').scrollWidth") <= 390
         assert browser.run("document.documentElement.scrollWidth") <= 390
     browser.look_like(1200, 800, dark=dark)
@@ -396,10 +398,8 @@ def test_a_phone_and_the_dark_show_everything(browser: Chromium, page: Running, 
     assert (background == "rgb(255, 255, 255)") is not dark
 
 
-def test_the_address_is_opened_through_a_file(
-    browser: Chromium, page: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a desktop opens it; the cookie is then one of a visit from elsewhere."""
+def test_url_is_opened_through_a_file(browser: Chromium, page: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like a desktop opens it; the cookie is then sent in a cross-site navigation."""
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     assert page_module._open(page)
@@ -411,8 +411,8 @@ def test_the_address_is_opened_through_a_file(
     assert not page.opener.exists()
 
 
-def test_another_page_gets_nothing(browser: Chromium, page: Running) -> None:
-    """A page of another user's server on this machine: of the same site, as cookies see it."""
+def test_page_of_another_server_gets_nothing(browser: Chromium, page: Running) -> None:
+    """A page of another user's server on this machine, which is same-site for cookies."""
     stolen: list[str] = []
 
     class Foreign(http.server.BaseHTTPRequestHandler):
@@ -433,7 +433,7 @@ def test_another_page_gets_nothing(browser: Chromium, page: Running) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
         threading.Thread(target=foreign.serve_forever, daemon=True).start()
         browser.go(f"http://127.0.0.1:{foreign.server_port}/")
-        # Chromium sends it there, which is why the page needs a key, too.
+        # Chromium sends the cookie there, which is why the page also needs a key.
         name, _, cookie = next(one for one in stolen if "delta-sharing" in one).partition("=")
         attack = """async (ours, options) => { try { return await (await fetch(ours, options)).text(); }
                     catch (error) { return 'refused'; } }"""
@@ -460,22 +460,22 @@ def test_another_page_gets_nothing(browser: Chromium, page: Running) -> None:
         )
         assert script == "refused"
         foreign.shutdown()
-    # What was stolen opens nothing by itself.
+    # The stolen cookie alone grants nothing.
     headers = {"Origin": ours, "Content-Type": "application/json", "Cookie": f"{name}={cookie}"}
     assert requests.post(f"{ours}/api/start", data="{}", headers=headers, timeout=HANGS).status_code == 401
-    # What Chromium itself tells of these, and its page in the frame.
+    # Chromium's own messages about these requests, and its error page in the frame.
     browser.go("about:blank")
     browser.problems.clear()
     browser.requested.clear()
 
 
-def test_hostile_texts_stay_texts(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_hostile_texts_are_shown_as_text(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     served = serve(**hostile_share(tmp_path))
     with running(str(served.profile_path)) as page:
         browser.go(page.address)
         browser.see(".node.table")
         browser.picture(pictures / "hostile-tree.png")
-        # Each name is in the tree, when one scrolls.
+        # Each name appears in the tree after scrolling.
         seen: set[str] = set()
         for step in range(0, len(TABLES) + 20, 15):
             browser.run(f"document.getElementById('tree').scrollTop = {step * 28}")
@@ -523,7 +523,7 @@ def test_hostile_texts_stay_texts(browser: Chromium, serve: Any, tmp_path: Path,
         assert browser.run("document.title") != "hit"
 
 
-def test_what_goes_wrong_is_told(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_errors_are_shown(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     served = serve(tables={})
     with running(str(served.profile_path)) as page:
         browser.go(page.address)

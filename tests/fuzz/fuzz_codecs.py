@@ -1,4 +1,4 @@
-"""Feed damaged bytes to every codec of ``delta_sharing_client.delta``: only a DeltaSharingError may come out.
+"""Feed damaged bytes to every codec of ``delta_sharing_client.delta``: only a DeltaSharingError may be raised.
 
 ::
 
@@ -6,9 +6,8 @@
     python -m tests.fuzz.fuzz_codecs --target variant --seed 7    # one target, random mutation, repeatable
     python -m tests.fuzz.fuzz_codecs --target variant --input 030100  # one input, as a failure prints it
 
-Beyond exceptions, each target checks what its codec promises of an input that it accepts, and no input may take
-longer than ``SLOW`` seconds of processor time. The exit code is 1 after a failure; the failing input is printed as
-hexadecimal.
+Each target also checks the guarantees of its codec for accepted inputs, and no input may take longer than ``SLOW``
+seconds of processor time. The exit code is 1 after a failure; the failing input is printed as hexadecimal.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ SHREDDED = pa.struct(
 NAMES = ["a", "b", "c"]
 
 
-# === Targets ===
+# --- targets ---
 
 
 def inline_vector(data: bytes) -> None:
-    """The bytes are the bitmap; its cardinality is taken from the first byte."""
+    """The bytes are a bitmap; the first byte gives its cardinality."""
     padded = data[1:] + bytes(-len(data[1:]) % 4)
     vector = decode_inline(DeletionVectorDescriptor("i", z85_encode(padded), len(data) - 1, data[0] if data else 0))
     positions = vector.positions()
@@ -87,7 +86,7 @@ def inline_vector(data: bytes) -> None:
 
 
 def stored_vector(data: bytes) -> None:
-    """The bytes are a file; half the time its checksum is made right, or nothing would pass it."""
+    """The bytes are a file; half of the time its checksum is corrected, as otherwise every input would be refused."""
     size = max(len(data) - 9, 0)
     if len(data) > 9 and data[-1] % 2:
         bitmap = data[5:-4]
@@ -118,7 +117,7 @@ def partition_value(data: bytes) -> None:
 
 
 def statistics(data: bytes) -> None:
-    """The bytes are JSON text; nothing may be raised at all."""
+    """The bytes are JSON text; no error at all may be raised."""
     text = data.decode("utf-8", "replace")
     for vector in (None, DeletionVectorDescriptor("p", "x", 40, 3, 1)):
         try:
@@ -161,7 +160,7 @@ def shredded_variant(data: bytes) -> None:
 
 
 def warm_up() -> None:
-    """Let libraries load what they load on first use (pyarrow loads pandas), so that no input is blamed for it."""
+    """Let libraries load their lazy imports (pyarrow loads pandas), so that no input is blamed for the time."""
     partition_value(bytes([TYPES.index(PrimitiveType("timestamp"))]) + b"2020-01-01")
     variant(bytes([3]) + dictionary([]) + primitive(0))
 
@@ -177,7 +176,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 }
 
 
-# === Seeds: valid inputs of every kind ===
+# --- seeds: valid inputs of every kind ---
 
 
 def seeds(name: str) -> list[bytes]:
@@ -189,7 +188,7 @@ def _vector_seeds() -> list[bytes]:
     sets = [[], [3, 4, 7, 11, 18, 29], range(100, 200), range(0, 400, 2), [5, 70_000, 1 << 33, (1 << 40) + 1]]
     found = []
     for positions in sets:
-        # The native form lists every bucket, so far positions would make a large seed.
+        # The native form lists every bucket, so large positions would make a large seed.
         near = [position for position in positions if position < 1 << 34]
         for descriptor in (
             encode_inline(DeletionVector.from_positions(positions)),
@@ -263,23 +262,23 @@ _SEEDS: dict[str, Callable[[], list[bytes]]] = {
 }
 
 
-# === Running ===
+# --- running ---
 
 
 class Failed(Exception):
-    """An input on which a codec did not keep its promise."""
+    """An input for which a codec broke its guarantee."""
 
     def __init__(self, name: str, data: bytes, reason: str) -> None:
         super().__init__(f"{reason}\nrun again: python -m tests.fuzz.fuzz_codecs --target {name} --input {data.hex()}")
 
 
 def run_one(name: str, data: bytes) -> bool:
-    """Feed one input; say whether it was accepted.
+    """Feed one input; return whether it was accepted.
 
     Raises
     ------
     Failed
-        Something else than a ``DeltaSharingError`` came out, or it took too long.
+        An error other than ``DeltaSharingError`` was raised, or it took too long.
     """
     clock = Stopwatch(time.process_time)
     accepted = True
@@ -322,12 +321,12 @@ def mutate(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
 
 
 def fuzz_randomly(names: list[str], *, seed: int, seconds: float | None = None, inputs: int | None = None) -> str:
-    """Mutate seeds at random for a time or a number of inputs per target; return what was done.
+    """Mutate seeds at random for a time or a number of inputs per target; return the counts.
 
     Raises
     ------
     Failed
-        At the first input on which a codec does not keep its promise.
+        At the first input for which a codec breaks its guarantee.
     """
     random_ = random.Random(seed)
     lines = []

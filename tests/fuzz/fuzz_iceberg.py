@@ -1,13 +1,13 @@
-"""Damage the metadata of Iceberg tables: only a DeltaSharingError that names the file may come out, or rows.
+"""Damage the metadata of Iceberg tables: a read returns rows or raises a DeltaSharingError that names the file.
 
 ::
 
-    python -m tests.fuzz.fuzz_iceberg --seconds 60                    # all kinds of damage
-    python -m tests.fuzz.fuzz_iceberg --kind block --seed 7           # one, repeatable
+python -m tests.fuzz.fuzz_iceberg --seconds 60 # all kinds of damage python -m tests.fuzz.fuzz_iceberg --kind block
+--seed 7 # one kind, repeatable
 
-Tables of Iceberg's Spark runtime are read with one file damaged: manifest lists and manifests as bytes, as the plain
-bytes of their blocks (with lengths and compression that are right again), and cut off; table metadata and name mappings
-as JSON values. A file that is cut off is never rows. The exit code is 1 after a failure.
+Tables of Iceberg's Spark runtime are read with one file damaged: manifest lists and manifests as bytes, as the
+decompressed bytes of their blocks (with lengths and compression corrected), and truncated; table metadata and name
+mappings as JSON values. A truncated file never gives rows. The exit code is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.fuzz.fuzz_wire import Failed, _dumps, damage_value
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
 from tests.time_limits import Stopwatch
 
-# A table of each kind of deletes, of version 1, with a name mapping, and with row lineage.
+# Tables with each kind of deletes, of version 1, with a name mapping, and with row lineage.
 TABLES = {
     "deletion-vectors": "id > 10 AND v <> 'u'",
     "position-deletes-partitioned": "p = 1 AND id < 30",
@@ -59,7 +59,7 @@ OPTIONS = ReadOptions(max_attempts=1, max_retry_seconds=0.1)
 
 
 class _Damaged(Lake):
-    """The bucket, with other bytes in one file."""
+    """The bucket with other bytes in one file."""
 
     def __init__(self, path: str, data: bytes) -> None:
         super().__init__(FOLDER)
@@ -88,12 +88,12 @@ def read(name: str, metadata: bytes, place: Lake) -> int:
     return found
 
 
-# === Damage ===
+# --- damage ---
 
 
 @functools.cache
 def _avro_files(name: str) -> list[Path]:
-    """Return the manifest list and the manifests that a read needs."""
+    """Return the manifest list and the manifests needed for a read."""
     place = _Damaged("", b"")
     read(name, metadata_of(name), place)
     return sorted(
@@ -102,7 +102,8 @@ def _avro_files(name: str) -> list[Path]:
 
 
 def _parts(data: bytes) -> tuple[bytes, int, bytes]:
-    """Return the header of an Avro file of one deflated block, with its marker, the block's count and plain bytes."""
+    """Return the header of an Avro file of one deflated block, its sync marker, the count of the block, and its
+    plain bytes."""
     at = 4
     size, at = _long(data, at)
     while size:
@@ -151,7 +152,7 @@ KINDS = (*AVRO, "metadata", "mapping")
 
 
 def damaged(kind: str, random_: random.Random) -> tuple[str, bytes, str, bytes]:
-    """Return the name and the metadata of a table, and the path of a file with what it has now."""
+    """Return the name and the metadata of a table, and the path of a file with its new content."""
     name = random_.choice(list(TABLES))
     metadata = metadata_of(name)
     if kind == "metadata":
@@ -197,9 +198,9 @@ def run_one(kind: str, seed: int) -> str:
 
 
 def fuzz(kind: str, *, seed: int, seconds: float | None = None, inputs: int | None = None) -> Counter[str]:
-    """Read damaged tables for a time or a number of inputs; return how often what came out. Raises ``Failed``."""
+    """Read damaged tables for a time or a number of inputs; return the count of each result. Raises ``Failed``."""
     found: Counter[str] = Counter()
-    # Imports are no part of what is measured.
+    # Imports are not part of the measured time.
     read("version-1", metadata_of("version-1"), Lake(FOLDER))
     stop = None if seconds is None else time.monotonic() + seconds
     tracemalloc.start()

@@ -1,9 +1,10 @@
-"""Feed damaged Parquet files to the scan engine: rows or a DeltaSharingError that names table and file, nothing else.
+"""Feed damaged Parquet files to the scan engine: the result is rows or a DeltaSharingError that names table and
+file.
 
 ::
 
-    python -m tests.fuzz.fuzz_parquet --seconds 60            # workers in processes of their own, restarted if they die
-    python -m tests.fuzz.fuzz_parquet --input FILE --read 1   # one file, as a failure leaves it in the folder it names
+python -m tests.fuzz.fuzz_parquet --seconds 60 # workers in separate processes, restarted if they die python -m
+tests.fuzz.fuzz_parquet --input FILE --read 1 # one file, as kept after a failure
 
 A worker process reads thousands of damaged files through ``run.scan``; only the HTTP request itself is replaced.
 These count as failures: any other exception, a process that dies, an input that takes more than ``SLOW`` seconds of
@@ -51,7 +52,7 @@ MEMORY = 6 << 30
 TABLE, FILE_ID = "share.schema.fuzzed", "fuzzed-file"
 URL = "https://storage.example/part-0.parquet?X-Amz-Signature=secret"
 OPTIONS = ReadOptions(max_attempts=1, max_concurrent_requests=2, progress=False)
-# Ways to read: everything, few columns, through row group statistics, a few rows only.
+# Ways to read: everything, few columns, with row group statistics, a few rows only.
 READS: list[dict[str, Any]] = [
     {},
     {"columns": (("l",), ("t",))},
@@ -61,11 +62,11 @@ READS: list[dict[str, Any]] = [
 ]
 
 
-# === One file ===
+# --- one file ---
 
 
 class _Memory:
-    """An open answer over bytes in memory, in place of a socket."""
+    """An open response over bytes in memory instead of a socket."""
 
     version = Version('"one"')
 
@@ -80,7 +81,7 @@ class _Memory:
 
 @contextmanager
 def storage_with(data: bytes) -> Iterator[None]:
-    """Answer every range request with ``data`` for the time of the block."""
+    """Respond to every range request with ``data`` while the block runs."""
 
     async def answer(self: Http, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
         wanted = request.wanted
@@ -105,7 +106,7 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     Raises
     ------
     AssertionError
-        It failed in another way than a ``DeltaSharingError`` that names table and file, or showed a signature.
+        It failed with anything but a ``DeltaSharingError`` that names table and file, or it showed a signature.
     """
     text = schema_to_json(from_arrow_schema(SCHEMA if schema is None else schema))
     metadata = Metadata("00000000-0000-0000-0000-000000000001", text)
@@ -129,7 +130,7 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     return error is None
 
 
-# === Files to damage ===
+# --- files to damage ---
 
 SCHEMA = pa.schema(
     [
@@ -189,7 +190,8 @@ def seeds() -> list[bytes]:
 
 
 def damage(data: bytes, random_: random.Random) -> bytes:
-    """Return ``data`` with a few random changes, half of the time in its footer, which says where everything is."""
+    """Return ``data`` with a few random changes, half of the time in its footer, which has the positions of
+    everything."""
     found = bytearray(data)
     footer = max(0, len(data) - 8 - int.from_bytes(data[-8:-4], "little")) if len(data) > 12 else 0
     for _ in range(random_.choice((1, 1, 1, 2, 4, 16))):
@@ -211,16 +213,16 @@ def damage(data: bytes, random_: random.Random) -> bytes:
     if random_.random() < 0.05:
         del found[random_.randrange(len(found)) :]
     elif random_.random() < 0.5 and len(found) == len(data):
-        found[-4:] = b"PAR1"  # or every second file would be refused for its last bytes
+        found[-4:] = b"PAR1"  # otherwise every second file would be refused for its last bytes
         found[-8:-4] = data[-8:-4]
     return bytes(found)
 
 
-# === Running ===
+# --- running ---
 
 
 def work(folder: Path, seed: int, seconds: float) -> int:
-    """Read damaged files until the time is over; what is being read lies in ``folder`` in case this process dies."""
+    """Read damaged files until the time is over; the current file is kept in ``folder`` in case this process dies."""
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     random_ = random.Random(seed)
@@ -243,7 +245,7 @@ def work(folder: Path, seed: int, seconds: float) -> int:
 
 
 def supervise(seconds: float, seed: int, report: Callable[[str], object]) -> int:
-    """Run workers one after the other; return how many failed. Their last inputs are kept."""
+    """Run workers one after another; return how many failed. Their last inputs are kept."""
     failures = 0
     stop = time.monotonic() + seconds
     while (left := stop - time.monotonic()) > 1:

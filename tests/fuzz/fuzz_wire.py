@@ -1,4 +1,4 @@
-"""Feed malformed answers, profiles, schemas and filters to the client: only a DeltaSharingError may come out.
+"""Feed malformed responses, profiles, schemas and filters to the client: only a DeltaSharingError may be raised.
 
 ::
 
@@ -6,9 +6,9 @@
     python -m tests.fuzz.fuzz_wire --target query --seed 7          # one target, repeatable
     python -m tests.fuzz.fuzz_wire --target query --input 7b7d0a    # one input, as a failure prints it
 
-Answers go through the whole client but for the socket: ``SharedTable.scan().plan()`` and everything below it. JSON is
-damaged as bytes and as values (wrong types, absurd numbers, deep and repeated objects). The exit code is 1 after a
-failure.
+Responses go through the whole client except the socket: ``SharedTable.scan().plan()`` and everything below it. JSON
+is damaged as bytes and as values (wrong types, absurd numbers, deep and repeated objects). The exit code is 1 after
+a failure.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _MOST_REQUESTS = 12
 
 
 class Failed(Exception):
-    """An input on which the client did not keep its promise."""
+    """An input for which the client broke its guarantee."""
 
 
-# === A client without a socket ===
+# --- a client without a socket ---
 
 
 class _Session(Session):
-    """Answers every request alike (metadata with the first two lines); gives up on who never stops asking."""
+    """Sends the same response to every request (metadata with the first two lines); fails if the requests never end."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Session(Session):
 
 
 def client_for(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> SharingClient:
-    """Return a client whose server answers everything with ``body``."""
+    """Return a client whose server sends ``body`` as every response."""
     client = SharingClient(PROFILE, OPTIONS)
     session = _Session(status, {"Delta-Table-Version": "3"} if headers is None else headers, body)
     vars(client.rest._server).update(_sessions={os.getpid(): session})
@@ -94,31 +94,31 @@ def client_for(body: bytes, *, status: int = 200, headers: dict[str, str] | None
 
 
 def table_for(body: bytes, **answer: Any) -> SharedTable:
-    """Return a table whose server answers everything with ``body``."""
+    """Return a table whose server sends ``body`` as every response."""
     return client_for(body, **answer).table("s.d.t")
 
 
-# === Targets ===
+# --- targets ---
 
 
 def query(data: bytes) -> None:
-    """The bytes are the answer to a query."""
+    """The bytes are the response to a query."""
     plan = table_for(data).scan(limit=5).plan()
     _use(plan)
 
 
 def filtered_query(data: bytes) -> None:
-    """The bytes are the answer to the metadata request and to the query; statistics are read."""
+    """The bytes are the response to the metadata request and to the query; statistics are read."""
     _use(table_for(data).scan(filter="a > 5 AND p = 'x' AND s.x < 2.5", columns=["a", "s.x"]).plan())
 
 
 def changes(data: bytes) -> None:
-    """The bytes are the answer to a request for changes."""
+    """The bytes are the response to a request for changes."""
     _use(table_for(data).changes(starting_version=0).plan())
 
 
 def listing(data: bytes) -> None:
-    """The bytes are the answer to every listing."""
+    """The bytes are the response to every listing."""
     client = client_for(data)
     refused = None
     for call in (client.list_shares, client.list_all_tables, lambda: client.get_share("s")):
@@ -131,7 +131,7 @@ def listing(data: bytes) -> None:
 
 
 def failure(data: bytes) -> None:
-    """First byte: the status. Then a line with the headers' value. The rest is the body."""
+    """First byte: the status. Then a line with the values of headers. The rest is the body."""
     status = 100 + 2 * data[0] if data else 500
     value, _, body = data[1:].partition(b"\n")
     text = "".join(character for character in value.decode("latin-1") if character not in "\r\n")
@@ -152,7 +152,7 @@ def schema(data: bytes) -> None:
     to_arrow_schema(found)
     written = schema_to_json(found)
     again = parse_schema(written)
-    # Columns of types that nobody here knows are told, and not written.
+    # Columns of unknown types are reported, and cannot be written.
     assert schema_to_json(again) == written
     assert again == found or found.all_left_out
 
@@ -200,7 +200,7 @@ def _use(plan: Any) -> None:
     assert not any(SIGNATURE in repr(task) for task in plan.tasks)
 
 
-# === Damage ===
+# --- damage ---
 
 _DEEP = 3000
 
@@ -217,7 +217,8 @@ def strange(random_: random.Random) -> Any:
 
 
 def damage_value(value: Any, random_: random.Random) -> Any:
-    """Return a JSON value with one node replaced, removed, doubled or wrapped; JSON inside strings is damaged too."""
+    """Return a JSON value with one node replaced, removed, duplicated or wrapped; JSON inside strings is damaged as
+    well."""
     if isinstance(value, dict) and value and random_.random() < 0.85:
         key = random_.choice(list(value))
         kind = random_.randrange(12)
@@ -243,7 +244,7 @@ def damage_value(value: Any, random_: random.Random) -> Any:
 
 
 class _Deep:
-    """Stands for JSON nested deeper than a parser's stack."""
+    """Represents JSON nested more deeply than a parser's stack."""
 
     def __init__(self, form: str) -> None:
         cut = len(form) - 1
@@ -264,7 +265,7 @@ def _dumps(value: Any) -> str:
 
 
 def damage(name: str, data: bytes, corpus: list[bytes], random_: random.Random) -> bytes:
-    """Return ``data`` damaged as a value where it is JSON, else (and every third time) as bytes."""
+    """Return ``data`` damaged as a value if it is JSON, otherwise (and every third time) as bytes."""
     if random_.random() < 0.3:
         return mutate(data, corpus, random_)
     try:
@@ -275,20 +276,20 @@ def damage(name: str, data: bytes, corpus: list[bytes], random_: random.Random) 
         if name in DOCUMENTS:
             return _dumps(damage_value(json.loads(data), random_)).encode("utf-8", "surrogatepass")
     except (ValueError, TypeError, RecursionError):
-        pass  # it is no JSON any more
+        pass  # it is not JSON any more
     return mutate(data, corpus, random_)
 
 
-# === Running ===
+# --- running ---
 
 
 def run_one(name: str, data: bytes) -> bool:
-    """Feed one input; say whether it was accepted.
+    """Feed one input; return whether it was accepted.
 
     Raises
     ------
     Failed
-        Something else than a ``DeltaSharingError`` came out, it took too long, or a message held a secret.
+        An error other than ``DeltaSharingError`` was raised, it took too long, or a message contained a secret.
     """
     clock = Stopwatch(time.process_time)
     again = f"run again: python -m tests.fuzz.fuzz_wire --target {name} --input {data.hex()[:20000]}"
@@ -296,12 +297,12 @@ def run_one(name: str, data: bytes) -> bool:
     real, Interrupt.sleep = Interrupt.sleep, lambda self, seconds: None  # type: ignore[method-assign, assignment]
     try:
         with warnings.catch_warnings():
-            # Fields missing from a response are reported, and it is read without them.
+            # Missing fields of a response are reported, and the response is read without them.
             warnings.simplefilter("ignore", IncompleteReadWarning)
             TARGETS[name](data)
     except DeltaSharingError as error:
         accepted = False
-        # Damage may move a profile's token into a field that messages may show.
+        # Damage may move the token of a profile into a field that messages may show.
         secrets = (URL,) if name == "profile" else (TOKEN, URL)
         if any(secret in text for secret in secrets for text in (str(error), repr(error))):
             raise Failed(f"a message holds a secret: {error}\n{again}") from None
@@ -315,7 +316,7 @@ def run_one(name: str, data: bytes) -> bool:
 
 
 def fuzz(targets: list[str], *, seed: int, seconds: float | None = None, inputs: int | None = None) -> str:
-    """Damage seeds at random for a time or a number of inputs per target; return what was done. Raises ``Failed``."""
+    """Damage seeds at random for a time or a number of inputs per target; return the counts. Raises ``Failed``."""
     random_ = random.Random(seed)
     lines = []
     for name in targets:

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with every test run; the long one is started by hand or by the build."""
+"""A short run of the fuzzer in every test run; long runs are started by hand or by CI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.fuzz_codecs import TARGETS, Failed, fuzz_randomly, main, run_one
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_inputs_raise_nothing_but_our_errors(name):
+def test_damaged_inputs_raise_only_our_errors(name):
     seed = random.randrange(1 << 31)
     try:
         fuzz_randomly([name], seed=seed, inputs=600)

@@ -1,4 +1,4 @@
-"""A short run of the fuzzers of answers and of data files with every test run; the long ones are started by hand."""
+"""A short run of the fuzzers of responses and of data files in every test run; long runs are started by hand."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FOUND = Path(__file__).parent / "found"
 
 
 def seed_of_this_run() -> int:
-    """The same in CI, where a failure should be somebody's change; another one for each run elsewhere."""
+    """Return a fixed seed in CI, where a failure should come from a change; elsewhere a new seed for each run."""
     return 20261121 if os.environ.get("CI") else random.randrange(1 << 31)
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_malformed_inputs_raise_nothing_but_our_errors(name: str) -> None:
+def test_malformed_inputs_raise_only_our_errors(name: str) -> None:
     seed = seed_of_this_run()
     try:
         fuzz([name], seed=seed, inputs=250)
@@ -33,11 +33,11 @@ def test_malformed_inputs_raise_nothing_but_our_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(TARGETS) - {"failure"}))
-def test_inputs_are_valid_before_they_are_damaged(name: str) -> None:
+def test_undamaged_inputs_are_valid(name: str) -> None:
     assert any(run_one(name, data) for data in seeds(name))
 
 
-def test_a_broken_promise_is_reported_with_its_input(
+def test_failure_is_reported_with_its_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(data: bytes) -> None:
@@ -50,8 +50,8 @@ def test_a_broken_promise_is_reported_with_its_input(
     assert "--target schema --input" in shown
 
 
-def test_damaged_data_files_give_rows_or_an_error_naming_them() -> None:
-    """In a process of their own: what this looks for may be the death of the process."""
+def test_damaged_data_files_give_rows_or_name_the_file() -> None:
+    """In a separate process, as damage may kill it."""
     lines: list[str] = []
     seed = seed_of_this_run()
 
@@ -60,7 +60,7 @@ def test_damaged_data_files_give_rows_or_an_error_naming_them() -> None:
 
 @pytest.mark.parametrize("read", range(len(fuzz_parquet.READS)))
 @pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.stem)
-def test_files_that_once_ended_the_process(path: Path, read: int) -> None:
+def test_files_that_once_killed_the_process(path: Path, read: int) -> None:
     arguments = ["--input", str(path), "--read", str(read)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.fuzz_parquet", *arguments], capture_output=True, text=True, check=False
@@ -69,13 +69,13 @@ def test_files_that_once_ended_the_process(path: Path, read: int) -> None:
     assert done.stdout in ("accepted\n", "refused\n")
 
 
-def test_undamaged_files_are_valid_in_every_way_of_reading() -> None:
+def test_undamaged_files_are_valid_in_every_read() -> None:
     for data in fuzz_parquet.seeds():
         assert all(fuzz_parquet.read_file(data, read) for read in range(len(fuzz_parquet.READS)))
 
 
-def test_a_process_that_dies_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Only what this module sees: other threads look at the clock too.
+def test_killed_process_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only in this module, as other threads use the clock, too.
     monkeypatch.setattr(fuzz_parquet, "sys", SimpleNamespace(executable="false"))
     monkeypatch.setattr(fuzz_parquet, "tempfile", SimpleNamespace(mkdtemp=lambda prefix: str(tmp_path)))
     monkeypatch.setattr(fuzz_parquet, "time", SimpleNamespace(monotonic=iter((0.0, 0.0, 9.0)).__next__))

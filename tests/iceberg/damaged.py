@@ -1,4 +1,4 @@
-"""Show what pyiceberg reads from a manifest that is cut off: ``python -m tests.iceberg.damaged``."""
+"""Show what pyiceberg reads from a truncated manifest: ``python -m tests.iceberg.damaged``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Iceberg tables that no writer in Python writes: every version, every field, and what contradicts itself.
+"""Iceberg tables that no Python library writes: every version and field, also with contradictions.
 
-Files are written by the specification alone (Iceberg table spec; Apache Avro, "Object Container Files"), so that they
-are no mirror of the reader.
+Files are written according to the specification only (Iceberg table spec; Apache Avro, "Object Container Files"),
+and share no code with the reader.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pyroaring
 from mock_server.iceberg_avro import MANIFEST_LIST_SCHEMA, avro_file, manifest_schema
 from tests.versions import parquet_settings
 
-# === Data ===
+# --- data ---
 
 FIELD_ID = b"PARQUET:field_id"
 
 
 def with_ids(table: pa.Table, ids: Mapping[str, int]) -> pa.Table:
-    """Return ``table`` with field ids by (dotted) column name, as Parquet files of Iceberg have them."""
+    """Return ``table`` with field ids by (dotted) column name, like the Parquet files of Iceberg."""
     return table.cast(pa.schema([_with_id(field, field.name, ids) for field in table.schema]))
 
 

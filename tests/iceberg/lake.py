@@ -1,4 +1,4 @@
-"""The tables of ``tests/tables_iceberg``, which lie in ``s3://lake/<name>/``, read from their folder."""
+"""The tables of ``tests/tables_iceberg`` at ``s3://lake/<name>/``, read from their local directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = sorted(path.parent.name for path in FOLDER.glob("*/expected.json"))
 
 
 class Lake(LocalPlace):
-    """The bucket ``lake``: a table's files are in the folder ``table`` of its own."""
+    """The bucket ``lake``; the files of a table are in its directory ``table``."""
 
     def get(self, path: str, *others: Any) -> StoredBody:
         return super().get(_inside(path), *others)
@@ -60,7 +60,7 @@ def expected(name: str) -> Any:
 
 
 def rows(name: str, which: str) -> pa.Table:
-    """Return rows as Spark reads them: ``current``, ``0`` (of the first snapshot), ``branch-audit``, ``tag-first``."""
+    """Return rows that Spark read: ``current``, ``0`` (of the first snapshot), ``branch-audit``, ``tag-first``."""
     return pq.read_table(FOLDER / name / f"rows-{which}.parquet")
 
 

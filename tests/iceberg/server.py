@@ -1,4 +1,4 @@
-"""A sharing server with an Iceberg REST catalog, on this machine."""
+"""A local sharing server with an Iceberg REST catalog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE, SCHEMA = "ice", "n"
 
 @dataclasses.dataclass
 class SharedTable:
-    """A table of the catalog: its metadata as JSON, and what ``loadTable`` says besides."""
+    """A table of the catalog: its metadata as JSON, and the other fields of the ``loadTable`` response."""
 
     metadata: dict[str, Any]
     config: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -28,11 +28,11 @@ class SharedTable:
 
 
 class IcebergServer:
-    """Answers requests; what it shares may change at any time.
+    """Responds to requests; its tables may change at any time.
 
-    ``formats`` are those of "Get Table", ``None`` if the server has no such endpoint. ``delta_status`` answers requests
-    for Delta tables. ``faults`` are statuses for the next requests to the catalog. ``loads`` is called with the number
-    of times that a table was loaded, and may change it.
+    ``formats`` is returned by "Get Table", ``None`` if the server has no such endpoint. ``delta_status`` is the
+    status for requests for Delta tables. ``faults`` are statuses for the next requests to the catalog. ``loads`` is
+    called with the number of loads of a table, and may change it.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class IcebergServer:
         return client.table(f"{SHARE}.{SCHEMA}.{name}", format="iceberg")
 
     def share(self, name: str, metadata: dict[str, Any] | str | Path, **others: Any) -> None:
-        """Share a table; ``metadata`` is its JSON, or the file that has it."""
+        """Share a table; ``metadata`` is its JSON, or the path of its file."""
         if not isinstance(metadata, dict):
             metadata = json.loads(Path(str(metadata).removeprefix("file://")).read_text())
         self.tables[name] = SharedTable(metadata, **others)

@@ -1,4 +1,4 @@
-"""Tables that pyiceberg writes, and its own rows of them."""
+"""Tables written by pyiceberg, and the rows that pyiceberg reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.iceberg.server import IcebergServer
 
 
 class Warehouse:
-    """A folder with tables of pyiceberg, shared by ``server``."""
+    """A directory with pyiceberg tables that ``server`` shares."""
 
     def __init__(self, root: Path, server: IcebergServer) -> None:
         self.root = root
@@ -24,10 +24,10 @@ class Warehouse:
         return self.catalog.create_table(f"n.{name}", schema, **others)
 
     def share(self, name: str) -> None:
-        """Let the server share the table as it is now."""
+        """Let the server share the current state of the table."""
         self.server.share(name, self.catalog.load_table(f"n.{name}").metadata_location)
 
 
 def rows_of(table: pa.Table) -> list[str]:
-    """Return rows in an order that does not depend on files, comparable whatever their types."""
+    """Return rows in an order that does not depend on files and works for all types."""
     return sorted(repr(row) for row in table.to_pylist())

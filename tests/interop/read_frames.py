@@ -1,9 +1,9 @@
-"""Read shared tables with the PyPI package ``delta-sharing`` or with ours, and write the rows in one common form.
+"""Read shared tables with the PyPI package ``delta-sharing`` or with ours, and write the rows in a common format.
 
-Run as a program, with the interpreter that has the package: ``read_frames.py PACKAGE PROFILE < requests > answers``.
-Requests and answers are JSON, one a line: ``{"table": ..., "delta": true, "changes": null or a version}`` gives
-``{"columns": [...], "rows": [...]}`` with the rows sorted, or ``{"error": ...}``. Values that one package cannot tell
-apart count as equal: null and NaN, ``1`` and ``1.0``, a zone-less instant and the same one in UTC.
+Run as a program with the interpreter of the package: ``read_frames.py PACKAGE PROFILE < requests > results``.
+Requests and results are JSON lines: ``{"table": ..., "delta": true, "changes": null or a version}`` gives
+``{"columns": [...], "rows": [...]}`` with the rows sorted, or ``{"error": ...}``. Values that one package cannot
+distinguish count as equal: null and NaN, ``1`` and ``1.0``, a timestamp without a zone and the same one in UTC.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     package, profile = importlib.import_module(sys.argv[1]), sys.argv[2]
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:
-        # The other package prints while it reads.
+        # The other package prints during reads.
         with contextlib.redirect_stdout(sys.stderr):
             answer = run(package, profile, json.loads(line))
         answers.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""Local logs written from answers in the delta format, over the files that lie on this machine."""
+"""Local logs written from responses in delta format, for local data files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.interop.served_tables import ServedTables
 
 
 def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -> Snapshot:
-    """Write the log of the latest snapshot; its files stay where they are."""
+    """Write the log of the latest snapshot; its files are not moved."""
     table = served.table(name)
     read = ScanRequest(response_format=ds.ResponseFormat.DELTA)
     snapshot, _, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
@@ -34,7 +34,7 @@ def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -
 def rebuild_feed(served: ServedTables, name: str, start: int, end: int, directory: pathlib.Path) -> int:
     """Write the log of a change feed and return its first version.
 
-    Data files are copied next to the log: ``deltalake`` reads changes from nowhere else.
+    Data files are copied next to the log, because ``deltalake`` reads changes only from there.
     """
     table = served.table(name)
     query = ChangesQuery(starting_version=start, ending_version=end)
@@ -61,7 +61,7 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
 
 
 def _write_feed(directory: pathlib.Path, commits: dict[int, Commit], base: Snapshot) -> None:
-    """Write one commit for each version, on a table without files at the version before the first."""
+    """Write one commit for each version, after a first version without files."""
     first = min(commits)
     protocol, metadata = commits[first].protocol or base.protocol, commits[first].metadata or base.metadata
     if first > 0:
@@ -69,7 +69,7 @@ def _write_feed(directory: pathlib.Path, commits: dict[int, Commit], base: Snaps
     time = None
     for version in range(first, max(commits) + 1):
         commit = commits.get(version, Commit(version, None))
-        # A version without changes has no time of its own: the one before it, so that times do not go back.
+        # A version without changes has no timestamp; it gets the previous one, so that timestamps never decrease.
         time = commit.timestamp_ms if commit.timestamp_ms is not None else time
         protocol, metadata = commit.protocol or protocol, commit.metadata or metadata
         head = {"protocol": protocol, "metadata": metadata} if version == 0 else {}
@@ -79,7 +79,7 @@ def _write_feed(directory: pathlib.Path, commits: dict[int, Commit], base: Snaps
 
 
 def _placed(served: ServedTables, name: str, action: FileAction, path: str) -> FileAction:
-    """Return ``action`` with ``path``, and its deletion vector where it lies on this machine."""
+    """Return ``action`` with ``path``, and its deletion vector with a local path."""
     vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
     if vector is None:
         return replace(action, path=path)

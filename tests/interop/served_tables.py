@@ -1,4 +1,4 @@
-"""Every table that a reader must read, behind one server: the conformance tables and those that Spark wrote."""
+"""Every table that a reader must read, behind one server: the conformance tables and those written by Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration import spark_rows
 
 
 def names() -> list[str]:
-    """Return the tables as ``golden.<name>``, where the environment says where they are, and ``spark.<name>``."""
+    """Return the tables as ``golden.<name>``, if the environment names their directory, and ``spark.<name>``."""
     golden = [f"golden.{table.name}" for table in corpus.tables() if table.outcome in ("read", "read-or-refuse")]
     return [*golden, *(f"spark.{table.name}" for table in spark_rows.tables())]
 
@@ -34,7 +34,7 @@ def change_queries() -> list[tuple[str, int, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class ServedTables:
-    """The tables' directories by name, and a client of the server that shares them."""
+    """The directories of the tables by name, and a client of the server that shares them."""
 
     paths: Mapping[str, pathlib.Path]
     client: ds.SharingClient
@@ -44,7 +44,7 @@ class ServedTables:
         return self.client.table(shared_name(name))
 
     def readable_versions(self, name: str) -> Sequence[int]:
-        """Return the versions of which rows are expected, oldest first."""
+        """Return the versions with expected rows, oldest first."""
         kind, _, bare = name.partition(".")
         if kind == "spark":
             table = spark_rows.SparkTable(bare)
@@ -54,7 +54,7 @@ class ServedTables:
         return sorted({*golden.versions, golden.latest_version} - gone)
 
     def local_file(self, name: str, url: str) -> pathlib.Path:
-        """Return the file on this machine that a URL of the server means."""
+        """Return the local file for a URL of the server."""
         _, kind, _, path = urlsplit(url).path.split("/", 3)
         assert kind in (RELATIVE, ABSOLUTE)
         return self.paths[name] / unquote(path) if kind == RELATIVE else pathlib.Path("/" + unquote(path))
@@ -62,7 +62,7 @@ class ServedTables:
 
 @contextlib.contextmanager
 def serving(base: pathlib.Path, others: Mapping[str, pathlib.Path] | None = None) -> Iterator[ServedTables]:
-    """Serve all tables of ``names()``, and ``others`` under their shared names.
+    """Serve all tables of ``names()``, and ``others`` with their shared names.
 
     Tables that must be prepared are copied to ``base`` first.
     """
@@ -76,6 +76,6 @@ def serving(base: pathlib.Path, others: Mapping[str, pathlib.Path] | None = None
 
 
 def shared_name(name: str) -> str:
-    """Return ``golden.tables.<table>``: a table's name has no dots, some folders do."""
+    """Return ``golden.tables.<table>``: a table name has no dots, but some directory names do."""
     kind, _, bare = name.partition(".")
     return f"{kind}.tables.{bare.replace('.', '_')}"

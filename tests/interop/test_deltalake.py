@@ -1,6 +1,6 @@
-"""The PyPI package ``deltalake`` reads what we write: rebuilt logs over local files, and local copies of tables.
+"""The PyPI package ``deltalake`` reads our output: rebuilt logs for local files, and local copies of tables.
 
-It reads through its query engine; ``to_pyarrow_table`` goes another way, without deletion vectors or column mapping.
+The query engine is used, because ``to_pyarrow_table`` supports neither deletion vectors nor column mapping.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ UNSUPPORTED = {
     "vacuumProtocolCheck": "VacuumProtocolCheck",
     "variantShredding-preview": "VariantShreddingPreview",
 }
-# What deltalake does with the latest version of a table that it cannot read, and why. One that it starts to read must
-# be taken out.
+# The behaviour of deltalake for the latest version of tables that it cannot read, and the reason. Remove a table that
+# it starts to read.
 WRONG_ROWS = {"spark.all-types": "INT96 timestamps beyond the range of nanoseconds wrap around"}
 ERRORS = {
     "spark.geospatial": "Unsupported Delta table type: 'geometry",
-    "spark.widening-partition": "Failed to parse value '2020-01-01'",  # a date partition that became a timestamp
+    "spark.widening-partition": "Failed to parse value '2020-01-01'",  # a date partition widened to timestamp
 }
 FEED_ERRORS = {
     "spark.geospatial": "Unsupported Delta table type: 'geometry",
@@ -57,9 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedTables]:
 
 
 @pytest.mark.parametrize("name", sample(names(), 2))
-def test_local_copy_updated_version_by_version_has_the_same_rows(
-    served: ServedTables, name: str, tmp_path: pathlib.Path
-) -> None:
+def test_local_copy_of_every_version_has_the_same_rows(served: ServedTables, name: str, tmp_path: pathlib.Path) -> None:
     table = served.table(name)
     versions = served.readable_versions(name)
     copies = [table.replicate(tmp_path, version=version) for version in with_last(versions, 6)]
@@ -123,7 +121,7 @@ def assert_equal(ours: pa.Table, theirs: pa.Table, known_wrong: str | None) -> N
     found = Counter(corpus.arrow_rows(corpus.conform(theirs, ours.schema)))
     expected = Counter(corpus.arrow_rows(ours))
     if known_wrong is not None:
-        assert found != expected, f"deltalake reads {known_wrong} now: take it out of the list"
+        assert found != expected, f"deltalake reads {known_wrong} now: remove it from the list"
         return
     assert found - expected == expected - found
 

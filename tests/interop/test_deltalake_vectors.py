@@ -1,6 +1,6 @@
-"""Deletion vectors of every form, decoded by the PyPI package ``deltalake`` (delta-kernel-rs) and by us.
+"""Deletion vectors of every form, decoded by the PyPI package ``deltalake`` (delta-kernel-rs) and by this client.
 
-It expands a vector into a value a row, so that vectors beyond 2^32 have another judge: the library of Delta itself
+deltalake expands a vector to one value per row, so Delta's own library is the oracle for vectors beyond 2^32
 (``tests/spark/test_vectors.py``).
 """
 
@@ -48,11 +48,11 @@ METADATA = {
 }
 
 
-# What a vector is stored as, and who pads it how.
+# How a vector is stored, and by which library it is padded.
 FORMS = ["inline", "inline, padded in the text", "file", "URL"]
 
 
-def test_vectors_of_every_form_delete_the_rows_deltalake_deletes(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_vectors_of_every_form_delete_the_rows_of_deltalake(tmp_path_factory: pytest.TempPathFactory) -> None:
     met: Counter[str] = Counter()
 
     @settings(max_examples=examples(240))
@@ -68,10 +68,10 @@ def test_vectors_of_every_form_delete_the_rows_deltalake_deletes(tmp_path_factor
 
     check()
 
-    assert not [kind for kind in KINDS if met[kind] < 2], f"met too seldom: {met}"
+    assert not [kind for kind in KINDS if met[kind] < 2], f"too few cases: {met}"
 
 
-def test_padded_vector_deletes_the_row_that_deltalake_deletes(tmp_path: pathlib.Path) -> None:
+def test_padded_vector_deletes_the_row_of_deltalake(tmp_path: pathlib.Path) -> None:
     descriptor = encode_inline(DeletionVector.from_positions([3]), text_padding=True)
     assert descriptor.path_or_inline_dv.endswith("##093")
 
@@ -80,7 +80,7 @@ def test_padded_vector_deletes_the_row_that_deltalake_deletes(tmp_path: pathlib.
 
 
 def stored(root: pathlib.Path, vector: DeletionVector) -> list[tuple[DeletionVectorDescriptor, DeletionVector]]:
-    """Return a descriptor for each of ``FORMS``, with what we decode of it; the files are below ``root``."""
+    """Return a descriptor for each of ``FORMS``, and the positions that we decode; the files are below ``root``."""
     found = [(item, decode_inline(item)) for item in (encode_inline(vector), encode_inline(vector, text_padding=True))]
     other = DeletionVector.from_positions([1, 7])
     named, (_, by_name) = encode_file([other, vector], uuid.uuid4())
@@ -92,7 +92,7 @@ def stored(root: pathlib.Path, vector: DeletionVector) -> list[tuple[DeletionVec
 
 
 def deleted_by_deltalake(root: pathlib.Path, descriptors: list[DeletionVectorDescriptor]) -> list[list[int]]:
-    """Return the rows that each of ``descriptors`` deletes of a file of ``ROWS`` rows, as ``deltalake`` has them."""
+    """Return the rows of a file of ``ROWS`` rows that each of ``descriptors`` deletes according to ``deltalake``."""
     lines: list[dict[str, object]] = [{"protocol": PROTOCOL}, {"metaData": METADATA}]
     for number, item in enumerate(descriptors):
         vector = {
@@ -119,7 +119,7 @@ def deleted_by_deltalake(root: pathlib.Path, descriptors: list[DeletionVectorDes
     (root / "_delta_log").mkdir()
     (root / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     found = pa.table(deltalake.DeltaTable(root).deletion_vectors().read_all())
-    # A vector that deletes no row may be left out.
+    # A vector that deletes no rows may be omitted.
     deleted: list[list[int]] = [[] for _ in descriptors]
     for path, kept in zip(found["filepath"].to_pylist(), found["selection_vector"], strict=True):
         mask = kept.values.to_numpy(zero_copy_only=False)

@@ -1,7 +1,7 @@
-"""The PyPI package ``delta-sharing`` against our server: it lists and reads the same, wherever it can read.
+"""The PyPI package ``delta-sharing`` with our server: it lists and reads the same rows for every table it supports.
 
-It runs in its own environment (``DELTA_SHARING_INCUMBENT_PYTHON``), because its pins do not fit ours. What it cannot
-read, and where it is wrong, is listed; an entry that it starts to read right must be taken out.
+It runs in its own environment (``DELTA_SHARING_INCUMBENT_PYTHON``), because its requirements conflict with ours.
+Tables that it cannot read or reads wrongly are listed; remove an entry that it starts to read correctly.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.interop.served_tables import change_queries, names, serving, shared_n
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("incumbent"),  # all answers are asked for once, in one worker
-    # Some of the conformance tables have one on purpose.
+    pytest.mark.xdist_group("incumbent"),  # all requests are sent once, in one worker
+    # Some of the conformance tables have such a checksum on purpose.
     pytest.mark.filterwarnings(
         "ignore:_last_checkpoint:delta_sharing_client.delta.log.log_files.LastCheckpointWarning"
     ),
@@ -35,8 +35,8 @@ pytestmark = [
 READER = Path(__file__).with_name("read_frames.py")
 MODES = {False: "parquet", True: "delta"}
 
-# The reader features that it tells servers it can read, in snapshots and in change feeds; a table that needs another
-# one is refused. It asks for the last two in neither, and reads them if a server does not mind.
+# The reader features that the package declares to servers, for snapshots and for change feeds; tables that need others
+# are refused. It declares the last two in neither, and reads them if a server ignores that.
 ADVERTISED = {
     "snapshot": {"deletionvectors", "columnmapping", "timestampntz", "v2checkpoint", "vacuumprotocolcheck"},
     "changes": {"deletionvectors", "columnmapping", "v2checkpoint", "vacuumprotocolcheck"},
@@ -56,7 +56,7 @@ WRONG_ROWS = {
     "spark.all-types as delta": "wraps INT96 timestamps beyond the range of nanoseconds; longs become floats",
     "spark.schema-evolved as parquet": "leaves out struct fields that a file does not have",
     "spark.old-statistics as parquet": "gives timestamps below a struct as numbers of nanoseconds",
-    # It looks for an add and a remove of one URL, but a server signs them separately.
+    # It looks for an add and a remove with the same URL, but a server signs them separately.
     "golden.cdf-table-with-dv.v4 changes as delta": "takes no difference of deletion vectors",
     "golden.compacted-log-files-table.v10 changes as delta": "takes no difference of deletion vectors",
     "spark.pair-vectors-feed changes as delta": "takes no difference of deletion vectors",
@@ -65,7 +65,8 @@ WRONG_ROWS = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One read: a table's name here and on the server, the wire format, and the first version of its changes."""
+    """One read: the name of a table here and on the server, the response format, and the first version of its
+    changes."""
 
     name: str
     table: str
@@ -77,7 +78,7 @@ class Request:
         return f"{self.name}{' changes' if self.changes is not None else ''} as {MODES[self.delta]}"
 
     def is_refused(self) -> bool:
-        """Whether the server must refuse the other package, as it does not say that it reads the table's features."""
+        """Whether the server must refuse the other package, because it does not declare the features of the table."""
         advertised = ADVERTISED["snapshot" if self.changes is None else "changes"]
         needed = DeltaLog.open(self.path).snapshot().protocol.reader_features or ()
         return self.delta and not {name.lower() for name in needed} <= advertised
@@ -98,7 +99,7 @@ class Answers:
 @pytest.fixture(scope="module")
 def answers(incumbent_python: str, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     base = tmp_path_factory.mktemp("incumbent")
-    # The other client reads Delta tables only.
+    # The other client supports Delta tables only.
     made = demo.build(base / "demo").tables
     samples = {table.full_name: Path(table.location) for table in made if Path(table.location, "_delta_log").is_dir()}
     with serving(base / "golden", samples) as served:
@@ -115,7 +116,7 @@ def answers(incumbent_python: str, tmp_path_factory: pytest.TempPathFactory) -> 
         requests = {str(request): request for request in listed}
         assert len(requests) == len(listed)
         if versions.PANDAS < 2:
-            del requests["spark.all-types as delta"]  # pandas 1 has no times before 1677
+            del requests["spark.all-types as delta"]  # pandas 1 has no timestamps before 1677
         chosen = {*sample(list(requests), 2), *ERRORS, *WRONG_ROWS}
         requests = {name: request for name, request in requests.items() if name in chosen}
         profile = served.server.profile_path
@@ -131,7 +132,7 @@ def test_both_list_the_same_tables(answers: Answers) -> None:
     assert answers.theirs["listing"] == answers.ours["listing"]
 
 
-def test_reads_all_tables_and_refuses_no_more_than_the_incumbent(answers: Answers) -> None:
+def test_we_read_every_table_that_the_incumbent_reads(answers: Answers) -> None:
     failed = {str(request): ours["error"] for request, ours, _ in answers.both() if "error" in ours}
 
     assert [name for name, error in failed.items() if "UNSUPPORTED_OPERATION" not in error] == []
@@ -139,7 +140,7 @@ def test_reads_all_tables_and_refuses_no_more_than_the_incumbent(answers: Answer
     assert [name for name in failed if "error" not in answers.theirs[name]] == []
 
 
-def test_incumbent_fails_only_in_known_ways(answers: Answers) -> None:
+def test_incumbent_fails_only_in_listed_ways(answers: Answers) -> None:
     refused, failed = set(), {}
     for request, ours, theirs in answers.both():
         if "error" in ours or "error" not in theirs:
@@ -156,14 +157,14 @@ def test_incumbent_fails_only_in_known_ways(answers: Answers) -> None:
     assert [name for name, error in failed.items() if ERRORS[name] not in error] == []
 
 
-def test_both_read_the_same_rows_where_the_other_can_read(answers: Answers) -> None:
+def test_both_read_the_same_rows(answers: Answers) -> None:
     compared, different = 0, set()
     for request, ours, theirs in answers.both():
         if "error" in ours or "error" in theirs:
             continue
         compared += 1
         if request.changes is not None and request.delta:
-            # It cuts commit timestamps to whole seconds in this mode.
+            # It truncates commit timestamps to whole seconds in this mode.
             ours = _in_whole_seconds(ours)
             assert theirs == _in_whole_seconds(theirs), request
         if theirs != ours:
@@ -174,7 +175,7 @@ def test_both_read_the_same_rows_where_the_other_can_read(answers: Answers) -> N
 
 
 def _known(listed: Mapping[str, str], answers: Answers) -> set[str]:
-    """Return the entries of ``listed`` whose table is there: the conformance tables need not be."""
+    """Return the entries of ``listed`` whose table exists: the conformance tables are optional."""
     return {name for name in listed if name in answers.requests}
 
 

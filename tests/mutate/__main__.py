@@ -1,11 +1,10 @@
-"""Change the code in one place at a time and say which changes no test notices.
+"""Change the code in one place at a time and list the changes that no test notices.
 
-    python -m tests.mutate                             # every mutant of every room: hours
-    python -m tests.mutate delta --sample 150          # so many of a room, drawn with --seed
-    python -m tests.mutate delta --only paths          # mutants whose key holds a text
+python -m tests.mutate # every mutant of every room: hours python -m tests.mutate delta --sample 150 # 150 of one
+room, drawn with --seed python -m tests.mutate delta --only paths # mutants whose key contains a text
 
-``tests/mutate/survivors.txt`` lists the survivors that change nothing, each with the reason. Any other survivor fails
-the command, and so does a line of the list whose mutant is killed or is no more: the list can only shrink.
+``tests/mutate/survivors.txt`` lists the survivors that do not change behaviour, each with a reason. Any other
+survivor fails the command, and so does a listed mutant that is killed or no longer exists: the list can only shrink.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.mutate.run import ROOT, Mutate, Outcome, name_of, run
 
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")
-# Where a room is more than its folder's pure half, the modules; a module at the top is a room of its own.
+# The modules of a room that has more than its directory; a module at the top level is its own room.
 ROOMS: dict[str, tuple[str, ...]] = {
     "predicates": (),
     "delta": (),
@@ -44,7 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": (),
 }
 PROGRAMS = ("__main__.py", "command.py")
-# Only tests that serve tables reach these; each has its own.
+# Only tests that serve tables reach these modules; each has its own tests.
 SERVED = {
     "planning.py": (
         "tests/unit/test_planning.py",
@@ -89,7 +88,7 @@ SERVED = {
         )
     ),
 }
-# What needs a JVM is tried by tests that start one, in a copy of the packages, if no other test kills it.
+# Code that needs a JVM is tested by tests that start one, in a copy of the packages, if no other test kills the mutant.
 STARTED = {
     f"spark/{module}.py": tuple(f"tests/spark/test_{name}.py" for name in names)
     for module, names in {
@@ -97,8 +96,8 @@ STARTED = {
         "to_spark": ("map_in_arrow", "to_spark", "connect", "push_down", "jar"),
     }.items()
 }
-# A mutant is tried by those that reach it: those of all rooms, and of the modules around them. Those that serve or
-# start programs are not worth their seconds here.
+# The tests that reach a mutant are run: tests of all rooms and of the modules around them. Tests that start servers or
+# programs are too slow here.
 ABOVE = (
     *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
     *(f"tests/unit/{room}" for room in ROOMS if room not in SERVED),
@@ -135,7 +134,7 @@ def _files(room: str) -> list[Path]:
     place = PACKAGE / room if (PACKAGE / room).exists() else ROOT / room
     if place.is_file():
         return [place]
-    # What is only tested in processes of its own, which do not see a change.
+    # Code that is tested only in separate processes, which do not see a change.
     found = (path for path in place.rglob("*.py") if path.name not in PROGRAMS)
     return [place / name for name in ROOMS[room]] or sorted(found)
 
@@ -196,7 +195,7 @@ def _report(room: str, population: int, outcomes: list[Outcome], known: dict[str
 
 
 def _confidence(killed: int, judged: int) -> str:
-    """Return between which shares that of the whole room is, 19 times of 20 (Wilson's interval)."""
+    """Return the 95% confidence interval (Wilson) of the share for the whole room."""
     if not judged:
         return ""
     z = 1.96

@@ -1,8 +1,8 @@
-"""The places of a module where something can be changed, and the change of each.
+"""The mutants of a module: the places that can be changed, and their changes.
 
-A mutant is one change inside of one function: a comparison, an operator, a constant, a condition, a keyword or a whole
-statement. Of the texts, keys and names are changed. What only people read (sentences, docstrings, annotations, what is
-raised or logged) is left alone, and so are defaults and decorators, which run once when the module is imported.
+A mutant is one change inside one function: a comparison, an operator, a constant, a condition, a keyword or a whole
+statement. Strings are changed if they are keys or names. Text for people (sentences, docstrings, annotations, raised
+and logged messages) is not changed, nor are defaults and decorators, which run once at import.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# Calls that produce the same values in another form.
+# Calls that return the same values in another form.
 COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
 # Text for people, or for the type checker.
 TOLD = re.compile(r"(^|\.)(warn|debug|info|warning|\w+(Error|Warning))$")
-# A key, a name or a unit, not a sentence or a piece of one.
+# A key, a name or a unit, not a sentence or a part of one.
 NAME = re.compile(r"[A-Za-z_][\w.:=-]*")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One change. ``apply`` makes it, in the tree that it was found in; ``key`` names it whatever its line is.
+    """One change. ``apply`` makes it in its tree; ``key`` identifies it independently of its line.
 
-    ``line`` is where the change is, ``statement`` where the statement around it begins, ``function`` what it is in.
+    ``line`` is the line of the change, ``statement`` the first line of the statement around it, ``function`` its
+    function.
     """
 
     path: Path
@@ -65,7 +66,7 @@ class Mutant:
 
 
 def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
-    """Return the mutants of a module; ``name`` is what its keys begin with."""
+    """Return the mutants of a module; their keys start with ``name``."""
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
     for function, qualname in _functions(tree, ""):
@@ -79,9 +80,9 @@ def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
 
 
 def parts(source: str) -> dict[str, tuple[str, range]]:
-    """Return the functions of a module by name, each as a digest of its text and its lines.
+    """Return the functions of a module by name, each as the digest of its text and its lines.
 
-    What is around them has an empty name. To that belong the functions of a module of tests which are no tests.
+    The empty name stands for the code around them, which in a test module includes helper functions.
     """
     tree, lines = ast.parse(source), source.splitlines()
     found: dict[str, tuple[str, range]] = {}
@@ -101,7 +102,7 @@ def parts(source: str) -> dict[str, tuple[str, range]]:
 
 
 def made_by(tree: ast.Module, function: str) -> list[ast.Assign | ast.AnnAssign]:
-    """Return the statements of a module that call a function of it when the module is imported."""
+    """Return the statements of a module that call a function of the module at import."""
     return [
         each
         for each in tree.body
@@ -120,7 +121,7 @@ def _digest(lines: list[str]) -> str:
 def watched(tree: ast.Module, name: str) -> ast.Module:
     """Return a module whose statements in functions write their lines as keys into the dictionary ``name``.
 
-    So does a lambda that is called, with the line of its statement: it may have been made when the module was imported.
+    So does a called lambda, with the line of its statement, as it may have been created at import.
     """
     for function, _ in _functions(tree, ""):
         nodes = list(ast.walk(function))
@@ -154,7 +155,7 @@ def _note(statement: ast.stmt, name: str) -> ast.stmt:
 
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
-    """Yield each function that stands in no other, with its qualified name."""
+    """Yield each function that is not nested in another one, with its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, FUNCTIONS):
             if child.name not in ("__repr__", "__str__", "_repr_html_"):
@@ -169,13 +170,13 @@ Change = tuple[int, int, str, str, Callable[[], None]]
 
 
 def _changes(function: ast.stmt) -> Iterator[Change]:
-    """Yield the changes of what runs when a function is called and that is not made for people."""
+    """Yield the changes of code that runs when a function is called and is not text for people."""
     waiting = [(function, 0)]
     while waiting:
         node, around = waiting.pop(0)
         for child, put in _children(node):
             statement = child.lineno if isinstance(child, ast.stmt) else around
-            # What is raised is a message; that something is raised is changed as a statement.
+            # A raised message is not changed; the raise itself is changed as a statement.
             if not isinstance(child, ast.Raise):
                 waiting.append((child, statement))
             for line, before, after, apply in _of(child, put):
@@ -183,7 +184,7 @@ def _changes(function: ast.stmt) -> Iterator[Change]:
 
 
 def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None]]]:
-    """Yield the nodes inside of one, each with what puts another one in its place."""
+    """Yield the nodes inside a node, each with a function that replaces it."""
     once = ("annotation", "returns", "decorator_list", "args") if isinstance(node, (*FUNCTIONS, ast.AnnAssign)) else ()
     for field, value in ast.iter_fields(node):
         if field in once:
@@ -202,7 +203,7 @@ def _for_people(node: ast.AST) -> bool:
 
 
 def _is_assertion(node: ast.AST) -> bool:
-    """Whether this is ``strict=True``, which says that two things have the same length."""
+    """Whether this is ``strict=True``, which asserts that two iterables have the same length."""
     return (
         isinstance(node, ast.keyword)
         and node.arg == "strict"
@@ -226,7 +227,7 @@ def _setter(owner: object, place: int | str) -> Callable[[ast.AST], None]:
 
 
 def _of(node: ast.AST, put: Callable[[ast.AST], None]) -> Iterator[tuple[int, str, str, Callable[[], None]]]:
-    """Yield the changes of a node itself, whose place ``put`` fills."""
+    """Yield the changes of a node itself; ``put`` replaces it."""
     for new in _replacements(node):
         ast.copy_location(new, node)
         ast.fix_missing_locations(new)

@@ -1,11 +1,11 @@
-"""Run the tests that cover a mutant, for one mutant after another: a plugin of pytest.
+"""A pytest plugin that runs the tests that cover a mutant, for one mutant after another.
 
-The tests are collected once. Each mutant is tried in a child that is forked off then: it puts the changed code into the
-functions that exist already, runs the tests that reach the changed statement, those of its own module and the quick
-ones first, and ends at the first that fails. Tests that start processes of their own do not see the change there.
+The tests are collected once. Each mutant runs in a forked child: it replaces the code of the existing functions,
+runs the tests that reach the changed statement, starting with those of the same module and the quick ones, and ends
+at the first failure. Processes started by tests do not see the change.
 
-What each test reaches is kept in ``.mutate_cache`` until it, or a function that it reached, is another. So is that it
-failed, perhaps because of the load: without the folder, all are tried again.
+The lines that each test reaches are cached in ``.mutate_cache`` until the test or a reached function changes. A
+failure of a test, which may be caused by load, is cached as well: delete the directory to run all tests again.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
 from tests.time_limits import slowness
 
 MEMORY = 6 << 30
-# A mutant may never end: a test has four times the seconds that it took of the processor, and these.
+# A mutant may never end: a test has four times its usual processor seconds, and these.
 EXTRA_SECONDS = 8
-# Or it waits for ever, which takes none of the processor's.
+# A mutant may also wait for ever, which takes no processor time.
 WAIT_SECONDS = 60
-# So many tests are run in one process to see what they reach.
+# The number of tests that one process runs to record the lines they reach.
 TOGETHER = 150
-# The tests of a module, and all others that reach a line, are tried for so long, the quick ones first. These are
-# seconds of the processor, as an idle machine needs them: a slow one takes longer and tries the same tests.
+# Time for the tests of the same module, and for all others that reach a line, quick ones first, in processor seconds of
+# an idle machine: a slow machine takes longer and runs the same tests.
 MOST_SECONDS = 8
-# What survives those is tried for so long by the others.
+# Time for the remaining tests if a mutant survives those.
 MORE_SECONDS = 30
-# Tests that start processes are given so long for one mutant.
+# Time for tests that start processes, for one mutant.
 PROGRAM_SECONDS = 1800
 WATCH = "__reached__"
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,9 +60,10 @@ CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 @dataclasses.dataclass
 class Outcome:
-    """The result for one mutant: ``killed``, ``hung``, ``survived``, ``uncovered`` or ``impossible``: no program.
+    """The result for one mutant: ``killed``, ``hung``, ``survived``, ``uncovered`` or ``impossible`` (not a valid
+    program).
 
-    Of the tests that reach it, ``untried`` were not run, because they take too long.
+    ``untried`` tests reach it but were not run, because they take too long.
     """
 
     mutant: Mutant
@@ -74,7 +75,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Covered:
-    """The requirements of one test: its seconds, and the lines of the statements it reaches by file."""
+    """Facts about one test: its seconds, and the lines of the reached statements by file."""
 
     item: pytest.Item
     seconds: float
@@ -82,10 +83,10 @@ class Covered:
 
 
 class Mutate:
-    """Takes the place of pytest's loop over the tests.
+    """Replaces pytest's loop over the tests.
 
-    ``watched`` are the files that may be changed, and of which is noted what reaches them. ``started`` has, for some of
-    them by name, the tests that start processes of their own: what survives the other tests is tried by these.
+    ``watched`` are the files that may be changed; the tests that reach their lines are recorded. ``started`` names
+    for some files the tests that start processes, which run if a mutant survives the other tests.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Mutate:
         self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._reached: dict[str, dict[int, bool]] = {}
-        # What fixtures reach that are made once for several tests, by where they are known and their name.
+        # The lines reached by fixtures with a wider scope, by the place of their definition and name.
         self._shared: dict[tuple[str, str], dict[str, dict[int, bool]]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -131,12 +132,12 @@ class Mutate:
         functions = self._functions()
         for file, path in self._files.items():
             tree = ast.parse(path.read_text())
-            # Each mutant changes the tree of its own process.
+            # Each mutant changes the tree in its own process.
             for mutant in mutants(path, name_of(path), tree):
                 if self._choose(mutant):
                     reached = [one for one in covered if mutant.statement in one.lines.get(file, ())]
                     if made_by(tree, mutant.function):
-                        # Its table is made when the module is imported, and read by any function.
+                        # The table is made at import, and any function may read it.
                         reached = [one for one in covered if one.lines.get(file)]
                     outcome = self._tried(mutant, tree, functions[file], self._ordered(path, reached))
                     programs = self._started.get(name_of(path), ())
@@ -146,8 +147,8 @@ class Mutate:
         return True
 
     def _functions(self) -> defaultdict[str, list[types.FunctionType]]:
-        """Return the functions of each file, after what they have cached is forgotten."""
-        # A module that is imported by a test only would be imported unchanged.
+        """Return the functions of each file, after clearing their caches."""
+        # A module imported only by a test would be imported unchanged.
         for path in self._files.values():
             importlib.import_module(_module_of(path))
         gc.unfreeze()
@@ -160,15 +161,15 @@ class Mutate:
                 value.cache_clear()
                 if value.__module__.startswith(PACKAGES):
                     self._caches.append(value)
-        # A child that collects garbage would copy the memory that it looks at.
+        # A child that collects garbage would copy the memory pages that it visits.
         gc.collect()
         gc.freeze()
         return found
 
     def _ordered(self, path: Path, tests: list[Covered]) -> list[list[Covered]]:
-        """Return the tests to try: those that killed in this file, those that are named as it, then all others.
+        """Return the tests to run: those that killed mutants of this file, those with its name, then all others.
 
-        The first of the lists is tried for every mutant, the second if it survives, and the third never.
+        The first list runs for every mutant, the second if it survives, and the third never.
         """
         killers = self._killers[str(path)]
         tests = sorted(tests, key=lambda one: (-killers[one.item.nodeid], one.seconds))
@@ -202,7 +203,7 @@ class Mutate:
         status = _in_child(lambda: self._verdict(mutant, tree, functions, tests, write))
         os.close(write)
         with os.fdopen(read) as pipe:
-            # The number of each test before it began.
+            # The state of each counter before the test started.
             tried = pipe.read().split()
         verdict = {0: "survived", 3: "impossible"}.get(status, "killed")
         if status in (-signal.SIGALRM, -signal.SIGPROF):
@@ -222,7 +223,7 @@ class Mutate:
         mutant.apply()
         try:
             _put(compile(tree, str(mutant.path), "exec", dont_inherit=True), functions)
-        except (SyntaxError, ValueError):  # a 'return' of a generator, or other variables of a closure
+        except (SyntaxError, ValueError):  # a 'return' in a generator, or other closure variables
             return 3
         try:
             self._make_again(mutant, tree)
@@ -239,7 +240,7 @@ class Mutate:
         return 0
 
     def _make_again(self, mutant: Mutant, tree: ast.Module) -> None:
-        """Fill the tables that a changed function made when its module was imported."""
+        """Recompute the tables that a changed function made at import."""
         for statement in made_by(tree, mutant.function):
             module = vars(sys.modules[_module_of(mutant.path)])
             made = dict(module)
@@ -258,7 +259,7 @@ class Mutate:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
     def _baseline(self, items: list[pytest.Item]) -> list[Covered]:
-        """Return what each test reaches; those that are not known are run, and left out if they fail."""
+        """Return the lines that each test reaches; unknown tests are run, and omitted if they fail."""
         cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
 
         def known(item: pytest.Item) -> bool:
@@ -273,7 +274,7 @@ class Mutate:
         CACHE.parent.mkdir(exist_ok=True)
         while unknown:
             print(f"What {len(unknown)} tests reach is not known yet.", flush=True)
-            # One that never ends ends the process; the others follow in the next.
+            # A test that never ends ends the process; the others run in the next one.
             unknown = unknown[self._reach(unknown[:TOGETHER], cached) :]
             CACHE.write_text(json.dumps(cached))
         if failed := [item.nodeid for item in items if cached[item.nodeid]["failed"]]:
@@ -287,9 +288,9 @@ class Mutate:
         ]
 
     def _reach(self, items: list[pytest.Item], cached: dict[str, Any]) -> int:
-        """Run tests in a child, as threads that they start would be missing in what is forked off later.
+        """Run tests in a child, because their threads would be missing in processes forked later.
 
-        Returns how many have been run: all, or up to one that never ended.
+        Returns how many were run: all, or those up to one that never ended.
         """
         read, write = os.pipe()
 
@@ -301,7 +302,7 @@ class Mutate:
                     self._failed = False
                     for lines in reached.values():
                         lines.clear()
-                    # What one test leaves in a cache, the next would not reach.
+                    # The next test would not reach lines whose results one test left in a cache.
                     for cache in self._caches:
                         cache.cache_clear()
                     begun = time.process_time()
@@ -337,7 +338,7 @@ class Mutate:
         return len(found)
 
     def _watch(self) -> dict[str, dict[int, bool]]:
-        """Let every function note the statements that it reaches; return the notes of each file."""
+        """Let every function record the statements that it reaches; return the records of each file."""
         reached: dict[str, dict[int, bool]] = {}
         for file, functions in self._functions().items():
             lines = reached[file] = {}
@@ -349,12 +350,12 @@ class Mutate:
 
 
 def _asks_for_a_jvm(item: pytest.Item) -> bool:
-    """A session of Spark takes half a minute to start, in each process anew, and its workers see no change."""
+    """A Spark session takes half a minute to start in each new process, and its workers do not see the change."""
     return "spark" in getattr(item, "fixturenames", ())
 
 
 def name_of(path: Path) -> str:
-    """Return what the keys of a module's mutants begin with."""
+    """Return the prefix of the keys of a module's mutants."""
     return path.relative_to(ROOT).as_posix().removeprefix(f"{PACKAGES[0]}/")
 
 
@@ -373,7 +374,7 @@ def _digest(path: str, part: str) -> str | None:
 
 
 def _by_part(path: str, lines: list[int]) -> dict[str, list[Any]]:
-    """Return what has these lines: its digest, and the lines counted from its first."""
+    """Return the function with these lines: its digest, and the lines relative to its first."""
     found: dict[str, list[Any]] = {"": [_digest(path, "")]}
     for part, (digest, span) in _parts(path).items():
         if inside := [line - span.start for line in lines if line in span]:
@@ -392,7 +393,7 @@ def _affordable(tests: list[Covered], most: float) -> list[Covered]:
 
 
 def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> None:
-    """Give functions the code that a changed module has for them."""
+    """Replace the code of functions with that of a changed module."""
     codes: defaultdict[tuple[str, int], list[types.CodeType]] = defaultdict(list)
     waiting = [module]
     while waiting:
@@ -401,13 +402,13 @@ def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> Non
         waiting += [value for value in code.co_consts if isinstance(value, types.CodeType)]
     for function in functions:
         found = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
-        # Two lambdas of a line cannot be told apart; a changed function is no lambda.
+        # Two lambdas in one line cannot be distinguished; a changed function is not a lambda.
         if len(found) == 1:
             function.__code__ = found[0]
 
 
 def _in_a_copy(mutant: Mutant, tests: tuple[str, ...]) -> Outcome:
-    """Run ``tests`` on a copy of the packages with the mutant, which the processes that they start see too."""
+    """Run ``tests`` on a copy of the packages with the mutant, which processes started by tests see as well."""
     if _unchanged(tests) != 0:
         sys.exit(f"These tests fail without any change: {', '.join(tests)}.")
     begun = time.monotonic()
@@ -419,7 +420,7 @@ def _in_a_copy(mutant: Mutant, tests: tuple[str, ...]) -> Outcome:
 
 
 def _run_a_copy(tests: tuple[str, ...], changed: Mapping[Path, str]) -> int | None:
-    """Return how pytest ends with ``changed`` texts of modules, ``None`` if it does not."""
+    """Return pytest's exit code with the ``changed`` texts of modules, ``None`` if it does not end."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         for path in (ROOT / name for name in COPIED):
             if path.is_dir():
@@ -447,7 +448,7 @@ def _in_child(function: Callable[[], int]) -> int:
 
 
 def _fork(function: Callable[[], int]) -> int:
-    """Run ``function`` in a child that says nothing and ends with what it returns."""
+    """Run ``function`` in a child without output; return its result."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -464,7 +465,7 @@ def _fork(function: Callable[[], int]) -> int:
 
 
 def run(tests: list[str], plugin: Mutate) -> int:
-    """Collect ``tests`` and let ``plugin`` have them; properties draw the same values each time and shrink nothing."""
+    """Collect ``tests`` and pass them to ``plugin``; properties draw the same values each time and are not shrunk."""
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     os.environ.pop("CI", None)
     sys.path.insert(0, os.getcwd())

@@ -1,9 +1,10 @@
-"""Table features that engines know and we do not: ``python -m tests.protocol.features FILE ...``.
+"""Table features that other engines support and this client does not know: ``python -m tests.protocol.features FILE
+...``.
 
-Each file is where an engine declares its features, from its repository: ``TableFeature.scala`` of Delta Lake for Spark,
-``TableFeatures.java`` of Delta Kernel, ``table_features/mod.rs`` of delta-kernel-rs. The program prints each feature of
-them that ``delta_sharing_client/delta/features.py`` lacks, or has as another kind, and exits with 1 if there is one. It
-compares names as the engines write them, including the names of previews and further spellings.
+Each file is the source file in which an engine declares its features: ``TableFeature.scala`` of Delta Lake for
+Spark, ``TableFeatures.java`` of Delta Kernel, ``table_features/mod.rs`` of delta-kernel-rs. The program prints each
+feature that ``delta_sharing_client/delta/features.py`` lacks or has with another kind, and exits with 1 if there is
+one. It compares the engines' names, including preview names and aliases.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Declared = tuple[str, "FeatureKind | None"]
 """The name of a feature, and its kind where the declaration shows it."""
 
 _KINDS = {"ReaderWriterFeature": FeatureKind.READER_WRITER, "WriterFeature": FeatureKind.WRITER}
-# A name in the call of the base class. Scala: extends ReaderWriterFeature(name = "x"); classes of their own, too.
+# The name in the call of the base class. Scala: extends ReaderWriterFeature(name = "x"), also in separate classes.
 _SCALA = re.compile(r'extends\s+(\w+)\(\s*(?:name\s*=\s*)?"([\w-]+)"')
 _SCALA_BASE = re.compile(r"class\s+(\w+)\s*\([^)]*\)\s*(?:\{\s*)?extends\s+(\w+)")
 # Java: super("x", ...) below class X extends TableFeature.ReaderWriterFeature, and new X("x").
 _JAVA_BASE = re.compile(r"class\s+(\w+)\s+extends\s+(?:TableFeature\.)?(\w+)")
 _JAVA = re.compile(r'class\s+(\w+)|super\(\s*(?:/\*[^*]*\*/\s*)?"([\w-]+)"|new\s+(\w+Feature\w*)\(\s*"([\w-]+)"')
-# Rust: the variants of an enum, whose names are in camel case unless an attribute has another one.
+# Rust: the variants of an enum; their names are in camel case unless an attribute says otherwise.
 _RUST_ENUM = re.compile(r"enum\s+TableFeature\s*\{(.*?)\n\}", re.DOTALL)
 _RUST = re.compile(r'(?:serialize|to_string|rename|alias)\s*=\s*"([\w-]+)"|^\s*([A-Z]\w*)\s*,', re.MULTILINE)
 
@@ -34,7 +35,7 @@ _RUST = re.compile(r'(?:serialize|to_string|rename|alias)\s*=\s*"([\w-]+)"|^\s*(
 def declared(text: str, language: str) -> list[Declared]:
     """Return the features that ``text`` declares; ``language`` is ``scala``, ``java`` or ``rs``."""
     found = {"scala": _scala, "java": _java, "rs": _rust}[language](text)
-    # Spark declares features for its own tests next to the others.
+    # Spark also declares features for its own tests.
     return [(name, kind) for name, kind in dict(found).items() if not name.lower().startswith("test")]
 
 
@@ -73,7 +74,7 @@ def _kind(base: str, bases: dict[str, str]) -> FeatureKind | None:
 
 
 def missing(features: list[Declared]) -> list[str]:
-    """Return a sentence for each feature that we lack or have as another kind."""
+    """Return a sentence for each feature that we lack or have with another kind."""
     told = []
     for name, kind in features:
         ours = find_feature(name)

@@ -1,10 +1,10 @@
 """The sentences of the protocols that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``,
 with OpenSharing's TABLES.md, or with its OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.md, ML_MODELS.md and CREDENTIALS.md.
 
-The texts are not ours to copy. ``sentences.md`` (Delta Sharing) and ``open_sharing*.md`` identify each sentence by its
-section, its number and a hash, and have what is ours: who is bound, to what in a few words, and the tests that fail
-without it. The program compares the two: which sections changed, which sentences are new or gone. ``--write`` brings
-numbers and hashes up to date and leaves the words of a new sentence to be written; ``test_sentences.py`` fails without.
+The texts are not copied here. ``sentences.md`` (Delta Sharing) and ``open_sharing*.md`` identify each sentence by
+section, number and hash, and add who is bound, a short summary, and the tests that fail without it. The program
+compares the two and lists changed sections and new or removed sentences. ``--write`` updates numbers and hashes, and
+leaves the summary of a new sentence empty; ``test_sentences.py`` fails without.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ROW = re.compile(r"^\| (?P<section>[^|]+) \| (?P<number>\d+) \| `(?P<hash>\w{12}
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """A protocol: our table of its sentences, its texts, the variable that says where they are, and what binds."""
+    """A protocol: our table of its sentences, its texts, the environment variable with their location, and the
+    binding words."""
 
     table: Path
     texts: tuple[str, ...]
@@ -45,7 +46,7 @@ DELTA_SHARING = Protocol(
     "DELTA_SHARING_PROTOCOL",
     re.compile(rf"\b({_BINDING})\b"),
 )
-# Much of what these texts ask stands in the cells of tables, without a verb.
+# Many requirements of these texts are in table cells without a verb.
 OPEN_SHARING = Protocol(
     _DIRECTORY / "open_sharing.md",
     ("OVERVIEW.md", "VOLUMES.md", "AGENT_SKILLS.md", "ML_MODELS.md", "CREDENTIALS.md"),
@@ -53,7 +54,7 @@ OPEN_SHARING = Protocol(
     "OPEN_SHARING_PROTOCOL",
     re.compile(rf"\b({_BINDING}|{_BINDING_OF_TABLES})\b"),
 )
-# The text for tables is finished in another repository than the others. It repeats a part of Delta Sharing's.
+# The text for tables is maintained in another repository than the others. It repeats a part of Delta Sharing's.
 OPEN_SHARING_TABLES = Protocol(
     _DIRECTORY / "open_sharing_tables.md",
     ("TABLES.md",),
@@ -68,7 +69,7 @@ PROTOCOLS = (DELTA_SHARING, OPEN_SHARING, OPEN_SHARING_TABLES)
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A sentence of the text; ``words`` is its normal form: lower case, letters and digits."""
+    """A sentence of the text; ``words`` is its normal form: lower case, letters and digits only."""
 
     section: str
     number: int
@@ -84,12 +85,13 @@ def digest(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Return a text without markup, targets of links, case and punctuation, so that only another wording differs."""
+    """Return a text without markup, link targets, case and punctuation, so that only a different wording makes a
+    difference."""
     return " ".join(re.findall(r"[a-z0-9]+", re.sub(r"\]\([^)]*\)", "]", text).lower()))
 
 
 def sentences(text: str) -> list[Sentence]:
-    """Return the sentences of a Markdown text, numbered within their sections; code is left out."""
+    """Return the sentences of a Markdown text, numbered within their sections; code is omitted."""
     found: list[Sentence] = []
     section, number = "", 0
     for heading, paragraph in _paragraphs(text):
@@ -124,7 +126,7 @@ def _paragraphs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def all_sentences(texts: Mapping[str, str]) -> list[Sentence]:
-    """Return the sentences of texts by name; of several texts, the name stands before the section."""
+    """Return the sentences of texts by name; if there are several texts, the name precedes the section."""
     if len(texts) == 1:
         return sentences(*texts.values())
     found = ((Path(name).stem, sentence) for name, text in texts.items() for sentence in sentences(text))
@@ -132,7 +134,7 @@ def all_sentences(texts: Mapping[str, str]) -> list[Sentence]:
 
 
 def binding(texts: Mapping[str, str], protocol: Protocol = DELTA_SHARING) -> dict[str, Sentence]:
-    """Return the sentences that bind somebody, by hash; one that comes again is that of its first place."""
+    """Return the binding sentences by hash; a repeated sentence has its first position."""
     found: dict[str, Sentence] = {}
     for sentence in all_sentences(texts):
         if protocol.binding.search(sentence.words):
@@ -141,7 +143,7 @@ def binding(texts: Mapping[str, str], protocol: Protocol = DELTA_SHARING) -> dic
 
 
 def section_digests(texts: Mapping[str, str]) -> dict[str, tuple[int, str]]:
-    """Return how many sentences a section has, and a digest of them all."""
+    """Return the number of sentences of a section, and a digest of them."""
     words: dict[str, list[str]] = {}
     for sentence in all_sentences(texts):
         words.setdefault(sentence.section, []).append(sentence.words)
@@ -149,18 +151,18 @@ def section_digests(texts: Mapping[str, str]) -> dict[str, tuple[int, str]]:
 
 
 def rows(table: str) -> dict[str, str]:
-    """Return what a table says of each sentence, by hash: who, what, tests."""
+    """Return the columns of a table for each sentence, by hash: who, what, tests."""
     matches = [match for line in table.splitlines() if (match := ROW.match(line)) is not None]
     return {match["hash"]: match["rest"] for match in matches}
 
 
 def edition_of(table: str, protocol: Protocol = DELTA_SHARING) -> str:
-    """Return which text a table was made from."""
+    """Return the text from which a table was made."""
     return str(re.findall(rf"{re.escape(protocol.home)}, (.*): each", table)[0])
 
 
 def written(texts: Mapping[str, str], known: dict[str, str], edition: str, protocol: Protocol = DELTA_SHARING) -> str:
-    """Return the table for ``texts`` with what is ``known``."""
+    """Return the table for ``texts`` with the ``known`` columns."""
     names = ", ".join(texts)
     lines = [
         "# What the protocol asks, and which test holds it",
@@ -189,7 +191,7 @@ def written(texts: Mapping[str, str], known: dict[str, str], edition: str, proto
 
 
 def read(paths: Sequence[Path]) -> dict[str, str]:
-    """Return texts by the names of their files."""
+    """Return texts by file name."""
     return {path.name: path.read_text("utf-8") for path in paths}
 
 

@@ -1,4 +1,4 @@
-"""Declarations of features in the ways of three code bases, and what is told of them."""
+"""Feature declarations in the style of three code bases, and the reported differences."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_features_of_the_java_kernel_have_their_kinds() -> None:
     assert declared(JAVA, "java") == [("colour", READER), ("colour-preview", READER), ("ink", WRITER), ("page", WRITER)]
 
 
-def test_features_of_the_rust_kernel_have_all_their_spellings() -> None:
+def test_features_of_the_rust_kernel_have_all_their_names() -> None:
     names = [name for name, _ in declared(RUST, "rs")]
     assert names == ["ink", "page", "colour", "oldColour", "colour-preview", "allowColumnDefaults"]
     assert declared("no enum", "rs") == []
@@ -91,7 +91,7 @@ def test_differing_features_are_reported() -> None:
 
 
 @pytest.mark.parametrize(("text", "code"), [('object A extends WriterFeature("rowTracking")', 0), (SCALA, 1)])
-def test_the_program_fails_where_a_feature_is_missing(
+def test_program_fails_if_a_feature_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, code: int
 ) -> None:
     path = tmp_path / "TableFeature.scala"

@@ -1,4 +1,4 @@
-"""Every answer of the server is one that the protocol's OpenAPI description has: each API, with each parameter."""
+"""Every response of the server conforms to the OpenAPI description of the protocol: each API, with each parameter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = ("plain", "vectors", "feed")
 ASSETS = {"volume": "docs", "skill": "report", "model": "churn", "version": "2", "alias": "champion"}
 BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
 HINT = {"op": "isNull", "children": [{"op": "column", "name": "id", "valueType": "long"}]}
-# What is sent for a parameter or field of any API: values that can be used, and one that cannot.
+# Values sent for each parameter or field of any API: valid ones, and an invalid one.
 VALUES: dict[str, list[Any]] = {
     "maxResults": [0, 1, 500, "x"],
     "pageToken": ["", "nonsense"],
@@ -56,8 +56,8 @@ VALUES: dict[str, list[Any]] = {
     "location": ["file:///no/such/place", 5],
 }
 
-# What the description published in delta-io/delta-sharing says (see the head of openapi.yaml): its APIs with their
-# parameters, and the fields of its schemas, the required ones with an exclamation mark.
+# From the description published in delta-io/delta-sharing (see the head of openapi.yaml): its APIs with their
+# parameters, and the fields of its schemas; required fields have an exclamation mark.
 PAGES = "maxResults pageToken"
 PUBLISHED_APIS = {
     "GET /shares": PAGES,
@@ -80,7 +80,7 @@ PUBLISHED_FIELDS = {
     "Query": ("predicateHints jsonPredicateHints limitHint version timestamp startingVersion endingVersion"),
     "Error": "errorCode message",
 }
-# Where PROTOCOL.md says otherwise, which is what servers and connectors do.
+# Differences in PROTOCOL.md, which servers and connectors follow.
 UNLIKE_PUBLISHED = {
     "startingTimestamp of GET /shares/{share}/schemas/{schema}/tables/{table}": (
         "Query Table Version is GET .../{table}/version; this path is that of OpenSharing's Get Table."
@@ -129,7 +129,7 @@ def test_every_response_is_defined_by_the_protocol(api: Api, method: str, path: 
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_refusal_has_the_shape_of_an_error(api: Api, method: str, path: str) -> None:
+def test_every_refusal_has_the_form_of_an_error(api: Api, method: str, path: str) -> None:
     assert _call(api, method, path, "missing" if "{table}" in path else "plain", {}, share="missing") == (
         200 if path == "/shares" else 404
     )
@@ -140,7 +140,7 @@ def test_every_refusal_has_the_shape_of_an_error(api: Api, method: str, path: st
         api.session.headers["Authorization"] = token
 
 
-def test_the_description_is_strict_enough_to_notice() -> None:
+def test_description_rejects_wrong_responses() -> None:
     line = _validator({"$ref": f"{_HERE}components/schemas/Line"})
     assert line.is_valid({"protocol": {"minReaderVersion": 1}})
     for wrong in (
@@ -195,14 +195,14 @@ def test_published_openapi_description_is_covered() -> None:
 
 
 def _choices(method: str, path: str, table: str) -> Iterator[dict[str, Any]]:
-    """Yield what to send: nothing, every parameter alone with every value, and, of one table, every pair."""
+    """Yield requests: without parameters, every parameter alone with every value, and, for one table, every pair."""
     operation = DESCRIPTION["paths"][path][method]
     names = [_resolved(parameter)["name"] for parameter in operation.get("parameters", ())]
     with contextlib.suppress(KeyError):
         names += list(_resolved(operation["requestBody"]["content"]["application/json"]["schema"])["properties"])
     yield {}
     for name in dict.fromkeys(names):
-        yield from ({name: value} for value in VALUES[name])  # a parameter without values is a KeyError: say some
+        yield from ({name: value} for value in VALUES[name])  # a parameter without values is a KeyError: add some
     for first, second in itertools.combinations(dict.fromkeys(names), 2) if table == TABLES[-1] else ():
         yield {first: VALUES[first][0], second: VALUES[second][0]}
 
@@ -251,7 +251,8 @@ def _check(operation: dict[str, Any], status: int, headers: dict[str, str], cont
         for document in documents:
             validator.validate(document)
         if kind.endswith("ndjson") and "queryStatus" not in documents[0]:
-            # "The first line is ... Protocol", "The second line is ... Metadata", and the end that the header promises.
+            # "The first line is ... Protocol", "The second line is ... Metadata", and the end action if the header
+            # promises it.
             assert ["protocol" in documents[0], "metaData" in documents[1]] == [True, True]
             if "includeendstreamaction=true" in lower["delta-sharing-capabilities"]:
                 assert "endStreamAction" in documents[-1]

@@ -1,4 +1,4 @@
-"""The table of the protocol's sentences is true: each line names a test that is there; and the tests of a few lines."""
+"""The table of the protocol's sentences is correct: each line names an existing test. Also the tests of a few lines."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ ISSUES = [line for line in (ROOT / "docs" / "from-delta-sharing.md").read_text()
 
 
 @pytest.mark.parametrize("line", ISSUES, ids=lambda line: line.split("|")[1].strip().replace(" ", ""))
-def test_every_issue_names_a_test_that_is_there(line: str) -> None:
+def test_every_issue_names_an_existing_test(line: str) -> None:
     path, _, function = re.findall(r"`(tests/[^`]+)`", line)[-1].partition("::")
     assert (ROOT / path).is_file(), path
     assert not function or function in _functions(ROOT / path), function
 
 
-# --- tests of lines that had none -----------------------------------------------------------------------------------
+# --- tests of lines that had none ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def bodies(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bodies of the queries that reach the server."""
+    """The bodies of the queries that the server receives."""
     seen: list[bytes] = []
     parse = mock_server.app.parse_query
 
@@ -157,7 +157,7 @@ FILTERS = ["p = 'a'", "p IS NULL", "p IS NOT NULL", "p IN ('a', 'c', 'd')", "id 
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_filter_and_limit_hold_at_a_server_that_ignores_hints(server: RunningServer, text: str) -> None:
+def test_filter_and_limit_apply_if_the_server_ignores_hints(server: RunningServer, text: str) -> None:
     shared = ds.SharingClient(server.profile).table("default.default.t")
     expected = shared.scan(filter=text).to_arrow()
     server.set_fault("ignore-hints")
@@ -169,7 +169,7 @@ def test_filter_and_limit_hold_at_a_server_that_ignores_hints(server: RunningSer
         server.clear_faults()
 
 
-def test_a_query_without_parameters_is_an_empty_object(server: RunningServer, bodies: list[bytes]) -> None:
+def test_query_without_parameters_is_an_empty_object(server: RunningServer, bodies: list[bytes]) -> None:
     ds.SharingClient(server.profile).table("default.default.t").scan().to_arrow()
 
     for body in bodies:
@@ -227,21 +227,21 @@ NOTHING = {"op": "equal", "children": [COLUMN, LITERAL]}
     ],
     ids=str,
 )
-def test_a_hint_with_other_children_leaves_out_nothing(server: RunningServer, hint: dict[str, Any]) -> None:
+def test_hint_with_invalid_children_skips_nothing(server: RunningServer, hint: dict[str, Any]) -> None:
     api = Api(server)
     assert api.query("t", jsonPredicateHints=NOTHING).files == []
     assert len(api.query("t", jsonPredicateHints=hint).files) == 4
 
 
 @pytest.mark.parametrize("change", [str.upper, str.title, lambda text: text.replace("=", " = ").replace(";", " ; ")])
-def test_capabilities_are_understood_in_any_case(server: RunningServer, change: Any) -> None:
+def test_capabilities_are_case_insensitive(server: RunningServer, change: Any) -> None:
     lines = Api(server).query("t", change(f"{DELTA};includeendstreamaction=true"))
 
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta;includeendstreamaction=true"
     assert lines.end is not None
 
 
-def test_ids_of_shares_are_unique_and_the_same_at_every_start(server: RunningServer, tmp_path: Path) -> None:
+def test_ids_of_shares_are_unique_and_stable(server: RunningServer, tmp_path: Path) -> None:
     shares = [f"share{number}" for number in range(40)]
     ids = [mock_server.catalog.share_id(name) for name in shares]
     assert len(set(ids)) == 40
@@ -267,7 +267,7 @@ def test_file_ids_are_the_same_in_every_response(server: RunningServer) -> None:
     assert len(set(asked[0])) == 4
 
 
-def test_long_names_and_comments_of_shares_are_kept_whole(
+def test_long_names_and_comments_of_shares_are_not_truncated(
     monkeypatch: pytest.MonkeyPatch, server: RunningServer
 ) -> None:
     properties = {f"{number:0300}": "v" * 2000 for number in range(60)}

@@ -1,4 +1,5 @@
-"""Tables whose files and actions are spelt out, odd ones too: partition values as text, files of another schema."""
+"""Tables with explicitly written files and actions, also unusual ones: partition values as text, files of another
+schema."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Action = dict[str, Any]
 
 
 class HandMadeTable:
-    """One table in ``root``; every method that commits writes the next version."""
+    """A table in ``root``; every method that commits writes the next version."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
@@ -73,7 +74,7 @@ class HandMadeTable:
     ) -> Action:
         """Write ``rows`` and return their ``add`` action; ``parquet`` goes to ``pyarrow.parquet.write_table``.
 
-        A deletion vector takes the rows ``removed``, which hold what nobody may look at.
+        A deletion vector removes the rows ``removed``, whose values no read may evaluate.
         """
         self._files += 1
         path = self.root / f"part-{self._files:05d}.parquet"
@@ -92,7 +93,7 @@ class HandMadeTable:
         }
 
     def without(self, added: Action, positions: Sequence[int]) -> Action:
-        """Return the ``add`` action of a file with a deletion vector for rows that a version before showed."""
+        """Return the ``add`` action of a file with a deletion vector for rows that an earlier version has."""
         assert added["add"]["path"] in self._shown, "write rows that no version shows with 'removed'"
         vector = encode_inline(DeletionVector.from_positions(positions))
         return {"add": added["add"] | {"deletionVector": msgspec.to_builtins(vector)}}

@@ -1,4 +1,4 @@
-"""Tables like those of other engines' public tests, made by hand: each is read right or refused by name."""
+"""Tables like those of other engines' public tests, made by hand: each is read correctly or refused by name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def mapped(name: str, data_type: object, physical: str | None, number: int | Non
 
 
 def one_file(table: HandMadeTable, rows: pa.Table, path: str = "x.parquet", **add: object) -> Action:
-    """Write ``rows`` to ``path`` in the table and return an ``add`` that names it by that path."""
+    """Write ``rows`` to ``path`` in the table and return an ``add`` action with that path."""
     local = table.root / path
     local.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, local)
@@ -76,7 +76,7 @@ def one_file(table: HandMadeTable, rows: pa.Table, path: str = "x.parquet", **ad
     return {"add": {"path": path, **facts, **add}}
 
 
-# === The log ===
+# --- the log ---
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def one_file(table: HandMadeTable, rows: pa.Table, path: str = "x.parquet", **ad
     ],
 )
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
-def test_empty_file_of_a_dead_writer_does_not_count_as_commits(table: HandMadeTable, name: str) -> None:
+def test_empty_log_file_of_a_killed_writer_is_not_a_commit(table: HandMadeTable, name: str) -> None:
     table.create(LONGS)
     for number in range(3):
         table.commit(table.file(pa.table({"a": [number]})))
@@ -99,7 +99,7 @@ def test_empty_file_of_a_dead_writer_does_not_count_as_commits(table: HandMadeTa
     assert rows(table) == [{"a": 0}, {"a": 1}, {"a": 2}]
 
 
-def test_line_of_two_actions_is_refused_instead_of_dropping_one(table: HandMadeTable) -> None:
+def test_log_line_with_two_actions_is_refused(table: HandMadeTable) -> None:
     table.create(LONGS)
     first, second = table.file(pa.table({"a": [1]})), table.file(pa.table({"a": [2]}))
     table.commit(first)
@@ -125,7 +125,7 @@ def test_commit_with_contradicting_actions_is_refused(
     version = table.commit(added)
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
     known = {**added, **table.removal(added), **protocol, **table.metadata(LONGS)}
-    # The order within a commit means nothing, so neither does which of the two comes last.
+    # The order within a commit has no meaning, so it cannot decide between the two.
     table.commit(*({name: known[name]} for name in names))
     assert message in refusal(table)
     with shared(table) as found, pytest.raises(ds.DeltaSharingError, match=message):
@@ -133,7 +133,7 @@ def test_commit_with_contradicting_actions_is_refused(
 
 
 @pytest.mark.parametrize("spelling", ["./x.parquet", "x.parquet", "d/../x.parquet", "%78.parquet"])
-def test_removed_file_is_gone_under_other_spellings_of_its_path(table: HandMadeTable, spelling: str) -> None:
+def test_remove_matches_other_spellings_of_the_path(table: HandMadeTable, spelling: str) -> None:
     table.create(LONGS)
     table.commit(one_file(table, pa.table({"a": [1]})))
     table.commit({"remove": {"path": spelling, "dataChange": True, "deletionTimestamp": 1}})
@@ -179,7 +179,7 @@ TRACKING = {
         ("_row_id IS NULL", []),
     ],
 )
-def test_rows_are_chosen_by_their_lineage(
+def test_filter_on_row_lineage_selects_rows(
     table: HandMadeTable, condition: str, expected: list[tuple[int, int, int]]
 ) -> None:
     features = ["deletionVectors", "rowTracking", "domainMetadata"]
@@ -196,7 +196,7 @@ def test_rows_are_chosen_by_their_lineage(
     assert [tuple(row.values()) for row in rows(table, filter=condition, row_lineage=True)] == expected
 
 
-# === Column mapping ===
+# --- column mapping ---
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_rows_are_chosen_by_their_lineage(
         ),
     ],
 )
-def test_column_mapping_that_leaves_a_column_open_is_refused(
+def test_incomplete_column_mapping_is_refused(
     table: HandMadeTable, mode: str, fields: list[dict[str, object]], message: str
 ) -> None:
     table.create(schema(*fields), properties={"delta.columnMapping.mode": mode}, features=["columnMapping"])
@@ -232,7 +232,7 @@ def test_column_mapping_that_leaves_a_column_open_is_refused(
     assert message in refusal(table)
 
 
-# === Data files ===
+# --- data files ---
 
 UTC = datetime.timezone.utc
 ARRAY = {"type": "array", "elementType": "long", "containsNull": False}
@@ -259,13 +259,13 @@ def test_nulls_in_non_nullable_arrays_and_maps_are_refused(
     assert "Column 'c' has no null" in refusal(table, wire)
 
 
-def test_bytes_of_a_uuid_are_not_handed_out_as_text(table: HandMadeTable) -> None:
+def test_uuid_bytes_are_not_returned_as_text(table: HandMadeTable) -> None:
     table.create(schema(field("c", "string")))
     table.commit(one_file(table, pa.table({"c": pa.array([bytes(16)], pa.binary(16))})))
     assert "must have the table's type string, but the file has fixed_size_binary[16]" in refusal(table)
 
 
-# The numbers are those that Spark 4.3 writes for these dates with datetimeRebaseModeInWrite=LEGACY.
+# Spark 4.3 writes these numbers for the dates with datetimeRebaseModeInWrite=LEGACY.
 HYBRID_DAYS = {
     "0001-01-01": -719_164,
     "0300-12-31": -609_590,
@@ -283,7 +283,7 @@ MICROS_PER_DAY = 86_400_000_000
 
 def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = False, nested: bool = False) -> Action:
     days = pa.array([*HYBRID_DAYS.values(), None], pa.int32())
-    # pyarrow before 23 writes times of day before 1970 wrong in INT96, and midnights right.
+    # pyarrow before 23 writes INT96 times of day before 1970 wrongly; midnights are right.
     extra = 0 if int96 else 1
     micros = pa.array([None if day is None else day * MICROS_PER_DAY + extra for day in days.to_pylist()], pa.int64())
     moments = micros.cast(pa.timestamp("us", None if int96 else "UTC"))
@@ -311,9 +311,7 @@ def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = 
         {b"org.apache.spark.sql.parquet.row.metadata": b"{}", b"org.apache.spark.timeZone": b"Z"},
     ],
 )
-def test_dates_in_sparks_hybrid_calendar_are_the_same_dates(
-    table: HandMadeTable, keys: dict[bytes, bytes], int96: bool
-) -> None:
+def test_dates_in_the_hybrid_calendar_are_rebased(table: HandMadeTable, keys: dict[bytes, bytes], int96: bool) -> None:
     table.create(schema(field("d", "date"), field("at", "timestamp")))
     table.commit(spark_file(table, keys, int96=int96))
     found = rows(table)
@@ -326,7 +324,7 @@ def test_dates_in_sparks_hybrid_calendar_are_the_same_dates(
 
 
 @pytest.mark.parametrize("keys", [{}, {SPARK: b"3.5.0"}, {SPARK: b"4.0.0", b"org.apache.spark.timeZone": b"UTC"}])
-def test_dates_of_other_files_are_counted_as_iso_8601_does(table: HandMadeTable, keys: dict[bytes, bytes]) -> None:
+def test_dates_of_other_files_use_the_proleptic_calendar(table: HandMadeTable, keys: dict[bytes, bytes]) -> None:
     table.create(schema(field("d", "date"), field("at", "timestamp")))
     table.commit(spark_file(table, keys))
     assert [row["d"] for row in rows(table, columns=["d"], filter="d > DATE '0001-01-01'")][:2] == [
@@ -335,7 +333,7 @@ def test_dates_of_other_files_are_counted_as_iso_8601_does(table: HandMadeTable,
     ]
 
 
-def test_nested_dates_in_the_hybrid_calendar_are_the_same_dates(table: HandMadeTable) -> None:
+def test_nested_dates_in_the_hybrid_calendar_are_rebased(table: HandMadeTable) -> None:
     table.create(schema(field("d", {"type": "array", "elementType": "date", "containsNull": True})))
     table.commit(spark_file(table, {SPARK: b"2.4.8"}, nested=True))
     assert [row["d"] for row in rows(table)] == [*([datetime.date.fromisoformat(day)] for day in HYBRID_DAYS), [None]]
@@ -351,7 +349,7 @@ def test_hybrid_calendar_timestamps_in_other_zones_are_refused(table: HandMadeTa
 
 @pytest.mark.parametrize("wire", FORMATS)
 def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wire: str) -> None:
-    # Written by Spark 4.3 with spark.sql.parquet.writeLegacyFormat: two levels, or three of other names.
+    # Written by Spark 4.3 with spark.sql.parquet.writeLegacyFormat: two-level lists, or three levels with other names.
     source = pathlib.Path(__file__).with_name("spark_legacy_lists.parquet")
     footer = pq.read_metadata(source).metadata
     table.create(footer[b"org.apache.spark.sql.parquet.row.metadata"].decode())
@@ -368,7 +366,8 @@ def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wi
         "d": decimal.Decimal("-1.23"),
     }
     last: dict[str, object] = {key: [] for key in first} | {"d": decimal.Decimal("9.99")}
-    if PYARROW < 18:  # a list of lists in two levels is a list of structs to it: refused, and the others read
+    # pyarrow reads a two-level list of lists as a list of structs, which is refused; the others are read
+    if PYARROW < 18:
         with pytest.raises(ds.DataError, match=r"'ll\.element' must have the table's type"):
             rows(table, wire)
         first, last = ({key: row[key] for key in row if key != "ll"} for row in (first, last))
@@ -378,7 +377,7 @@ def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wi
     assert rows(table, wire, columns=["m", "lsn"], filter="d < 0") == [{"m": first["m"], "lsn": first["lsn"]}]
 
 
-# Long maxima end in a mark that is above what was cut. Older writers' mark is so in the order of UTF-16 only.
+# A truncated long maximum ends in a character above the removed text; for older writers only in UTF-16 order.
 @pytest.mark.parametrize(
     ("value", "maximum"),
     [
@@ -389,7 +388,7 @@ def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wi
         ("a" * 40, "a" * 32 + "\x7f"),
     ],
 )
-def test_maximum_of_cut_text_leaves_out_no_file(table: HandMadeTable, value: str, maximum: str) -> None:
+def test_truncated_maximum_skips_no_matching_file(table: HandMadeTable, value: str, maximum: str) -> None:
     table.create(schema(field("s", "string")))
     bounds = {"minValues": {"s": value[:16]}, "maxValues": {"s": maximum}, "nullCount": {"s": 0}}
     stats = json.dumps({"numRecords": 1, **bounds})
@@ -398,7 +397,7 @@ def test_maximum_of_cut_text_leaves_out_no_file(table: HandMadeTable, value: str
     assert rows(table, filter="s > 'b' AND s < 'c'") == []
 
 
-# === What must be refused ===
+# --- refusals ---
 
 
 def reader(version: int, features: list[str] | None, writer: int = 7) -> Action:
@@ -456,7 +455,7 @@ def test_writer_features_do_not_prevent_reading(table: HandMadeTable, protocol: 
         (schema(field("b", "long")), "The partition column 'a' must be a column of the schema"),
     ],
 )
-def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str, message: str) -> None:
+def test_invalid_schema_is_refused(table: HandMadeTable, text: str, message: str) -> None:
     table.create(text, partition_by=["a"] if '"b"' in text else [])
     table.commit(table.file(pa.table({"a": [1]}), {"a": "1"}))
     for wire in FORMATS:
@@ -497,7 +496,7 @@ def test_file_without_a_size_in_the_log_is_refused_with_its_line(table: HandMade
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/part.parquet", "s3a://bucket/part.parquet", "abfss://a@b/part.parquet"])
-def test_local_table_with_a_file_elsewhere_is_refused(table: HandMadeTable, path: str) -> None:
+def test_local_table_with_a_remote_file_is_refused(table: HandMadeTable, path: str) -> None:
     table.create(LONGS)
     added = table.file(pa.table({"a": [1]}))
     added["add"]["path"] = path
@@ -506,13 +505,13 @@ def test_local_table_with_a_file_elsewhere_is_refused(table: HandMadeTable, path
         assert "A local table may only refer to local files" in refusal(table, wire)
 
 
-# === Columns of types that we do not know ===
+# --- columns of unknown types ---
 
 
 @pytest.mark.parametrize("kind", ["time(6)", "geometry(a, b)", "quaternion"])
 @pytest.mark.parametrize("features", [[], ["geospatial", "timestampNanos", "catalogManaged"]])
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_one_column_does_not_hide_a_table(table: HandMadeTable, features: list[str], kind: str) -> None:
+def test_column_of_an_unknown_type_does_not_block_a_table(table: HandMadeTable, features: list[str], kind: str) -> None:
     protocol = reader(3, [name for name in features if name != "catalogManaged"]) if features else reader(1, None)
     struct = json.loads(schema(field("x", "long"), field("odd", kind)))
     table.commit(protocol, table.metadata(schema(field("a", "long"), field("odd", kind), field("s", struct))))
@@ -562,7 +561,7 @@ def partly_unknown(table: HandMadeTable) -> HandMadeTable:
     return table
 
 
-def test_every_read_warns_of_left_out_columns(partly_unknown: HandMadeTable) -> None:
+def test_every_read_warns_of_omitted_columns(partly_unknown: HandMadeTable) -> None:
     with shared(partly_unknown) as found:
         scan = found.scan()
         for read in (
@@ -582,7 +581,7 @@ def test_every_read_warns_of_left_out_columns(partly_unknown: HandMadeTable) -> 
             warnings.simplefilter("error")
             for columns in (KNOWN_ALONE, ["a"], []):
                 assert found.scan(columns).to_arrow().num_rows == 1
-            # What Python shows by itself: one text a table.
+            # Python shows a warning with the same text only once for each table.
             warnings.simplefilter("default")
             with warnings.catch_warnings(record=True) as told:
                 for _ in range(3):
@@ -592,7 +591,7 @@ def test_every_read_warns_of_left_out_columns(partly_unknown: HandMadeTable) -> 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "ipc", "jsonl"])
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_no_file_is_written_if_columns_would_be_missing(
+def test_no_file_is_written_with_omitted_columns(
     partly_unknown: HandMadeTable, tmp_path: pathlib.Path, ending: str
 ) -> None:
     with shared(partly_unknown) as found:
@@ -603,7 +602,7 @@ def test_no_file_is_written_if_columns_would_be_missing(
         assert getattr(found.scan(["a"]), f"to_{ending}")(target) == 1
 
 
-def test_no_copy_is_made_if_columns_would_be_missing(partly_unknown: HandMadeTable, tmp_path: pathlib.Path) -> None:
+def test_no_copy_is_made_with_omitted_columns(partly_unknown: HandMadeTable, tmp_path: pathlib.Path) -> None:
     copy = tmp_path / "copy"
     with shared(partly_unknown) as found:
         with pytest.raises(ds.UnsupportedFeatureError, match=r"copy' is without .* 'odd' \(quaternion\), 's.odd'"):
@@ -611,7 +610,7 @@ def test_no_copy_is_made_if_columns_would_be_missing(partly_unknown: HandMadeTab
         assert [path.name for path in copy.iterdir()] == [".replica.lock"]
         with pytest.raises(ds.UnsupportedFeatureError, match=r"'s.odd' has the type 'quaternion'"):
             found.replicate(copy, columns=["a", "s.odd"])
-        # The second update changes nothing, and fetches nothing.
+        # The second update has nothing to change or fetch.
         for fetched in (1, 0):
             assert found.replicate(copy, columns=["A", "s"]).downloaded_files == fetched
         assert found.replicate(copy, columns=["s.x"]).local_version == 1

@@ -1,6 +1,6 @@
-"""Defects of the PyPI package ``delta-sharing`` 1.4.2, one test each: ours is right.
+"""Defects of the PyPI package ``delta-sharing`` 1.4.2 that this client does not have, one test each.
 
-The numbers are those of the defect list that these tests were written from.
+The numbers are those of the defect list from which these tests were written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.regressions.hand_made import HandMadeTable
 from tests.versions import TIME_UNIT
 
 UTC = datetime.timezone.utc
-BIG = 9007199254740993  # the first integer that a float64 cannot hold
+BIG = 9007199254740993  # the smallest integer that float64 cannot represent
 FORMATS = ("parquet", "delta")
 
 
@@ -52,7 +52,7 @@ def numbers(folder: pathlib.Path, files: int = 5, name: str = "numbers") -> Hand
     return table
 
 
-# === Silent wrong results ===
+# --- silently wrong results ---
 
 
 def test_01_json_hints_survive_other_parameters(folder: pathlib.Path) -> None:
@@ -182,7 +182,7 @@ def test_11_limit_does_not_download_every_file(folder: pathlib.Path, wire: str) 
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_12_the_schema_decides_types_and_not_the_files(folder: pathlib.Path, wire: str) -> None:
+def test_12_types_come_from_the_schema_and_not_from_files(folder: pathlib.Path, wire: str) -> None:
     table = HandMadeTable(folder / "t").create(pa.schema([("a", pa.int64()), ("b", pa.int32()), ("s", pa.string())]))
     table.commit(table.file(pa.table({"a": pa.array([1], pa.int32())})))
     with shared(folder, "t") as (shared_table, _):
@@ -223,11 +223,11 @@ def test_14_format_is_chosen_for_the_requested_version(folder: pathlib.Path) -> 
         assert shared_table.scan().to_pandas()["a"].tolist() == [2, 3]
 
 
-# === Crashes on legal input ===
+# --- crashes on valid input ---
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_15_the_servers_error_message_is_shown(folder: pathlib.Path, wire: str) -> None:
+def test_15_error_message_of_the_server_is_shown(folder: pathlib.Path, wire: str) -> None:
     numbers(folder)
     with shared(folder, "numbers", faults=["error-in-stream=1"]) as (table, _), pytest.raises(ds.RequestError) as error:
         table.scan(response_format=wire).to_pandas()
@@ -275,7 +275,7 @@ def test_18_binary_and_decimal_partitions_are_read(folder: pathlib.Path, wire: s
     assert rows == [{"a": 1, "b": b"hi", "d": decimal.Decimal("-1.50")}, {"a": 2, "b": None, "d": None}]
 
 
-# === Against a server that answers what we write here ===
+# --- a server with the responses written here ---
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1}}
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
@@ -327,7 +327,7 @@ def answer(body: bytes, **headers: str) -> tuple[str, dict[str, str], bytes]:
     return "200 OK", {"Delta-Table-Version": "0", "Content-Type": "application/x-ndjson"} | headers, body
 
 
-def test_19_missing_partitions_and_null_configuration_are_legal() -> None:
+def test_19_missing_partitions_and_null_configuration_are_valid() -> None:
     metadata = {
         "metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "configuration": None}
     }
@@ -405,7 +405,7 @@ def test_25_relative_path_and_version_2_bearer_token_work(
         assert len(ds.load_as_pandas("v2.share#default.default.numbers")) == 10
 
 
-def test_26_newer_protocol_in_parquet_format_asks_for_an_upgrade() -> None:
+def test_26_newer_protocol_error_suggests_an_upgrade() -> None:
     metadata = {"metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA}}
     with (
         answering(lambda method, path: answer(ndjson({"protocol": {"minReaderVersion": 2}}, metadata))) as client,
@@ -414,7 +414,7 @@ def test_26_newer_protocol_in_parquet_format_asks_for_an_upgrade() -> None:
         client.table("s.s.t").scan(response_format="parquet").to_pandas()
 
 
-# === HTTP, auth, concurrency ===
+# --- HTTP, authentication, concurrency ---
 
 
 def test_27_threads_with_different_formats_do_not_interfere(folder: pathlib.Path) -> None:

@@ -1,1 +1,1 @@
-"""Attacks that take minutes, each a command: ``python -m tests.soak --help``."""
+"""Stress tests that take minutes, each a command: ``python -m tests.soak --help``."""

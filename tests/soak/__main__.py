@@ -1,4 +1,4 @@
-"""The command line of the soaks; every one prints its counts and exits with 1 if anything went wrong."""
+"""The command line of the soak tests; each prints its counts and exits with 1 after a failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main() -> int:
         command.add_argument("--seed", type=int, default=1, help="what decides everything random (default 1)")
         soak.add_arguments(command)
     arguments = parser.parse_args()
-    # A shell starts what runs in the background with SIGINT ignored: no read would ever be interrupted.
+    # A shell starts background jobs with SIGINT ignored, so that no read could be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code: int = SOAKS[arguments.soak].run(arguments)
     return code

@@ -1,9 +1,9 @@
-"""A store that speaks S3 and makes what it sends: a listing of any length, and one file of any size.
+"""An S3 server that generates its content: a listing of any length, and one file of any size.
 
     python -m tests.soak.asset_store --files 1000000 --bytes 10000000000
 
-``many/`` has ``--files`` files of 8 bytes, ``one/file.bin`` is as long as ``--bytes`` says. The first line on stdout is
-the port; the number of sent bytes is at ``/sent``.
+``many/`` has ``--files`` files of 8 bytes, ``one/file.bin`` has ``--bytes`` bytes. The first line on stdout is the
+port; the number of sent bytes is at ``/sent``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHEN = "2026-11-02T00:00:00.000Z"
 
 
 def block(number: int) -> bytes:
-    """Return a block of the large file, which differs from all others."""
+    """Return a block of the large file; all blocks differ."""
     return number.to_bytes(8, "big") + _FILLING[8:]
 
 
@@ -38,7 +38,7 @@ def content(number: int) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers requests for a bucket, whatever its name, without looking at signatures."""
+    """Responds to requests for any bucket and ignores signatures."""
 
     protocol_version = "HTTP/1.1"
     sent = 0
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Without a line for each client that is killed."""
+    """Suppresses the log line for each killed client."""
 
     request_queue_size = 128
 

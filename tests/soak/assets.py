@@ -1,9 +1,9 @@
-"""Volumes at their largest: a listing of a million files, one file of 10 GB, and programs that are killed meanwhile.
+"""Volumes of maximum size: a listing of a million files, one file of 10 GB, and programs killed during downloads.
 
-The store makes what it sends (``tests.soak.asset_store``). The listing is read by ``files()`` and by ``download()``, by
-default only as a dry run, which lists, checks the names and compares, too. The large file is downloaded by programs
-that are killed at random moments, until one ends; after each, nothing has the file's name, and the next one does not
-ask again for what is there. At the end each of its bytes is compared.
+The store generates its content (``tests.soak.asset_store``). ``files()`` and ``download()`` read the listing;
+``download()`` is a dry run by default, which also lists, checks the names and compares. Programs that are killed at
+random moments download the large file until one finishes: after each kill no file has the final name, and the next
+program does not request the stored bytes again. At the end every byte is compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.soak import asset_store
 HELP = "list a million files of a volume, and download 10 GB by programs that are killed"
 
 _MEGABYTE = 1_000_000
-# Of each file a few bytes may stay, by which a name that comes twice is found, and its path in the result.
+# A few bytes may be kept for each file: to detect duplicate names, and its path in the result.
 _BYTES_A_FILE = 130
 _SLACK = 60 * _MEGABYTE
 _LARGE_SLACK = 90 * _MEGABYTE
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _serving(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Run the store and a sharing server; yield what a client has to know."""
+    """Run the store and a sharing server; yield the settings that a client needs."""
     size = ["--files", str(max(1, arguments.files)), "--bytes", str(arguments.bytes)]
     command = [sys.executable, "-m", "tests.soak.asset_store", *size]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -156,7 +156,7 @@ def _large(job: dict[str, Any], target: Path, arguments: argparse.Namespace) -> 
     )
     if peak > _LARGE_SLACK:
         wrong.append(f"the large file needed {peak / _MEGABYTE:.0f} MB")
-    # Each kill may cost what is under way.
+    # Each kill may lose the requests in flight.
     if sent > arguments.bytes + (kills + 1) * 64 * 16 * 1024 * 1024:
         wrong.append(f"{sent} bytes were sent for {arguments.bytes}")
     return wrong + _compared_blocks(path, arguments.bytes)

@@ -1,7 +1,7 @@
-"""Reads that end early, at random moments and in every way, on few and many files, from fast and slow servers, and in
-the middle of long listings.
+"""Reads that end early, at random moments and in every way: few and many files, fast and slow servers, and long
+listings.
 
-After each one threads, sockets, memory and temporary files must be back where they were within a second.
+After each one, threads, sockets, memory and temporary files must be released within a second.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from tests.soak.resources import Resources, Starved, count_pools, resident_bytes
 HELP = "end reads early, in every way, and look what stays"
 
 _HANGS_SECONDS = 60.0
-# Arrow's and the system's allocators keep what they once had, up to a point.
+# Arrow's and the system's allocators keep some freed memory.
 _RESIDENT_SLACK = 256 * 1024 * 1024
 _SERVERS: dict[str, dict[str, object]] = {
     "fast": {},
     "slow": {"latency": 0.02, "bandwidth": 30_000_000},
     "stuck": {"faults": ("slow=30@data",)},
 }
-# Files and rows of each; the broken ones have a file that does not decode.
+# Files and rows of each table; the broken ones have a file that cannot be decoded.
 _TABLES = {"few": (5, 60_000), "many": (60, 2_000), "few-broken": (5, 60_000), "many-broken": (60, 2_000)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One read to be ended: what decides the moment, and the read."""
+    """A read to be ended: the source of randomness for the moment, and the read."""
 
     chance: random.Random
     scan: ds.Scan
@@ -64,7 +64,7 @@ class Case:
     starved: Starved
 
     def moment(self) -> float:
-        """Return seconds after which something may happen, mostly few."""
+        """Return the delay of an event in seconds, usually a short one."""
         return float(self.chance.random() ** 3 * 0.15)
 
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     slowest: dict[str, float] = collections.defaultdict(float)
     began = time.monotonic()
     count_pools()
-    # Objects that only garbage collection would free count as left.
+    # Objects that only garbage collection would free count as leaked.
     gc.disable()
     with tempfile.TemporaryDirectory(prefix="early-ends-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         for number in range(arguments.count):
             if time.monotonic() - began > arguments.seconds:
                 break
-            # Each case has its own randomness, so that one alone can be done again.
+            # Each case has its own seed, so that it can be repeated alone.
             chance = random.Random(f"{arguments.seed} {number}")
             kind, end = _choose(chance)
             told = f"case {number} ({kind})"
@@ -142,10 +142,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _one(end: End, case: Case, folder: Path, told: str) -> tuple[float, str]:
-    """Do one case; return the seconds from its end until nothing was left of it, and what was wrong."""
+    """Run one case; return the seconds until everything was released, and the failure if any."""
     gc.collect()
     before = Resources.now(folder)
-    # A hang shows where, and ends the soak.
+    # A hang prints the stacks and ends the soak test.
     faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
     try:
         ended = end(case)
@@ -165,7 +165,7 @@ def _choose(chance: random.Random) -> tuple[str, End]:
 
 
 def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str, cache: Path) -> ds.Scan:
-    # A stuck server gives no first batch: only what ends a read from outside can end one of it.
+    # A stuck server never sends a first batch, so only an end from outside the read is possible.
     from_outside = kind in ("interrupt", "closed elsewhere", "interrupt of pandas")
     if kind != "error in a file" and chance.random() < 0.25:
         return _adjusted(chance, _listed(chance, clients["listing"], kind), cache)
@@ -184,7 +184,8 @@ def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str
 
 
 def _listed(chance: random.Random, client: ds.SharingClient, kind: str) -> ds.Scan:
-    """A read of a table of many tiny files, or of very many that need no request, as their column is in the listing."""
+    """A read of a table of many tiny files, or of very many files that need no request because their column is in
+    the listing."""
     reads_on = kind in ("fork", "limit")
     files, columns = chance.choice(((50, None), (2_000, ["id"]), (2_000 if reads_on else 1_000_000, ["number"])))
     limit = chance.randrange(1, 500) if kind == "limit" else None
@@ -206,7 +207,7 @@ def _adjusted(chance: random.Random, scan: ds.Scan, cache: Path) -> ds.Scan:
     )
 
 
-# === The ways to end a read ===
+# --- ways to end a read ---
 
 
 def _take(batches: Iterator[pa.RecordBatch], most: int) -> None:
@@ -257,7 +258,7 @@ def _error_in_the_consumer(case: Case) -> float:
     try:
         consume()
     except _ConsumerError as error:
-        # Its traceback keeps the consumer's frame, and that the iterator.
+        # The traceback keeps the frame of the consumer, and the frame keeps the iterator.
         del error
     return time.monotonic()
 
@@ -282,7 +283,7 @@ def _interrupted(case: Case, read: Callable[[], object]) -> float:
     try:
         timer.start()
         read()
-        # It was quicker: the signal has to come while it is expected.
+        # The read finished first; the signal must arrive while it is expected.
         while not sent or time.monotonic() < sent[0] + case.seconds:
             time.sleep(0.01)
     except KeyboardInterrupt:
@@ -307,7 +308,7 @@ def _collected(case: Case) -> float:
     cycle.append(cycle)
     time.sleep(case.moment())
     found: list[float] = []
-    # The collection goes through all that this process has, which is not the read's time.
+    # The collection traverses all objects of this process, which is not the read's time.
     told = weakref.ref(batches, lambda _: found.append(time.monotonic()))
     del batches, cycle
     collector = threading.Thread(target=gc.collect)
@@ -353,7 +354,7 @@ def _forked(case: Case) -> float:
     batches = case.scan.to_batches()
     _take(batches, case.chance.randrange(1, 6))
     time.sleep(case.moment())
-    # The timer of ``_one`` belongs to a thread, which a child does not have.
+    # The timer of ``_one`` belongs to a thread that does not exist in the child.
     faulthandler.register(signal.SIGUSR1)
     child = os.fork()
     if not child:
@@ -365,7 +366,7 @@ def _forked(case: Case) -> float:
             batches.close()
             del batches
             gc.collect()
-            # A read of its own works.
+            # A new read in the child works.
             read = case.scan.limit(10).to_arrow().num_rows
             code = 0 if code == 1 and read <= 10 else 3
         finally:
@@ -392,12 +393,12 @@ print(time.monotonic())
 
 
 def _interpreter_exit(case: Case) -> float:
-    """The end of an interpreter that holds a read; not a fork's, which would also end what this process has begun."""
+    """Exit an interpreter that holds a read; not in a forked child, where exit would also end work of this process."""
     scan = case.scan
     profile = case.profiles[scan.rest.profile.endpoint]
     arguments = [str(profile), str(scan.table), str(case.chance.randrange(1, 6)), str(case.moment())]
     seconds = {}
-    # One that holds no read tells what the end of an interpreter takes here and now.
+    # An interpreter without a read shows how long an exit takes on this machine.
     for end in ("closed", "open"):
         command = [sys.executable, "-c", _EXITING, *arguments, end]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
@@ -417,7 +418,7 @@ def _exit_code(child: int) -> int:
     deadline = time.monotonic() + _HANGS_SECONDS / 2
     while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
-            # It prints where it is.
+            # It prints its stacks.
             os.kill(child, signal.SIGUSR1)
             time.sleep(2)
             os.kill(child, signal.SIGKILL)
@@ -427,7 +428,7 @@ def _exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(done[1])
 
 
-# With the share of each.
+# Each with its share.
 _ENDS: dict[str, tuple[int, End]] = {
     "after batches": (20, _after_batches),
     "limit": (10, _limit),
@@ -445,7 +446,7 @@ _ENDS: dict[str, tuple[int, End]] = {
 
 
 def _pipe(profile: Path, table: str, seconds: float) -> tuple[float, str]:
-    """Do ``delta-sharing read TABLE | head -1``; return the seconds that the reader outlived ``head``."""
+    """Run ``delta-sharing read TABLE | head -1``; return how many seconds the reader ran after ``head`` had ended."""
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"default.default.{table}", "-p", str(profile)]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader,
@@ -468,7 +469,7 @@ def _pipe(profile: Path, table: str, seconds: float) -> tuple[float, str]:
     return took, "" if took < seconds else f"the reader took {took:.3f} s to end"
 
 
-# === What is read ===
+# --- tables ---
 
 
 def _write_tables(folder: Path, chance: random.Random) -> Path:
@@ -497,7 +498,7 @@ def _write_tables(folder: Path, chance: random.Random) -> Path:
 
 
 def _warm_up(clients: dict[str, ds.SharingClient]) -> None:
-    """Start what stays: Arrow's threads, imports, the connections for REST, what hears Ctrl-C for engines."""
+    """Start what stays: Arrow's threads, imports, REST connections, and the Ctrl-C handling for engines."""
     end_on_interrupt()
     for client in clients.values():
         client.list_shares()

@@ -1,7 +1,8 @@
-"""Programs that read through DuckDB, Polars and Arrow and are over in the middle of it, by their end or by Ctrl-C.
+"""Programs that read through DuckDB, Polars and Arrow and end during the read, normally or by Ctrl-C.
 
-Each is a process of its own over a table of several files. One whose end has come leaves with status 0, and without a
-word of a crash; one that gets Ctrl-C, once, at a random moment, is over within a second, whatever its server does.
+Each is a separate process over a table of several files. A program that reaches its end exits with status 0 and
+prints nothing about a crash; one that gets a single Ctrl-C at a random moment ends within a second, whatever its
+server does.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ print("begins", flush=True)
 """
 _ATTACH = "ds.attach(connection, profile)\n"
 
-# Programs that are over before the rows are.
+# Programs that end before they have read all rows.
 ENDS = {
     "duckdb: printed": _ATTACH + "print(str(connection.sql(f'SELECT * FROM {name} LIMIT 5')))",
     "duckdb: fetchmany": _ATTACH + "connection.execute(f'SELECT * FROM {name}').fetchmany(1)",
@@ -56,7 +57,7 @@ ENDS = {
     "rows = scanner.to_batches(); next(rows)",
     "polars: head": "print(scan.to_polars(lazy=True).head(3).collect())",
 }
-# Programs that read all of a table, for a long time.
+# Programs that read a whole table for a long time.
 READS = {
     "duckdb: fetchall": _ATTACH + "connection.execute(f'SELECT * FROM {name}').fetchall()",
     "duckdb: a sum": _ATTACH + "connection.execute(f'SELECT sum(id), max(name) FROM {name}').fetchall()",
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_table(folder: Path, files: int, rows: int) -> None:
-    """Write a Delta table of ``files`` files of ``rows`` rows, of long and non-Latin text among others."""
+    """Write a Delta table of ``files`` files of ``rows`` rows, with long and non-Latin text."""
     source = np.random.default_rng(1)
     folder.mkdir(parents=True)
     for number in range(files):
@@ -135,7 +136,7 @@ def write_table(folder: Path, files: int, rows: int) -> None:
 
 
 def ended(statement: str, profile: Path, name: str) -> tuple[float, str]:
-    """Run a program to its end; return the seconds from its first line to that, and what was wrong with it."""
+    """Run a program to its end; return the seconds since its first line of output, and the failure if any."""
     process = _program(statement, profile, name)
     began = time.monotonic()
     try:
@@ -144,13 +145,14 @@ def ended(statement: str, profile: Path, name: str) -> tuple[float, str]:
         process.kill()
         process.communicate()
         return _HANGS_SECONDS, "it did not end."
-    # DuckDB's binding counts what it leaves at every end.
+    # DuckDB's binding reports leaked objects at every exit.
     told = [line for line in errors.splitlines() if "Fatal" in line or "Traceback" in line or "terminate" in line]
     return time.monotonic() - began, "" if process.returncode == 0 and not told else f"{process.returncode}: {errors}"
 
 
 def interrupted(statement: str, profile: Path, name: str, after: float) -> tuple[float, str]:
-    """Send a program one Ctrl-C, so many seconds ``after`` it began; return how long that took, and what was wrong."""
+    """Send a program one Ctrl-C ``after`` seconds from its start; return how long it took to end, and the failure if
+    any."""
     process = _program(statement, profile, name)
     time.sleep(after)
     process.send_signal(signal.SIGINT)
@@ -162,7 +164,7 @@ def interrupted(statement: str, profile: Path, name: str, after: float) -> tuple
         process.communicate()
         return _HANGS_SECONDS, "it did not end."
     took = time.monotonic() - began
-    # An engine's own error may be what is told of it: "Query interrupted".
+    # The engine may report its own error: "Query interrupted".
     known = process.returncode in (1, -signal.SIGINT) and "Fatal" not in errors
     return took, "" if known else f"Status {process.returncode}: {errors}"
 

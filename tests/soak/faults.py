@@ -1,6 +1,7 @@
-"""Reads, feeds and copies through a proxy that cuts, delays, throttles and garbles, from a server that fails.
+"""Reads, feeds and copies from a failing server through a proxy that cuts, delays, throttles and corrupts
+connections.
 
-Whatever happens on the way, a read gives exactly the rows of the table or raises a ``DeltaSharingError``.
+In every case a read returns exactly the rows of the table or raises a ``DeltaSharingError``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.tables import TableWriter, rows_of
 
 HELP = "read through a proxy and a server that fail, and compare rows"
 
-# Of the server's faults those that a client can notice: a flipped byte of data, over plain http, is none of them.
+# The server faults that a client can notice; over plain HTTP a flipped byte of data is not one of them.
 _SERVER_FAULTS = (
     "503-first=2", "500-first=1", "429-retry-after=0:2", "401-first=1", "slow=0.2:3", "truncate-body=0.5:2",
     "cut-connection-after=200:2", "wrong-content-length=1:1", "close-delimited:2", "cut-chunked:2", "gzip:3",
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if counts["wrong"] or counts["slow"] else 0
 
 
-# === What is read ===
+# --- reads ---
 
 _TABLES = ("plain", "vectors", "partitioned", "many")
 
@@ -116,7 +117,8 @@ class _World:
     expected: dict[tuple[str, str], list[Any]]
 
     def one(self, chance: random.Random, number: int) -> tuple[str, str, int, float]:
-        """Do one read; return its kind, ``right``, ``wrong`` or the class of the error, the faults and the seconds."""
+        """Run one read; return its kind, the result (``right``, ``wrong`` or the class of the error), the faults and
+        the seconds."""
         name, response_format = chance.choice(_TABLES), chance.choice(("delta", "parquet", "auto"))
         kind, read = chance.choice(_READS)
         if kind == "feed" and name in ("vectors", "many"):
@@ -159,7 +161,7 @@ def _feed(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]
 def _copy(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]:
     directory = place / f"copy-{table.name.name}-{response_format}"
     table.replicate(directory, response_format=response_format)
-    # Read by another server, which nothing disturbs.
+    # Read from another server without faults.
     with mock_server.running(tables={"c.c.c": directory}) as server, ds.SharingClient(server.profile) as client:
         return client.table("c.c.c").scan().to_arrow().to_pylist()
 
@@ -192,11 +194,11 @@ def _world(folder: Path) -> Iterator[_World]:
             yield world
 
 
-# === The proxy ===
+# --- the proxy ---
 
 
 class _Proxy:
-    """Forwards connections to ``port``; what happens to each is drawn from the source of chance of the current read."""
+    """Forwards connections to ``port``; the fault of each is drawn from the random source of the current read."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -213,11 +215,11 @@ class _Proxy:
         self._listening.close()
 
     def endpoint(self, of_server: str) -> str:
-        """Return the server's endpoint as it is reached through the proxy."""
+        """Return the server's endpoint with the address of the proxy."""
         return of_server.replace(f":{self._port}/", f":{self._listening.getsockname()[1]}/")
 
     def begin(self, chance: random.Random) -> None:
-        """Take ``chance`` for what happens from now on, and count from nothing."""
+        """Use ``chance`` for the next faults and reset the counters."""
         with self._lock:
             self._chance, self.faults = chance, 0
             self._rate = chance.choice((0.0, 0.1, 0.3, 0.6))
@@ -253,7 +255,7 @@ class _Proxy:
                     server.shutdown(socket.SHUT_RDWR)
 
     def _downward(self, server: socket.socket, client: socket.socket, fault: str, size: float) -> None:
-        # Early in the stream or late: both matter.
+        # Early or late in the stream: both matter.
         end, sent = int(10 ** (1.5 + size * 4.5)), 0
         while data := server.recv(16_384):
             if fault == "garble" and sent == 0:
@@ -273,7 +275,7 @@ class _Proxy:
 
 
 def _garbled(data: bytes, size: float) -> bytes:
-    """Flip a bit of the status line: what comes is no HTTP, or says another status."""
+    """Flip a bit of the status line, so that the response is not HTTP or has another status."""
     place = int(size * min(12, len(data)))
     return data[:place] + bytes([data[place] ^ 0x15]) + data[place + 1 :]
 

@@ -1,8 +1,8 @@
-"""Followers of a growing table that are killed at random moments, and begin again.
+"""Followers of a growing table that are killed at random moments and restarted.
 
-Each life is a process that stores the steps of ``table.follow`` in a folder, one file a step, notes what it was handed,
-and commits. In the end every row of the snapshot and every change is stored once, and a step that came again was said
-to, had the same versions and the same rows.
+Each run is a process that stores the steps of ``table.follow`` in a directory, one file for each step, records what
+it received, and commits. In the end every row of the snapshot and every change is stored once, and each repeated
+step is marked as such and has the same versions and rows.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Row = tuple[int, int, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this soak can be asked."""
+    """Add the arguments of this soak test."""
     parser.add_argument("--kills", type=int, default=100, help="how many followers are killed (default 100)")
     parser.add_argument("--versions", type=int, default=400, help="most versions of the table (default 400)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the soak and return the exit code."""
+    """Run the soak test and return the exit code."""
     with tempfile.TemporaryDirectory(prefix="soak-follow-") as folder:
         counts, wrong = kills(Path(folder), arguments.kills, arguments.versions, arguments.seed)
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def kills(folder: Path, count: int, versions: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Kill ``count`` followers; return what was counted and what went wrong."""
+    """Kill ``count`` followers; return the counts and the failures."""
     chance = random.Random(seed)
     table = _Table(folder / "table", random.Random(seed), versions)
     for _ in range(10):
@@ -72,11 +72,11 @@ def kills(folder: Path, count: int, versions: int, seed: int) -> tuple[Counter[s
     return counts, _wrong(folder, table, counts)
 
 
-# === The table ===
+# --- the table ---
 
 
 class _Table:
-    """A table with a change feed that grows at random, and what its versions changed."""
+    """A randomly growing table with a change feed, and a record of the changes of each version."""
 
     def __init__(self, path: Path, chance: random.Random, most: int) -> None:
         self._writer = TableWriter(path, pa.schema([("id", pa.int64())]), properties=_FEED)
@@ -90,7 +90,7 @@ class _Table:
 
     @contextlib.contextmanager
     def growing(self) -> Iterator[None]:
-        """Grow beside what is done meanwhile."""
+        """Let the table grow while the block runs."""
         thread = threading.Thread(target=self._grow, daemon=True)
         thread.start()
         try:
@@ -100,7 +100,7 @@ class _Table:
             thread.join()
 
     def grow(self) -> None:
-        """Commit an insert, a delete of a file or of a row, an update, an OPTIMIZE or settings."""
+        """Commit an insert, a delete of a file or a row, an update, an OPTIMIZE or settings."""
         step, version = self._chance.random(), self._writer.version + 1
         place = self._chance.randrange(len(self._files)) if len(self._files) > 5 else None
         if step < 0.1:
@@ -133,7 +133,7 @@ class _Table:
             self._note([(version, one, "insert") for ids in groups for one in ids])
 
     def expected(self, snapshot: int) -> Counter[Row]:
-        """Return the rows of a follower whose snapshot was ``snapshot``."""
+        """Return the expected rows of a follower whose snapshot was ``snapshot``."""
         found = Counter((snapshot, one, "insert") for one in self.rows[snapshot])
         for changed in self.changes[snapshot + 1 :]:
             found.update(changed)
@@ -153,16 +153,16 @@ class _Table:
         return list(range(self._next - count, self._next))
 
 
-# === Lives ===
+# --- runs ---
 
 
 def _life(folder: Path, profile: str, chance: random.Random) -> str:
-    """Let a follower live for some steps, and kill it; return in the middle of what."""
+    """Run a follower for some steps and kill it; return the phase in which it died."""
     journal = folder / "journal"
     before, moves = _size(journal), chance.randint(0, 4)
     with _follower(folder, profile) as process:
         deadline = time.monotonic() + _LIFE_SECONDS
-        # Some die before they have asked anything.
+        # Some die before their first request.
         while moves and process.poll() is None and time.monotonic() < deadline:
             if _size(journal) != before:
                 before, moves = _size(journal), moves - 1
@@ -198,7 +198,7 @@ def _size(path: Path) -> int:
 
 
 def follow(folder: Path, profile: str, last: bool) -> None:
-    """Live: store each step in a file of its own, and note it before and after."""
+    """One run: store each step in its own file, and record it before and after."""
     (folder / "out").mkdir(exist_ok=True)
     table = ds.SharingClient(profile).table(NAME)
     trigger = "available-now" if last else None
@@ -217,7 +217,7 @@ def follow(folder: Path, profile: str, last: bool) -> None:
             print(json.dumps({"committed": changes.id}), file=journal, flush=True)
 
 
-# === What came out ===
+# --- results ---
 
 
 def _wrong(folder: Path, table: _Table, counts: Counter[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""A complete read of a table of millions of files, batch by batch: how much memory that takes, and whether it grows.
+"""A complete read of a table of millions of files, batch by batch: its memory, and whether it grows.
 
-The server makes each line as it sends it. The column that is read stands in the listing, so that what is measured is
-the listing and the read's own work, and not ten million requests.
+The server generates each line when it sends it. The selected column is a partition column in the listing, so the
+listing and the read itself are measured, not ten million requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.soak.resources import resident_bytes
 HELP = "read a table of ten million files, and say what memory that takes"
 
 _MEGABYTE = 1_000_000
-# By these few bytes of each, a file that is listed twice is found; the rest may grow with nothing.
+# These few bytes of each file are needed to detect duplicates; nothing else may grow with the listing.
 _BYTES_A_FILE = 64
 _SLACK = 150 * _MEGABYTE
 
@@ -97,7 +97,7 @@ def _tell(files: int, idle: int, began: float) -> None:
 
 @contextlib.contextmanager
 def serving() -> Iterator[Path]:
-    """Run a server of long listings in a process of its own; yield its profile."""
+    """Run a server of long listings in a separate process; yield its profile."""
     with tempfile.TemporaryDirectory(prefix="long-listing-") as folder:
         profile = Path(folder) / "listing.share"
         command = [sys.executable, "-m", "benchmarks.long_listing", "--profile-out", str(profile)]

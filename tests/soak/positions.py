@@ -1,6 +1,6 @@
-"""An answer cut or reset after every byte of head and body, of every endpoint, by every way to it.
+"""Responses truncated or reset after every byte of header and body, for every endpoint and every entry point.
 
-What a question brings is the same as without the fault; a fault that comes each time is an error, and never an answer.
+The result of a call is the same as without the fault; a fault in every response is an error, never a result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RESET = struct.pack("ii", 1, 0)
 _LEFT_OUT = frozenset(("connection", "content-length", "transfer-encoding", "date", "server", "content-encoding"))
 
 Ask = Callable[[ds.SharingClient], object]
-# What is asked, and the end of the path whose answer breaks; what is asked before it is answered whole.
+# The calls, and the end of the path whose response breaks; earlier requests of a call get complete responses.
 QUESTIONS: dict[str, tuple[str, Ask]] = {
     "shares": ("/shares", lambda client: [str(share) for share in client.list_shares()]),
     "schemas": ("/schemas", lambda client: [str(schema) for schema in client.list_schemas("s")]),
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def world() -> Iterator[Front]:
-    """Serve a table of two files and a feed, in front of which answers break."""
+    """Serve a table of two files and a feed behind a proxy that breaks responses."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         table = TableWriter(Path(folder) / "t", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
         table.insert(rows_of(range(20)), rows_of(range(20, 40)))
@@ -97,7 +97,7 @@ def world() -> Iterator[Front]:
 
 @dataclasses.dataclass
 class Fault:
-    """The answer to a question for ``path`` ends after ``position`` bytes: the first one, or ``always``."""
+    """The response for ``path`` ends after ``position`` bytes: the first response, or ``always``."""
 
     path: str
     position: int
@@ -110,9 +110,9 @@ class Fault:
 
 
 class Front:
-    """Gives the answers of a server, over plain HTTP and TLS, and is the proxy to itself.
+    """Forwards the responses of a server over HTTP and TLS, and also acts as the HTTP proxy.
 
-    Each client says in its User-Agent which fault it is to meet, and so many may ask at a time.
+    Each client names its fault in its User-Agent, and many may send requests at a time.
     """
 
     def __init__(self, upstream: str, folder: Path) -> None:
@@ -137,10 +137,12 @@ class Front:
             listener.close()
 
     def cases(self, way: str, name: str, *, one_in: int = 1) -> Iterator[Callable[[], str | None]]:
-        """Yield what asks one question each, by one way, with one fault; it returns what was wrong."""
+        """Yield functions that each make one call, through one entry point, with one fault, and return the failure
+        if any."""
         path, ask = QUESTIONS[name]
         for frame in FRAMES:
-            if frame == "gzip" and name in ("data", "version"):  # the one must not be compressed, the other has no body
+            # this body must not be compressed, and that response has no body
+            if frame == "gzip" and name in ("data", "version"):
                 continue
             fault = Fault(path, 1 << 60, False)
             expected = self._ask(way, frame, ask, fault)
@@ -156,7 +158,7 @@ class Front:
         found = self._ask(way, frame, ask, fault)
         met = fault.struck or fault.position >= fault.length > 0
         if met and (found == expected or (fault.always and isinstance(found, ds.DeltaSharingError))):
-            # Bytes of an answer that are behind all that is needed of it may be missing each time.
+            # Trailing bytes of a response that are not needed may be missing each time.
             return None
         return f"{way}, {frame}: {fault}: {found!r:.300}"
 
@@ -167,7 +169,7 @@ class Front:
         url = f"{scheme}://127.0.0.1:{self.ports['plain' if way == 'plain' else 'tls']}"
         profile: dict[str, object] = {"shareCredentialsVersion": 2, "endpoint": url + self._upstream.path}
         if fault.path == "/token":
-            # A client of its own each time, as tokens are kept.
+            # A new client each time, because tokens are cached.
             profile |= {"type": "oauth_client_credentials", "tokenEndpoint": f"{url}/{mark}/token"}
             profile |= {"clientId": mark, "clientSecret": "s"}
         else:
@@ -189,7 +191,7 @@ class Front:
             finally:
                 del self._faults[mark]
 
-    # === The server ===
+    # --- the server ---
 
     def _listen(self, serve: Callable[[socket.socket], None]) -> int:
         listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -229,12 +231,12 @@ class Front:
             head, _, body = head.partition(b"\r\n\r\n")
             while len(body) < int(named.get("content-length", 0)):
                 body += line.recv(65536)
-            # Requests for files and tokens have it in their path, those of REST in a header.
+            # Requests for files and tokens have the fault in their path, REST requests in a header.
             first, _, rest = target[1:].partition("/")
             mark = first if first in self._faults else named.get("user-agent", "").rpartition(" ")[2]
             target = f"/{rest}" if first == mark else target
             if mark not in self._faults:
-                return  # what was asked for a question that has been answered
+                return  # a request of a call that has already ended
             fault, frame = self._faults[mark]
             way = ("tls" if isinstance(line, ssl.SSLSocket) else "plain", frame)
             answer = self._framed(mark, (method, target, body), named, *way)
@@ -261,7 +263,7 @@ class Front:
             content = gzip.compress(content, mtime=0)
             headers.append(("Content-Encoding", "gzip"))
         if frame == "chunked" and content:
-            # An empty piece ends the body: of a single byte there is no first half.
+            # An empty chunk ends the body; a single byte cannot be split.
             pieces = (*filter(None, (content[: len(content) // 2], content[len(content) // 2 :])), b"")
             content = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
             headers.append(("Transfer-Encoding", "chunked"))
@@ -273,7 +275,7 @@ class Front:
     def _whole(
         self, method: str, target: str, body: bytes, named: dict[str, str]
     ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Return status, headers and body of the server behind."""
+        """Return status, headers and body from the server behind the proxy."""
         if target == "/token":
             return 200, [("Content-Type", "application/json")], TOKEN
         asked = {name: value for name, value in named.items() if name not in ("host", "accept-encoding", "connection")}
@@ -302,7 +304,7 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        # A reset is passed on; closing alone would wait for the thread that reads.
+        # A reset is forwarded, as a plain close would wait for the reading thread.
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -1,4 +1,4 @@
-"""The resources that a process holds, and whether it releases them in time."""
+"""The resources that a process holds, and whether they are released in time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from delta_sharing_client.fetch import http
 from delta_sharing_client.run import loop
 from tests.memory import arrow_bytes
 
-# Arrow keeps small things for itself.
+# Arrow caches small objects.
 _MEMORY_SLACK = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """Python's threads, sockets in use (idle ones in a connection pool are not), Arrow's bytes, and temporary files."""
+    """Python threads, sockets in use (not idle ones in a connection pool), Arrow's bytes, and temporary files."""
 
     threads: int
     sockets: int
@@ -37,7 +37,7 @@ class Resources:
 
     @classmethod
     def now(cls, folder: Path) -> Resources:
-        """Count this process's, and the temporary files below ``folder``."""
+        """Count the resources of this process, and the temporary files below ``folder``."""
         return cls(
             threads=_thread._count(),
             sockets=_sockets() - _idle(),
@@ -46,7 +46,7 @@ class Resources:
         )
 
     def more_than(self, before: Resources) -> str:
-        """Say what is held that was not held ``before``; nothing if nothing is."""
+        """Describe the resources that were not held ``before``; empty if there are none."""
         found = [
             f"{now - then} {name}"
             for name, now, then, slack in (
@@ -61,9 +61,9 @@ class Resources:
 
 
 class Starved(threading.Thread):
-    """Measures for how long a process was ready to run and had no processor, as others had them all.
+    """Measures how long a process was ready to run but had no processor.
 
-    That is the machine's time and not the process's. Of threads that wait side by side only the longest wait counts.
+    That time is caused by the load of the machine. If threads wait at the same time, only the longest wait counts.
     """
 
     def __init__(self, process: int) -> None:
@@ -96,19 +96,19 @@ class Starved(threading.Thread):
             before = now
 
     def _waited(self) -> dict[str, int]:
-        """Return the nanoseconds that each thread has waited for a processor (proc(5), ``schedstat``)."""
+        """Return the nanoseconds for which each thread waited for a processor (proc(5), ``schedstat``)."""
         found = {}
         try:
             for thread in os.listdir(self._tasks):
                 with contextlib.suppress(OSError):
                     found[thread] = int(Path(self._tasks, thread, "schedstat").read_text().split()[1])
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             pass
         return found
 
 
 def wait_until_back(before: Resources, folder: Path, ended: float, seconds: float, starved: Starved) -> str:
-    """Wait until nothing is held beyond ``before``; return what still is ``seconds`` after ``ended``.
+    """Wait until nothing is held beyond ``before``; return what is still held ``seconds`` after ``ended``.
 
     Time for which the machine had no processor for this process does not count.
     """
@@ -122,7 +122,8 @@ def wait_until_back(before: Resources, folder: Path, ended: float, seconds: floa
 
 
 def _why(before: Resources, folder: Path) -> str:
-    """Say what holds that: a cycle, which a garbage collection ends, or something that lives, where the threads are."""
+    """Describe what keeps the resources: a cycle that garbage collection frees, or live objects and the stacks of
+    threads."""
     gc.collect()
     if not Resources.now(folder).more_than(before):
         return "a cycle held it"
@@ -136,14 +137,14 @@ def _why(before: Resources, folder: Path) -> str:
 
 
 def _tasks() -> list[str]:
-    """Return where each task of the loop waits."""
+    """Return where each task on the loop waits."""
     return [
         f"{task.get_name()}: {task.get_coro()} {task.get_stack()}" for task in asyncio.all_tasks(loop.current().loop)
     ]
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is in RAM."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -161,7 +162,7 @@ _pools: weakref.WeakSet[urllib3.HTTPConnectionPool] = weakref.WeakSet()
 
 
 def count_pools() -> None:
-    """Take note of every connection pool that is made from now on, for REST or for data."""
+    """Record every connection pool created from now on, for REST or for data."""
     make = urllib3.HTTPConnectionPool.__init__
 
     def made(pool: urllib3.HTTPConnectionPool, *args: Any, **kwargs: Any) -> None:
@@ -172,9 +173,10 @@ def count_pools() -> None:
 
 
 def _idle() -> int:
-    """Return how many connections wait in the process's pools for their next request.
+    """Return how many idle connections are in the pools of this process.
 
-    Where nothing runs on the loop, those to storages are idle: a request that ends early closes its own.
+    If nothing runs on the loop, connections to storages are idle, because a request that ends early closes its
+    connection.
     """
     running = loop.current().loop
     kept = 0 if asyncio.all_tasks(running) else sum(sock.fileno() >= 0 for sock in list(http._sockets))
@@ -183,12 +185,12 @@ def _idle() -> int:
 
 
 class PeakOfPython(threading.Thread):
-    """Finds the most memory that a process of Python below this one had: Spark starts its planners and workers there.
+    """Finds the peak memory of any Python process below this one, where Spark starts its planners and workers.
 
     Attributes
     ----------
     bytes:
-        The largest resident size of one of them so far.
+        The largest resident size of one process so far.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""A table of millions of files planned and counted by Spark: the memory of the driver's Python, the tasks, the time.
+"""A table of millions of files is planned and counted by Spark: memory of the driver's Python, tasks and time.
 
-The server makes each line as it sends it. The column that is counted stands in the listing, so that no file is fetched:
-what is measured is the plan, and how it travels.
+The server generates each line when it sends it. The counted column is in the listing, so that no file is fetched:
+the plan and its serialization are measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.soak.streams import session
 
 HELP = "plan and count a table of a million files with Spark, and say what memory that takes"
 
-# Of the driver's Python: what it takes for a small table, and for each file.
+# Memory of the driver's Python: for a small table, and for each file.
 _IDLE = 250_000_000
 _BYTES_A_FILE = 130
 

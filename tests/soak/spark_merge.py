@@ -1,8 +1,8 @@
 """``MERGE`` of a shared change feed into a Delta table, in ``foreachBatch``, with the jars of Delta Lake.
 
-A table of keys and values grows by random inserts, updates and deletes; a stream of its changes is merged into a Delta
-table, in a sink that sometimes dies after it merged, so that the batch comes again. After each step both are compared.
-Spark downloads the jars from Maven. They have to fit PySpark, so use an environment of
+A table of keys and values grows by random inserts, updates and deletes; a stream of its changes is merged into a
+Delta table, in a sink that sometimes fails after the merge, so that the batch is repeated. After each step both
+tables are compared. Spark downloads the jars from Maven. Their version must match PySpark, so use an environment of
 ``scripts/spark-versions``: ``.ci/env-spark-4.2/bin/python -m tests.soak spark-merge``.
 """
 
@@ -26,7 +26,7 @@ from tests.spark.streams import FEED
 
 HELP = "merge the changes of a table into one of Delta Lake, and compare every row"
 
-# Those for 4.1 (4.1.0, 4.2.0) and 4.3 (4.4.0) miss methods of Spark 4.1.4 and 4.3.0.
+# The jars for 4.1 (4.1.0, 4.2.0) and 4.3 (4.4.0) call methods that Spark 4.1.4 and 4.3.0 lack.
 _JARS = {"4.0": "io.delta:delta-spark_2.13:4.0.1", "4.2": "io.delta:delta-spark_2.13:4.4.0"}
 _MERGE = """
     MERGE INTO delta.`{}` t
@@ -88,7 +88,7 @@ def _follow(site: Site, arguments: argparse.Namespace) -> int:
         for _ in range(10):
             counts.update(_grow(live, chance))
         error, done = "", 0
-        # On PySpark before 4.2 a batch that comes again is all that one run with available-now does.
+        # On PySpark before 4.2 a run with available-now ends after the repeated batch.
         while not error and done < (1 if HAS_LIMITS else 2):
             stream = site.follow(
                 sink=merge,
@@ -113,7 +113,7 @@ def _follow(site: Site, arguments: argparse.Namespace) -> int:
 
 
 def _grow(live: Keyed, chance: random.Random) -> list[str]:
-    """Commit inserts, updates or a delete of some of 60 keys; return what was done, once for each row."""
+    """Commit inserts, updates or a delete for some of 60 keys; return the operation once for each row."""
     keys = chance.sample(range(60), chance.randint(1, 5))
     before, new = dict(live.rows), {key: f"{key} {chance.random()}" for key in keys}
     kind = chance.choice(["inserts", "updates", "deletes"])

@@ -1,7 +1,7 @@
-"""Streams of real Spark while their tables change, and long ones: every row is counted.
+"""Spark streams whose tables change, and long streams: every row is counted.
 
-Plays the scenarios of ``tests/spark/running_streams.py``, and one that the suite has no time for: the snapshot of a
-table of very many files, each with a row of its own, then what is added to it; and the same table from its version 0.
+Runs the scenarios of ``tests/spark/running_streams.py``, and one that is too slow for the test suite: the snapshot
+of a table of very many files with one row each, then its additions; and the same table from version 0.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _many_files(site: Site, files: int) -> int:
-    """Follow a table of so many files; return how many of its streams were wrong."""
+    """Follow a table of ``files`` files; return the number of streams that failed."""
     began = time.monotonic()
     table = site.write(ID)
     _add(table, 0, files)
@@ -117,7 +117,7 @@ def _tell(what: str, began: float) -> None:
 
 @contextlib.contextmanager
 def session(folder: Path, master: str = "local[2]", **settings: str) -> Iterator[Any]:
-    """Make a session as the tests have it, without the zipped PySpark, which each Python worker would compile."""
+    """Create a session like that of the tests, without the zipped PySpark, which each Python worker would compile."""
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_HOME"] = str(make_spark_home(folder / "spark"))

@@ -1,6 +1,6 @@
-"""URLs of all sorts: the host that is judged is the one that requests and aiohttp connect to and name, if any.
+"""Unusual URLs: the checked host is the host to which requests and aiohttp connect, and which they send.
 
-Every name and every address leads to one socket here, which tells what each request named; who connects is recorded.
+Every name and address leads to one socket, which returns the Host header of each request; connections are recorded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def urls(chance: random.Random) -> Iterator[str]:
-    """Yield URLs, and what a redirect could join to one, put together of parts that programs read differently."""
+    """Yield URLs, and parts that a redirect could join to them, composed of parts that programs parse differently."""
     while True:
         parts = [chance.choice(_SCHEMES), chance.choice(_HOSTS), chance.choice(_PORTS), chance.choice(_TAILS)]
         for _ in range(chance.choice((0, 0, 0, 0, 1, 2))):
@@ -81,7 +81,7 @@ def compare(
     count: int,
     may_be_asked: Callable[[str], bool] = lambda url: unfetchable(url, Allowed(http=True, loopback=True)) is None,
 ) -> tuple[Counter[str], list[str]]:
-    """Return how many of ``count`` URLs were asked and refused, and those that led elsewhere."""
+    """Return how many of ``count`` URLs were requested and refused, and those with a different host."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     with _Witness() as witness, asyncio.Runner(loop_factory=lambda: _Loop(witness)) as runner, Session() as session:
@@ -105,10 +105,10 @@ def compare(
 
 
 def _by_requests(session: Session, witness: _Witness, url: str) -> Seen:
-    """Return whom ``requests`` connected to, and whom it named if it asked."""
+    """Return the host to which ``requests`` connected, and the Host header if it sent one."""
     witness.connected.clear()
     arguments = Network.of(ReadOptions(proxy="")).arguments(url)
-    headers = {"Connection": "close"}  # a connection for each, which is to tell the host
+    headers = {"Connection": "close"}  # a new connection each time, to see its host
     with contextlib.suppress(*LIBRARY_ERRORS):
         answer = session.get(url, timeout=5, allow_redirects=False, headers=headers, **arguments)
         return [*witness.connected, _named(answer.headers["Host-Seen"])]
@@ -129,7 +129,7 @@ async def _by_aiohttp(session: aiohttp.ClientSession, witness: _Witness, url: st
 
 
 def _plain(host: str | None, port: int | None) -> tuple[str | None, int]:
-    # A dot at the end of a name only says that nothing follows; some say it, and some do not.
+    # A trailing dot marks a fully qualified name; some programs send it and some do not.
     return (host or "").lower().removesuffix("."), port or 80
 
 
@@ -139,7 +139,7 @@ def _named(host: str) -> tuple[str | None, int]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Connects to the witness wherever it is to connect to."""
+    """Connects to the witness instead of any other host."""
 
     def __init__(self, witness: _Witness) -> None:
         super().__init__()
@@ -150,13 +150,13 @@ class _Loop(asyncio.SelectorEventLoop):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        if not self._witness.connected:  # an address, which is not looked up
+        if not self._witness.connected:  # a literal address, which is not resolved
             self._witness.connected.append((address[0], address[1]))
         await super().sock_connect(sock, self._witness.address(sock.family))
 
 
 class _Witness:
-    """A socket that answers each request with the ``Host`` that it named."""
+    """A socket that returns the ``Host`` header of each request."""
 
     def __init__(self) -> None:
         self.connected: Seen = []

@@ -1,6 +1,7 @@
 """Random conditions of Spark SQL over columns of all types, and rows at the edges of the types.
 
-``python -m tests.spark.conditions [NUMBER]`` asks Spark about so many (3,000 by default): see ``test_push_down``.
+``python -m tests.spark.conditions [NUMBER]`` evaluates that many in Spark (3,000 by default): see
+``test_push_down``.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ WITHIN += ["({}) <=> true", "coalesce({}, NULL)", "nullif({}, flag)", "({}) IS N
 
 
 def rows(number: int = 40, seed: int = 1) -> list[dict[str, Any]]:
-    """Return rows of ``SCHEMA``; every value at the edge of a type is in one of them."""
+    """Return rows of ``SCHEMA`` that contain every boundary value of each type."""
     draw = random.Random(seed)
     found: list[dict[str, Any]] = []
     for position in range(number):
@@ -106,7 +107,7 @@ def rows(number: int = 40, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def conditions(number: int, seed: int = 7) -> list[str]:
-    """Return so many conditions; the first ones of a greater number are the same."""
+    """Return ``count`` conditions; a larger count starts with the same ones."""
     draw = random.Random(seed)
     return [_condition(draw, 3) for _ in range(number)]
 

@@ -1,4 +1,4 @@
-"""One JVM for all tests of Spark, small and quiet; servers on tables that tests write."""
+"""One small and quiet JVM for all Spark tests; servers for tables that tests write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from tests.effort import ALL
 from tests.spark import forked_python
 
-# These name parts of PySpark that 3.5 does not have.
+# PySpark 3.5 lacks the modules that these tests import.
 collect_ignore = [] if HAS_DATA_SOURCES else ["test_batch.py", "test_types.py"]
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -33,7 +33,7 @@ SETTINGS = {
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Queries here are over before better code would pay.
+    # Queries in these tests end before optimized code would pay off.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def make_spark_home(home: pathlib.Path) -> pathlib.Path:
-    """Make a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile anew: a second each."""
+    """Create a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile again for a second."""
     import pyspark
 
     source = pathlib.Path(pyspark.__file__).parent
@@ -54,7 +54,7 @@ def make_spark_home(home: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def quick_workers(factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let Python workers, which Spark starts by the hundred, compile nothing that another one has compiled."""
+    """Let the hundreds of Python workers that Spark starts share compiled modules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("SPARK_HOME", str(make_spark_home(factory.mktemp("home") / "spark")))
@@ -63,14 +63,15 @@ def quick_workers(factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forked_workers(folder: pathlib.Path) -> Iterator[None]:
-    """Let Python workers be forked off one that has imported everything; with ``TEST_EFFORT=all`` each is its own."""
+    """Let Python workers be forked from a process that has imported everything; with ``TEST_EFFORT=all`` each is
+    started anew."""
     if ALL or not HAS_DATA_SOURCES or not hasattr(os, "pidfd_open"):
         yield
         return
     program, place, python = forked_python.__file__, folder / "socket", folder / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{program}" run "{place}" "$@"\n')
     python.chmod(0o700)
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}  # as Spark starts them
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}  # like Spark starts them
     server = subprocess.Popen(
         [sys.executable, program, "serve", str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
@@ -86,14 +87,14 @@ def forked_workers(folder: pathlib.Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A classic session on ``local[2]``, in whose JVM a server of Spark Connect runs too, on a port of its own."""
+    """A classic session on ``local[2]``; its JVM also runs a Spark Connect server on its own port."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("delta-sharing-client")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    if HAS_DATA_SOURCES:  # PySpark 3.5 comes without the server of Spark Connect
+    if HAS_DATA_SOURCES:  # PySpark 3.5 has no Spark Connect server
         builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         builder = builder.config("spark.connect.grpc.binding.port", "0")
     with quick_workers(tmp_path_factory), forked_workers(tmp_path_factory.mktemp("forked")):
@@ -105,7 +106,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def own_class_path(spark: Any) -> Iterator[Any]:
-    """The session of all tests; what is added to its class path is there on this thread and in this test alone."""
+    """The session of all tests; changes of its class path are visible only on this thread and in this test."""
     from delta_sharing_client.spark import push_down
 
     jvm = spark.sparkContext._jvm
@@ -120,6 +121,6 @@ def own_class_path(spark: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def connect_url(spark: Any) -> str:
-    """Where ``SparkSession.builder.remote`` finds the server of Spark Connect."""
+    """The address for ``SparkSession.builder.remote``."""
     service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     return f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"

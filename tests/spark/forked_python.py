@@ -1,8 +1,9 @@
-"""A Python for Spark's workers that is forked off one which has imported everything: they start by the hundred.
+"""A Python for Spark's workers: forked from a process that has imported everything, as Spark starts hundreds of
+them.
 
-``python forked_python.py serve SOCKET`` is that one. ``python forked_python.py run SOCKET ARGUMENT ...`` is started in
-the place of ``python ARGUMENT ...`` and stands for the process that is forked off: it passes on its streams,
-environment and end, and when it is ended, so is that one.
+``python forked_python.py serve SOCKET`` is that process. ``python forked_python.py run SOCKET ARGUMENT ...`` runs in
+place of ``python ARGUMENT ...`` and represents the forked process: it forwards streams, environment and exit code,
+and the forked process ends with it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MODULES = (
 
 
 def run(path: str, arguments: list[str]) -> int:
-    """Have ``python ARGUMENT ...`` run, and return its exit code."""
+    """Run ``python ARGUMENT ...`` in a forked process and return its exit code."""
     if arguments[:1] != ["-m"]:
         os.execv(sys.executable, [sys.executable, *arguments])
     said = "\0".join([os.getcwd(), str(len(arguments)), *arguments, *(f"{k}={v}" for k, v in os.environ.items())])
@@ -43,16 +44,16 @@ def run(path: str, arguments: list[str]) -> int:
 
 
 def serve(path: str) -> None:
-    """Fork off what is asked for on the socket ``path``, until the standard input ends."""
+    """Fork processes as requested on the socket ``path`` until the standard input ends."""
     import gc
     import importlib
 
-    del sys.path[0]  # this folder
+    del sys.path[0]  # this directory
     for name in _MODULES:
         importlib.import_module(name)
     _save_what_is_measured()
     gc.collect()
-    gc.freeze()  # PySpark collects garbage after each task, which would look at all of these modules
+    gc.freeze()  # PySpark collects garbage after each task, which would traverse all these modules
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -68,7 +69,7 @@ def serve(path: str) -> None:
 
 
 def _save_what_is_measured() -> None:
-    """Let what measures coverage save before a worker reports its end to Spark, which may kill it at once."""
+    """Let coverage save its data before a worker reports its end to Spark, which may kill it at once."""
     coverage = sys.modules.get("coverage")
     running = coverage and coverage.Coverage.current()
     if running:
@@ -83,7 +84,7 @@ def _report(save: Callable[[], None], report: Callable[..., None], *arguments: o
 
 
 def _watch(line: socket.socket) -> None:
-    """Fork off one process and tell its end; it does not outlive who asked for it."""
+    """Fork one process and send its exit code; it does not outlive the requesting process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, streams, _, _ = socket.recv_fds(line, _LENGTH, 3)
     whole = b""
@@ -113,7 +114,7 @@ def _watch(line: socket.socket) -> None:
 def _become(folder: str, arguments: list[str], environment: dict[str, str]) -> None:
     import runpy
 
-    # It ends as at once as without a handler, but what measures coverage saves in os._exit.
+    # It ends as quickly as without a handler, but coverage saves its data in os._exit.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     os.chdir(folder)
     os.environ.clear()

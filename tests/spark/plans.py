@@ -1,9 +1,9 @@
-"""Random queries of Spark SQL over two tables, and the rows of these: joins, sets, groups, windows, subqueries, limits.
+"""Random Spark SQL queries over two tables: joins, set operations, groups, windows, subqueries, limits.
 
-``python -m tests.spark.plans [NUMBER [SEED]]`` runs so many (300 by default): see ``test_plans``.
+``python -m tests.spark.plans [NUMBER [SEED]]`` runs that many (300 by default): see ``test_plans``.
 
-Every relation has the columns ``id, k, p, d, t``, so that any two can be combined, and every result is determined:
-what is limited is ordered by all columns, or counted. Names in braces stand for relations.
+Every relation has the columns ``id, k, p, d, t``, so that any two can be combined, and every result is
+deterministic: limited rows are ordered by all columns, or counted. Names in braces stand for relations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALL = "id, k, p, d, t"
 
 
 class Plan(NamedTuple):
-    """A query, and the relation that it names ``{kept}``, which may be cached."""
+    """A query, and the relation named ``{kept}`` in it, which may be cached."""
 
     kept: str
     cached: bool
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
 
 def rows(number: int, seed: int) -> list[dict[str, Any]]:
-    """Return rows of ``SCHEMA``, some of them equal in all columns that queries use."""
+    """Return rows of ``SCHEMA``, some of which are equal in all columns that queries use."""
     draw = random.Random(seed)
     found: list[dict[str, Any]] = []
     for position in range(number):
@@ -59,13 +59,13 @@ def rows(number: int, seed: int) -> list[dict[str, Any]]:
 
 
 def plans(number: int, seed: int) -> list[Plan]:
-    """Return so many plans; the first ones of a greater number are the same."""
+    """Return ``count`` plans; a larger count starts with the same ones."""
     draw = random.Random(seed)
     return [Plan(_relation(draw, 1, kept=False), draw.random() < 0.5, _relation(draw, 3)) for _ in range(number)]
 
 
 def _relation(draw: random.Random, depth: int, *, kept: bool = True) -> str:
-    """Return a query with the columns ``_ALL`` and at most ``depth`` levels of others in it."""
+    """Return a query with the columns ``_ALL`` and at most ``depth`` levels of nested queries."""
 
     def below() -> str:
         return _relation(draw, depth - 1, kept=kept)

@@ -1,8 +1,8 @@
-"""Reads with planted secrets in a Spark of its own, classic and Connect, which keeps all that people may see of them.
+"""Reads with planted secrets in a separate Spark, classic and Connect, that saves everything users can see.
 
-``python -m tests.spark.planted FOLDER`` fills ``FOLDER``: ``events`` has the event log, ``ui`` all pages of the UI and
-the answers of its REST API, ``texts`` plans, errors and progress, ``checkpoints`` those of streams, ``driver.log`` and
-``home/work`` the logs. See ``test_secrets``.
+``python -m tests.spark.planted FOLDER`` fills ``FOLDER``: ``events`` has the event log, ``ui`` all pages of the UI
+and the answers of its REST API, ``texts`` plans, errors and progress, ``checkpoints`` the checkpoints of streams,
+``driver.log`` and ``home/work`` the logs. See ``test_secrets``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _API = ("jobs", "stages?details=true", "executors", "environment", "storage/rdd"
 
 
 def main(folder: Path) -> None:
-    """Read everything in a classic session, then in one of Spark Connect, and keep the UI."""
+    """Read everything in a classic session, then in a Spark Connect session, and save the UI."""
     from pyspark.sql import SparkSession
 
     import mock_server
@@ -117,7 +117,7 @@ def _read_all(folder: Path, server: Any, spark: Any) -> None:
 
 
 def connected(folder: Path, remote: str) -> None:
-    """Read everything through the server of Spark Connect at ``remote``; in a process without a JVM."""
+    """Read everything through the Spark Connect server at ``remote``, in a process without a JVM."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.remote(remote).getOrCreate()
@@ -148,7 +148,8 @@ class _Reads:
             if HAS_LIMITS:
                 stream = stream.option("maxFilesPerTrigger", "1")
             feed = {"readChangeFeed": "true", "startingVersion": "0"}
-            # Each way to read is taken with one of the profiles, in the other session with the other.
+            # Each way to read is combined with one profile in one session and with the other profile in the other
+            # session.
             if ALL or (kind == "oauth") == (self._kind == "classic"):
                 self._read(f"{kind} batch", ds.load_as_spark(url, spark=self._spark))
                 self._follow(catalog, stream.table(f"{catalog}.{TABLE}"))
@@ -158,7 +159,7 @@ class _Reads:
                 self._read(f"{kind} catalog", self._spark.table(f"{catalog}.{TABLE}"))
                 self._follow(f"{catalog}_feed", stream.format("deltaSharing").options(**feed).load(url))
                 self.fail(lambda profile=profile: ds.load_as_spark(f"{profile}#share.schema.no", spark=self._spark))
-            if self._kind == "classic" and (ALL or kind == "oauth"):  # whose options are secrets of all kinds
+            if self._kind == "classic" and (ALL or kind == "oauth"):  # whose options contain every kind of secret
                 options = {key: str(value) for key, value in json.loads(Path(profile).read_text()).items()}
                 self._read(f"{kind} options", self._format(options).load(TABLE))
                 by_options = self._spark.readStream.format("deltaSharing").options(**options).load(TABLE)
@@ -169,7 +170,7 @@ class _Reads:
         self._read("planned", with_header.table(TABLE).scan().to_spark(self._spark))
 
     def by_hand(self) -> None:
-        """Show what Spark Connect does with credentials in options, without and with its setting for texts."""
+        """Save the plans of Spark Connect with credentials in options, with and without its redaction setting."""
         for token, setting in ((BY_HAND, ""), (REDACTED, REDACTING)):
             if setting:
                 self._spark.conf.set("spark.sql.redaction.string.regex", setting)
@@ -177,7 +178,7 @@ class _Reads:
             self.fail(lambda given=given: self._format(given).load(TABLE).collect())
 
     def keep(self) -> None:
-        """Write what the session itself has shown."""
+        """Save the output of the session itself."""
         (self._folder / "texts" / f"{self._kind}.txt").write_text("\n".join(self._texts))
 
     def _format(self, options: dict[str, str]) -> Any:
@@ -215,7 +216,7 @@ class _Reads:
 
 @contextlib.contextmanager
 def _sign_in() -> Iterator[str]:
-    """Serve a token endpoint that takes the client's secret; yields its URL."""
+    """Serve a token endpoint that accepts the client secret; yields its URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -252,7 +253,7 @@ def _write_profiles(folder: Path, server: Any, token_endpoint: str) -> None:
 
 
 def _query(server: Any) -> str:
-    """Return the response with the signed URLs of the table's files."""
+    """Return the response with the signed URLs of the files of the table."""
     share, schema, table = TABLE.split(".")
     path = f"shares/{share}/schemas/{schema}/tables/{table}/query"
     request = urllib.request.Request(f"{server.profile['endpoint'].rstrip('/')}/{path}", data=b"{}", method="POST")
@@ -262,10 +263,10 @@ def _query(server: Any) -> str:
 
 
 def _keep_pages(folder: Path, root: str, application: str) -> None:
-    """Write each page of the UI that a link of another one leads to, and what its REST API says."""
+    """Save every page of the UI reachable by links, and the responses of its REST API."""
     found = [f"{root}{page}" for page in _PAGES]
     found += [f"{root}/api/v1/applications/{application}/{name}" for name in _API]
-    for number, url in enumerate(found):  # which grows
+    for number, url in enumerate(found):  # the list grows
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:
                 text = answer.read().decode()

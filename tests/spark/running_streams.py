@@ -1,7 +1,7 @@
-"""Streams that run while their tables change: what each must deliver, row by row.
+"""Streams that run while their tables change, with the rows that each must deliver.
 
-``test_running_streams`` plays them side by side, because each waits ten seconds for a new version, and ``python -m
-tests.soak streams`` plays them beside longer ones.
+``test_running_streams`` runs them concurrently, because each waits ten seconds for a new version; ``python -m
+tests.soak streams`` runs them together with longer ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = Counter[tuple[object, ...]]
 
 
 class Following:
-    """A query that runs, and all calls of its sink: the batch and its rows. ``sink`` is called after they are noted."""
+    """A running query that records each batch and its rows, and then calls ``sink``."""
 
     def __init__(
         self, frame: Any, checkpoint: pathlib.Path, sink: Callable[[Any, int], None] | None, **trigger: object
@@ -48,11 +48,11 @@ class Following:
             self._sink(frame, batch)
 
     def rows(self) -> Rows:
-        """Every row that came, as often as it came."""
+        """Return every delivered row with its count."""
         return Counter(tuple(row) for _, rows in list(self.calls) for row in rows)
 
     def reaches(self, expected: Rows) -> None:
-        """Wait until as many rows are there as ``expected``, and require those."""
+        """Wait for as many rows as ``expected``, and assert that they are equal."""
         self.until(lambda: self.rows().total() >= expected.total())
         assert self.rows() == expected, f"{self.rows()} instead of {expected}: {self._query.exception()}"
 
@@ -63,27 +63,27 @@ class Following:
         return error
 
     def ends(self, seconds: float = WAIT_SECONDS) -> str:
-        """Wait until the query ends, and return the text of its error, if it has one."""
+        """Wait until the query ends; return the text of its error, if any."""
         self.until(lambda: False, seconds)
         error = self._query.exception()
         return "" if error is None else str(error)
 
     def until(self, done: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-        """Wait until ``done()``, or the query ends."""
+        """Wait until ``done()`` is true or the query ends."""
         deadline = time.monotonic() + seconds
         while not done() and self._query.isActive:
-            assert time.monotonic() < deadline, f"nothing more came after {self.rows().total()} rows"
+            assert time.monotonic() < deadline, f"no more rows arrived after {self.rows().total()}"
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the query when what its sink has is committed."""
+        """Stop the query after its last batch is committed."""
         done = self._checkpoint / "commits"
         self.until(lambda: not self.calls or (done / str(self.calls[-1][0])).exists())
         self._query.stop()
 
 
 class Site:
-    """A place for one scenario: its table, a server on it, the streams that follow it, and the session."""
+    """The environment of one scenario: its table, a server, its streams, and the session."""
 
     def __init__(self, spark: Any, folder: pathlib.Path) -> None:
         self.spark = spark
@@ -91,7 +91,7 @@ class Site:
         self._open = contextlib.ExitStack()
 
     def write(self, schema: pa.Schema, **kwargs: Any) -> TableWriter:
-        """Make the table, and a server on it."""
+        """Create the table and a server for it."""
         table = TableWriter(self.folder / "table", schema, **kwargs)
         self.server = self._open.enter_context(mock_server.running(tables={"share.schema.t": table.path}))
         self.profile = self.server.profile_path
@@ -110,7 +110,7 @@ class Site:
         trigger: dict[str, object] | None = None,
         **options: object,
     ) -> Following:
-        """Begin a stream of the table."""
+        """Start a stream of the table."""
         given = {"queryTableVersionIntervalSeconds": "10", **{name: str(value) for name, value in options.items()}}
         frame = self.spark.readStream.format("deltaSharing").options(**given).load(self.url)
         following = Following(frame, self.folder / checkpoint, sink, **(trigger or {}))
@@ -118,20 +118,20 @@ class Site:
         return following
 
     def close(self) -> None:
-        """End what still runs, and the server."""
+        """Stop the running streams and the server."""
         self._open.close()
 
 
 def rows(*values: Sequence[object] | object) -> Rows:
-    """Return the rows of some values; a value that is no tuple is a row of one column."""
+    """Return rows of the given values; a value that is not a tuple is a row of one column."""
     return Counter(value if isinstance(value, tuple) else (value,) for value in values)
 
 
-# === Deletion vectors ===
+# --- deletion vectors ---
 
 
 def vectors(site: Site) -> None:
-    """Deletion vectors in the first snapshot, and new ones while the streams run."""
+    """Deletion vectors in the first snapshot, and new ones during the stream."""
     table = site.write(ID, protocol=VECTORS["protocol"], properties={**VECTORS["properties"], **FEED})
     first, second = table.file(rows_of([0, 1, 2, 3])), table.file(rows_of([10, 11]))
     table.insert(first, second)
@@ -155,12 +155,12 @@ def vectors(site: Site) -> None:
 
 
 def kinds_reach(feed: Following, expected: Rows) -> None:
-    """As ``Following.reaches``, for the first three columns of a change feed of ``ID``."""
+    """Like ``Following.reaches`` for the first three columns of a change feed of ``ID``."""
     feed.until(lambda: feed.rows().total() >= expected.total())
     assert Counter(row[:3] for row in feed.rows().elements()) == expected
 
 
-# === Columns ===
+# --- columns ---
 
 _MAPPED: dict[str, Any] = {
     "protocol": {
@@ -192,7 +192,7 @@ def _becomes(table: TableWriter, *columns: pa.Field) -> int:
 
 
 def renamed(site: Site) -> None:
-    """A rename stops the stream for good; a new checkpoint from the version named misses and repeats nothing."""
+    """A rename stops the stream permanently; a new checkpoint at the named version neither misses nor repeats rows."""
     table = _evolving(site, _KEY, _NAME)
     table.insert([{"id": 1, "name": "a"}])
     stream = site.follow(startingVersion=0)
@@ -208,7 +208,7 @@ def renamed(site: Site) -> None:
 
 
 def dropped(site: Site) -> None:
-    """A column that is dropped is null in the stream that runs, and gone in the next one."""
+    """A dropped column is null in the running stream and missing in the next one."""
     table = _evolving(site, _KEY, _NAME)
     table.insert([{"id": 1, "name": "a"}])
     stream = site.follow(startingVersion=0)
@@ -222,7 +222,7 @@ def dropped(site: Site) -> None:
 
 
 def added(site: Site) -> None:
-    """An added column stops the stream once; the next one goes on with it."""
+    """An added column stops the stream once; the restarted stream includes it."""
     table = _evolving(site, _KEY)
     table.insert(rows_of([1]))
     stream = site.follow(startingVersion=0)
@@ -239,7 +239,7 @@ def added(site: Site) -> None:
 
 
 def widened(site: Site) -> None:
-    """A widened column stops the stream once; the next one goes on with the wider type, also for older files."""
+    """A widened column stops the stream once; the restarted stream uses the wider type, also for older files."""
     table = _evolving(site, _KEY, _column("number", pa.int32(), "col-2", 2))
     table.insert([{"id": 1, "number": 1}])
     stream = site.follow(startingVersion=0)
@@ -254,11 +254,11 @@ def widened(site: Site) -> None:
     site.follow("anew", startingVersion=0).reaches(rows((1, 1), (2, 2), (3, 2**40)))
 
 
-# === Starts ===
+# --- starts ---
 
 
 def late_start(site: Site) -> None:
-    """A start at a version that is still to come waits for it."""
+    """A stream that starts at a future version waits for it."""
     table = site.write(ID)
     table.insert(rows_of([1]))
     stream = site.follow(startingVersion=3)
@@ -270,7 +270,7 @@ def late_start(site: Site) -> None:
 
 
 def start_without_files(site: Site) -> None:
-    """A start by time in versions that only tidy up: an OPTIMIZE and settings."""
+    """A start by timestamp among versions without data changes: an OPTIMIZE and settings."""
     begun = 1_600_000_000_000
     table = site.write(ID, timestamp_ms=begun)
     files = [table.file(rows_of([i])) for i in (1, 2)]
@@ -286,11 +286,11 @@ def start_without_files(site: Site) -> None:
     stream.reaches(rows(3))
 
 
-# === Credentials ===
+# --- credentials ---
 
 
 def token_renewed(site: Site) -> None:
-    """The token is replaced while the stream runs, and the URLs with it: planner and executors sign in anew."""
+    """The token is replaced while the stream runs, and the URLs with it: driver and executors authenticate again."""
     table = site.write(ID)
     table.insert(rows_of([0]))
     with _token_endpoint(site.server) as endpoint:
@@ -316,7 +316,7 @@ def token_renewed(site: Site) -> None:
 
 
 class _TokenEndpoint:
-    """Gives out the token that the server takes; ``renew`` replaces it, and the old one is refused."""
+    """Issues the token that the server accepts; ``renew`` replaces it, and the old one is refused."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -357,15 +357,15 @@ def _token_endpoint(server: Any) -> Iterator[_TokenEndpoint]:
             listening.shutdown()
 
 
-# === Batches that come twice ===
+# --- repeated batches ---
 
 
 class Died(Exception):
-    """Stands for the death of the driver in the sink."""
+    """Simulates the death of the driver in the sink."""
 
 
 def replayed(site: Site, **options: object) -> None:
-    """Each batch reaches the sink, which dies; the table moves on; the same batch comes again, the same rows in it."""
+    """The sink fails after each batch and the table changes; the same batch is repeated with the same rows."""
     is_feed = "readChangeFeed" in options
     with_vectors = {"protocol": VECTORS["protocol"], "properties": {**VECTORS["properties"], **FEED}}
     table = site.write(ID, **with_vectors if is_feed else {})
@@ -402,15 +402,16 @@ def replayed(site: Site, **options: object) -> None:
     assert len(times) >= 4
     for batch, seen in times.items():
         assert len(seen) == 2, f"batch {batch} came {len(seen)} times"
-        assert seen[0] == seen[1], f"batch {batch} differs when it comes again: {seen}"
+        assert seen[0] == seen[1], f"batch {batch} differs when it is repeated: {seen}"
     assert Counter(row[0] for seen in times.values() for row in seen[0].elements()) == expected
 
 
-# === Upserts ===
+# --- upserts ---
 
 
 def upserted(site: Site) -> None:
-    """A change feed merged into another table by its key, in a sink that dies after it wrote: equal to the source."""
+    """A change feed merged into another table by key, in a sink that fails after it wrote: the result equals the
+    source."""
     table = site.write(ID_VALUE, properties=FEED)
     live = Keyed(table)
     live.insert({i: f"v{i}" for i in range(6)})
@@ -444,7 +445,7 @@ ID_VALUE = pa.schema([("id", pa.int64()), ("value", pa.string())])
 
 
 class Keyed:
-    """A table of keys and values with a change feed, and what it holds."""
+    """A table of keys and values with a change feed, and its expected contents."""
 
     def __init__(self, table: TableWriter) -> None:
         self._table = table
@@ -475,7 +476,8 @@ class Keyed:
 
 
 def upsert(frame: Any, batch: int, target: pathlib.Path) -> None:
-    """Write ``target/<batch>``: the newest one before it with the changes of ``frame``; again, it is the same."""
+    """Write ``target/<batch>``: the previous state with the changes of ``frame`` applied; a repeated call writes the
+    same."""
     from pyspark.sql import Window, functions
 
     newest = Window.partitionBy("id").orderBy(functions.desc("_commit_version"))
@@ -509,7 +511,7 @@ SCENARIOS: dict[str, Callable[[Site], None]] = {
 
 
 def play(spark: Any, folder: pathlib.Path, names: Sequence[str], at_a_time: int) -> dict[str, BaseException | None]:
-    """Play scenarios side by side; return what was wrong with each, ``None`` where nothing was."""
+    """Run scenarios concurrently; return the failure of each, or ``None``."""
 
     def one(name: str) -> None:
         (folder / name).mkdir()

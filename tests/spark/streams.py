@@ -1,5 +1,5 @@
-"""Tables of the shapes that the JVM connector's streaming suites use, and streaming queries that collect their "
-"batches."""
+"""Tables of the shapes that the JVM connector's streaming suites use, and streaming queries
+that collect their batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ VECTORS = {
 
 
 def changed_table(path: pathlib.Path) -> TableWriter:
-    """As ``cdf_table_cdf_enabled``: v1 three rows in three files, v2 one deleted, v3 one updated, v4 and v5 settings.
+    """Like ``cdf_table_cdf_enabled``: v1 three rows in three files, v2 one deleted, v3 one updated, v4 and v5
+    settings.
 
     Ids 1, 2, 3; 2 is deleted; 3 becomes 30. Files have about one kilobyte.
     """
@@ -45,8 +46,8 @@ def changed_table(path: pathlib.Path) -> TableWriter:
 
 
 def feed_table(path: pathlib.Path) -> TableWriter:
-    """As ``streaming_cdf_table``: v1 two rows, v2 three, v3 four change files with eight, v4 two removed files with "
-    "four."""
+    """Like ``streaming_cdf_table``: v1 two rows, v2 three, v3 four change files with eight, v4 two removed files with
+    four."""
     table = TableWriter(path, ID, properties=FEED)
     table.commit(add=[table.file(rows_of([1, 2]), size=750)])
     table.commit(add=[table.file(rows_of([3, 4, 5]), size=760)])
@@ -64,7 +65,7 @@ def feed_table(path: pathlib.Path) -> TableWriter:
 
 
 class Sink:
-    """Takes batches as an idempotent sink does: a batch that comes again replaces itself."""
+    """Stores batches like an idempotent sink: a repeated batch replaces the earlier one."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[Any]] = {}
@@ -76,17 +77,17 @@ class Sink:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of the non-empty batches."""
+        """Return the row counts of the non-empty batches."""
         return [len(rows) for _, rows in sorted(self.batches.items()) if rows]
 
     @property
     def rows(self) -> list[Any]:
-        """All rows, in order of batches."""
+        """Return all rows in order of batches."""
         return [row for _, rows in sorted(self.batches.items()) for row in rows]
 
     @property
     def ids(self) -> list[int]:
-        """The column ``id`` of all rows, sorted."""
+        """Return the column ``id`` of all rows, sorted."""
         return sorted(row.id for row in self.rows)
 
 
@@ -99,7 +100,7 @@ def stream(spark: Any, lake: Any, table: str = "t", **options: object) -> Any:
 
 
 def follow(frame: Any, checkpoint: pathlib.Path, sink: Sink | None = None, **trigger: object) -> Sink:
-    """Run a query over what there is and return what the sink got; errors of the query are raised."""
+    """Run a query over all available data and return the contents of the sink; errors of the query are raised."""
     sink = Sink() if sink is None else sink
     query = (
         frame.writeStream.foreachBatch(sink)
@@ -115,7 +116,7 @@ def follow(frame: Any, checkpoint: pathlib.Path, sink: Sink | None = None, **tri
 
 
 def forget(checkpoint: pathlib.Path, batches: int, *, commits_only: bool = False) -> None:
-    """Take the last batches out of a checkpoint, as if the query had been killed before they were done."""
+    """Remove the last batches from a checkpoint, as if the query had been killed before they were committed."""
     for folder in ("commits",) if commits_only else ("commits", "offsets"):
         files = sorted(
             (path for path in (checkpoint / folder).iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
@@ -126,7 +127,7 @@ def forget(checkpoint: pathlib.Path, batches: int, *, commits_only: bool = False
 
 
 def offsets(checkpoint: pathlib.Path) -> list[str]:
-    """Return the offsets of a checkpoint, the source's own text, in order of batches."""
+    """Return the offsets of a checkpoint, as serialized by the source, in order of batches."""
     found = sorted((int(path.name), path) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
     return [path.read_text().splitlines()[-1] for _, path in found]
 

@@ -50,23 +50,23 @@ def ids(frame: Any) -> list[int]:
     return sorted(frame.select("id").toArrow()["id"].to_pylist())
 
 
-def test_table_is_found_without_registration_and_reads_all_rows(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_source_needs_no_registration_and_reads_all_rows(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake)
     assert frame.schema.simpleString() == "struct<id:bigint,v:string,p:string>"
     assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
     assert {tuple(row) for row in frame.where("id = 31").collect()} == {(31, "v1", "p1")}
 
 
-def test_alias_reads_the_same(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_alias_of_the_format_reads_the_same_rows(spark: Any, lake: Any, table: TableWriter) -> None:
     assert spark.read.format("delta_sharing").load(lake.url("t")).count() == 12
 
 
-def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: Any) -> None:
+def test_tasks_read_by_directory(spark: Any, tmp_path: Any) -> None:
     writer = TableWriter(tmp_path / "t", SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
     for i in range(3):
         writer.insert([{"id": i * 10 + j, "v": f"v{j}", "p": f"p{i % 2}"} for j in range(3)])
     shared = catalog.from_mapping({"s.d.t": writer.path})
-    # By its directory alone: nothing else could have given the rows.
+    # With directory access only, no URL could have provided the rows.
     only = catalog.build([dataclasses.replace(entry, modes=("dir",)) for entry in shared.tables])
     with mock_server.running(tables=only, local_directories=True) as server:
         reader = spark.read.format("deltaSharing").option("parallelism", 3)
@@ -78,11 +78,11 @@ def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_version_as_of(spark: Any, lake: Any, table: TableWriter, wire: str) -> None:
+def test_version_as_of_selects_a_version(spark: Any, lake: Any, table: TableWriter, wire: str) -> None:
     assert ids(load(spark, lake, versionAsOf=2, responseFormat=wire)) == [0, 1, 2, 10, 11, 12]
 
 
-def test_timestamp_as_of(spark: Any, lake: Any) -> None:
+def test_timestamp_as_of_selects_a_version(spark: Any, lake: Any) -> None:
     start = 1_600_000_000_000
     writer = TableWriter(lake.root / "timed", SCHEMA, timestamp_ms=start - 60_000)
     for i in range(3):
@@ -91,7 +91,7 @@ def test_timestamp_as_of(spark: Any, lake: Any) -> None:
     assert ids(load(spark, lake, "timed", timestampAsOf=moment)) == [0, 1]
 
 
-def test_columns_option_prunes_and_orders(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_columns_option_selects_and_orders_columns(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake, columns="p, ID")
     assert frame.columns == ["p", "id"]
     assert frame.where("id = 10").collect() == [("p1", 10)]
@@ -123,7 +123,7 @@ def test_narrower_schema_prunes_nested_fields(spark: Any, lake: Any) -> None:
     ("schema", "fragment"),
     [("nope int", "does not have"), ("id int", "the table has 'bigint'"), ("id bigint not null", "NOT NULL")],
 )
-def test_schema_that_does_not_fit_the_table_is_refused(
+def test_schema_that_does_not_match_the_table_is_refused(
     spark: Any, lake: Any, table: TableWriter, schema: str, fragment: str
 ) -> None:
     with pytest.raises(Exception, match=fragment):
@@ -135,7 +135,7 @@ def test_limit_option_is_exact(spark: Any, lake: Any, table: TableWriter, limit:
     assert load(spark, lake, limit=limit).count() == min(limit, 12)
 
 
-def test_change_feed(spark: Any, lake: Any) -> None:
+def test_change_feed_has_rows_types_and_versions(spark: Any, lake: Any) -> None:
     feed = {"delta.enableChangeDataFeed": "true"}
     writer = TableWriter(lake.root / "feed", SCHEMA, properties=feed, timestamp_ms=1_600_000_000_000)
     first = writer.file(rows_of([1, 2], v="a", p="p"))
@@ -187,7 +187,7 @@ def test_change_feed(spark: Any, lake: Any) -> None:
         ({"versionAsOf": "99"}, "99"),
     ],
 )
-def test_wrong_options_fail_at_load(
+def test_invalid_options_fail_at_load(
     spark: Any, lake: Any, table: TableWriter, options: dict[str, str], fragment: str
 ) -> None:
     with pytest.raises(Exception, match=fragment) as error:
@@ -195,14 +195,14 @@ def test_wrong_options_fail_at_load(
     assert type(error.value).__name__ == "AnalysisException"
 
 
-def test_empty_table_and_table_without_matching_files_are_empty(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_tables_without_matching_files_are_empty(spark: Any, lake: Any, table: TableWriter) -> None:
     TableWriter(lake.root / "none", SCHEMA)
     assert load(spark, lake, "none").collect() == []
     assert load(spark, lake, filter="p = 'nothing'").collect() == []
     assert load(spark, lake, "none").columns == ["id", "v", "p"]
 
 
-def test_count_select_join_and_union_of_one_frame_agree(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_count_select_join_and_union_agree(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake)
     assert frame.count() == 12
     assert frame.where("id < 3").count() == 3
@@ -211,7 +211,7 @@ def test_count_select_join_and_union_of_one_frame_agree(spark: Any, lake: Any, t
     assert frame.join(frame.withColumnRenamed("v", "w"), "id").count() == 12
 
 
-def test_temporary_view_and_sql(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_temporary_view_can_be_queried(spark: Any, lake: Any, table: TableWriter) -> None:
     load(spark, lake).createOrReplaceTempView("shared_t")
     assert spark.sql("SELECT p, count(*) AS n FROM shared_t GROUP BY p ORDER BY p").collect() == [("p0", 6), ("p1", 6)]
     spark.sql(
@@ -228,7 +228,7 @@ def test_order_of_rows_within_a_file_is_kept(spark: Any, lake: Any) -> None:
     assert found == list(range(5000))
 
 
-def test_large_file_is_read_by_several_tasks_each_row_once(spark: Any, lake: Any) -> None:
+def test_several_tasks_read_a_large_file_without_duplicates(spark: Any, lake: Any) -> None:
     import random
 
     writer = TableWriter(lake.root / "large", SCHEMA)
@@ -266,7 +266,7 @@ def test_deletion_vectors_are_applied_on_executors(spark: Any, lake: Any) -> Non
     assert ids(load(spark, lake, "dv")) == [1, 2, 4, 5, 6, 7, 8]
 
 
-# === A plan outlives its URLs ===
+# --- a plan outlives its URLs ---
 
 
 def test_planned_frame_renews_expired_urls_with_few_requests(spark: Any, lake: Any, table: TableWriter) -> None:
@@ -278,7 +278,7 @@ def test_planned_frame_renews_expired_urls_with_few_requests(spark: Any, lake: A
     before = lake.server.stats()["requests"]
     assert ids(frame) == OLD
     asked = lake.server.stats()["requests"]["query"] - before["query"]
-    assert 1 <= asked <= 4, "one refresh for each Python worker at most, with a fall-back"
+    assert 1 <= asked <= 4, "at most one refresh for each Python worker, and a fallback"
     assert load(spark, lake).count() == 32
 
 
@@ -305,11 +305,11 @@ def test_table_that_changed_never_mixes_versions(spark: Any, lake: Any, table: T
     assert ids(frame) == OLD
 
 
-# === One frame, one version ===
+# --- one frame, one version ---
 
 
 @pytest.mark.parametrize("door", ["format", "loader"])
-def test_a_frame_reads_the_version_that_it_was_made_of(spark: Any, lake: Any, table: TableWriter, door: str) -> None:
+def test_frame_reads_the_version_at_its_creation(spark: Any, lake: Any, table: TableWriter, door: str) -> None:
     frame = load(spark, lake) if door == "format" else ds.load_as_spark(lake.url("t"), spark=spark)
     table.schema = pa.schema([("id", pa.string()), ("v", pa.string()), ("p", pa.string()), ("extra", pa.int64())])
     table.commit(metadata=True)
@@ -345,17 +345,17 @@ def test_changed_table_without_history_is_refused(spark: Any, tmp_path: Any, doo
             frame.collect()
 
 
-def test_file_that_is_gone_fails_the_query_naming_table_and_file(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_missing_file_error_names_table_and_file(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake)
     next(iter(table.path.glob("part-*.parquet"))).unlink()
     with pytest.raises(Exception, match=r"share\.schema\.t"):
         frame.collect()
 
 
-# === Secrets ===
+# --- secrets ---
 
 
-def test_no_secret_shows_in_plans_errors_and_text(spark: Any, lake: Any, table: TableWriter, capsys: Any) -> None:
+def test_plans_and_errors_show_no_secrets(spark: Any, lake: Any, table: TableWriter, capsys: Any) -> None:
     token = lake.server.profile["bearerToken"]
     reader = spark.read.format("deltaSharing")
     for name in ("endpoint", "bearerToken", "shareCredentialsVersion"):
@@ -391,16 +391,16 @@ def test_no_secret_shows_in_plans_errors_and_text(spark: Any, lake: Any, table: 
     assert "X-Amz-Signature=" not in text.replace("X-Amz-Signature=***", "")
 
 
-# === One-liners ===
+# --- one-line functions ---
 
 
-def test_load_as_spark(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_load_as_spark_reads_a_table(spark: Any, lake: Any, table: TableWriter) -> None:
     assert ids(ds.load_as_spark(lake.url("t"), spark=spark)) == [i * 10 + j for i in range(4) for j in range(3)]
     assert ids(ds.load_as_spark(lake.url("t"), version=1, columns=["id"], filter="id > 0", spark=spark)) == [1, 2]
     assert ds.load_as_spark(lake.url("t"), limit=2).count() == 2
 
 
-def test_load_table_changes_as_spark(spark: Any, lake: Any) -> None:
+def test_load_table_changes_as_spark_reads_changes(spark: Any, lake: Any) -> None:
     writer = TableWriter(lake.root / "feed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
     writer.insert(rows_of([1, 2], v="a", p="p"))
     frame = ds.load_table_changes_as_spark(lake.url("feed"), starting_version=0, spark=spark)
@@ -408,7 +408,7 @@ def test_load_table_changes_as_spark(spark: Any, lake: Any) -> None:
     assert {row._change_type for row in frame.collect()} == {"insert"}
 
 
-def test_scan_to_spark_with_in_memory_profile_and_awkward_names(spark: Any, lake: Any) -> None:
+def test_to_spark_accepts_in_memory_profile_and_special_names(spark: Any, lake: Any) -> None:
     schema = pa.schema(
         [("a.b", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])), ("q'`", pa.string())]
     )
@@ -423,12 +423,12 @@ def test_scan_to_spark_with_in_memory_profile_and_awkward_names(spark: Any, lake
         assert [tuple(row) for row in frame.collect()] == [("x", ("it's",), 1)]
 
 
-# === PySpark's push-down ===
+# --- PySpark's filter push-down ---
 
 
 @pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark before 4.1 has no push-down")
 def test_pushed_filters_still_leak_into_later_scans_in_pyspark(spark: Any) -> None:
-    """Fails when PySpark is fixed: then ``pushFilters`` can be used, and docs/spark.md must say so."""
+    """Fails when PySpark is fixed: ``pushFilters`` can be used then, and docs/spark.md must be changed."""
     from pyspark.sql.datasource import DataSource, EqualTo, InputPartition
 
     class Reader(DataSourceReader):
@@ -468,7 +468,7 @@ def test_pushed_filters_still_leak_into_later_scans_in_pyspark(spark: Any) -> No
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_our_reader_is_right_with_push_down_enabled(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_our_reader_is_correct_with_push_down_enabled(spark: Any, lake: Any, table: TableWriter) -> None:
     from delta_sharing_client.spark.datasource import BatchReader
 
     assert getattr(BatchReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
@@ -481,10 +481,10 @@ def test_our_reader_is_right_with_push_down_enabled(spark: Any, lake: Any, table
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-# === Errors ===
+# --- errors ---
 
 
-def test_an_error_is_one_sentence_without_a_traceback(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_error_is_one_sentence_without_a_traceback(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake)
     pushing = ds.load_as_spark(lake.url("t"), spark=spark)
     for path in table.path.glob("part-*.parquet"):

@@ -1,4 +1,4 @@
-"""Casts and intervals in filters give the values that Spark gives, and fail where Spark fails, of many values."""
+"""Casts and intervals in filters have the values of Spark, and fail where Spark fails, for many inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from delta_sharing_client.predicates.values import Day, Moment, Zone
 pytestmark = pytest.mark.spark
 
 _BLANKS = ["", "", "", "", " ", "\t", "\n", "\x00", "\x7f", "\u00a0", "\u2003"]
-# Texts that are almost numbers, dates and timestamps.
+# Texts that are almost numbers, dates or timestamps.
 _DIGITS = [
     "0",
     "7",
@@ -84,7 +84,7 @@ _OF_TEXTS = {
 
 
 def _here(sql: str, value: Any) -> Any:
-    """Return the result of ``sql``, a call of the column ``c``, for a value; ``None`` where it fails."""
+    """Return the result of ``sql``, a function of the column ``c``, for a value; ``None`` if it fails."""
     data_type = functions.constant_type(value)
     call = _bound(sql, data_type)
     array = to_arrow([value], data_type)
@@ -126,7 +126,7 @@ def test_texts_are_cast_as_in_spark(spark: Any) -> None:
             found = _plain(_here(f"CAST(c AS {name})", text))
             counts[name][found is not None] += 1
             if name in ("float", "double") and found is None and "x" in text:
-                continue  # hexadecimal numbers are not read
+                continue  # hexadecimal numbers are not accepted
             assert _same(found, wanted), (name, text, found, wanted)
     for name, count in counts.items():
         assert min(count[True], count[False]) >= (3 if name == "DECIMAL(3, 3)" else 15), (name, count)

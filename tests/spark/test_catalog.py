@@ -1,4 +1,4 @@
-"""A profile's tables as a catalog of Spark SQL."""
+"""The tables of a profile as a Spark SQL catalog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 @pytest.fixture(scope="module")
 def shared(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server whose tables ``demo.shop.orders`` (three versions) and ``demo.shop.u`` are the catalog ``shared``."""
+    """A server whose tables ``demo.shop.orders`` (three versions) and ``demo.shop.u`` are in the catalog ``shared``."""
     import mock_server
 
     root = tmp_path_factory.mktemp("shop")
@@ -69,7 +69,7 @@ def test_queries_are_pushed_down(spark: Any, shared: Any) -> None:
     assert found == [22]
 
 
-def test_time_travel(spark: Any, shared: Any) -> None:
+def test_queries_support_time_travel(spark: Any, shared: Any) -> None:
     for past, number in (
         ("VERSION AS OF 1", 2),
         ("VERSION AS OF 0", 0),
@@ -79,7 +79,7 @@ def test_time_travel(spark: Any, shared: Any) -> None:
         assert tuple(counted) == (number, number)
 
 
-def test_options_of_a_query_change_neither_version_nor_columns(spark: Any, shared: Any) -> None:
+def test_query_options_cannot_change_version_or_columns(spark: Any, shared: Any) -> None:
     name, zone = "shared.demo.shop.orders", "Asia/Tokyo"
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -87,7 +87,7 @@ def test_options_of_a_query_change_neither_version_nor_columns(spark: Any, share
         assert spark.read.option("timestampAsOf", "2020-09-13 21:29:00").table(name).count() == 4
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
-    # Rows of the feed without the column that says which of them are deleted would look like the table's.
+    # Without the column that marks deleted rows, rows of the feed would look like rows of the table.
     feed = spark.read.option("readChangeFeed", "true").option("startingVersion", "0").table(name)
     with pytest.raises(Exception, match="Option 'readChangeFeed' adds columns"):
         feed.collect()
@@ -98,7 +98,7 @@ REFUSED = "Option '{}' cannot be set by a query of this table"
 
 @pytest.fixture(scope="module")
 def other(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server that takes the catalog's token and has other rows under the names of its tables."""
+    """A server that accepts the token of the catalog and has other rows under the same table names."""
     import mock_server
 
     root = tmp_path_factory.mktemp("other")
@@ -110,7 +110,8 @@ def other(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def elsewhere(other: Any) -> dict[str, dict[str, str]]:
-    """Return options by which a query could ask ``other``, or ask as somebody else; the first of each is refused."""
+    """Return options that would redirect a query to ``other`` or change its credentials; each first option is
+    refused."""
     endpoint, token = other.profile["endpoint"], other.profile["bearerToken"]
     profile = str(other.profile_path)
     return {
@@ -130,7 +131,7 @@ def elsewhere(other: Any) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("way", ["sql", "reader"])
-def test_query_changes_no_address_and_no_credentials(spark: Any, shared: Any, other: Any, way: str) -> None:
+def test_query_options_cannot_change_endpoint_or_credentials(spark: Any, shared: Any, other: Any, way: str) -> None:
     name = "shared.demo.shop.orders"
     for options in elsewhere(other).values():
         if way == "sql":
@@ -146,7 +147,9 @@ def test_query_changes_no_address_and_no_credentials(spark: Any, shared: Any, ot
     assert other.stats()["requests"] == {}
 
 
-def test_stream_changes_no_address_and_no_credentials(spark: Any, shared: Any, other: Any, tmp_path: Any) -> None:
+def test_stream_options_cannot_change_endpoint_or_credentials(
+    spark: Any, shared: Any, other: Any, tmp_path: Any
+) -> None:
     for number, option in enumerate(["endpoint", "profile"]):
         stream = spark.readStream.options(**elsewhere(other)[option]).table("shared.demo.shop.orders")
         written = stream.writeStream.format("memory").queryName(f"elsewhere{number}")
@@ -156,7 +159,7 @@ def test_stream_changes_no_address_and_no_credentials(spark: Any, shared: Any, o
     assert other.stats()["requests"] == {}
 
 
-def test_query_of_a_created_table_has_its_address(
+def test_created_table_keeps_its_endpoint(
     own_class_path: Any, shared: Any, other: Any, request: pytest.FixtureRequest
 ) -> None:
     spark = own_class_path
@@ -173,7 +176,7 @@ def test_query_of_a_created_table_has_its_address(
     assert other.stats()["requests"] == {}
 
 
-def test_a_dot_in_a_quoted_name_is_part_of_it(spark: Any, shared: Any, other: Any, tmp_path: Any) -> None:
+def test_quoted_name_may_contain_dots(spark: Any, shared: Any, other: Any, tmp_path: Any) -> None:
     import mock_server
 
     TableWriter(tmp_path / "t", SCHEMA).insert(rows_of([7], v="dots"))
@@ -206,7 +209,7 @@ def test_missing_tables_and_writes_are_refused(spark: Any, shared: Any, sql: str
     assert shared.profile["bearerToken"] not in str(caught.value)
 
 
-def test_a_stream_of_a_table_of_the_catalog(spark: Any, shared: Any, tmp_path: Any) -> None:
+def test_catalog_table_can_be_streamed(spark: Any, shared: Any, tmp_path: Any) -> None:
     query = (
         spark.readStream.table("shared.demo.shop.orders")
         .writeStream.format("memory")
@@ -219,7 +222,7 @@ def test_a_stream_of_a_table_of_the_catalog(spark: Any, shared: Any, tmp_path: A
     assert spark.table("followed").count() == 6
 
 
-def test_another_catalog_is_not_given_the_credentials(spark: Any, shared: Any) -> None:
+def test_credentials_are_not_sent_to_another_catalog(spark: Any, shared: Any) -> None:
     setting, other = "spark.sql.catalog.taken", "org.example.OtherCatalog"
     spark.conf.set(setting, other)
     try:
@@ -228,11 +231,11 @@ def test_another_catalog_is_not_given_the_credentials(spark: Any, shared: Any) -
         assert spark.conf.get(setting) == other
     finally:
         spark.conf.unset(setting)
-    ds.attach(spark, shared.profile_path, name="shared")  # its own, again
+    ds.attach(spark, shared.profile_path, name="shared")  # the catalog's own tables again
 
 
 @pytest.mark.parametrize("how", ["option", "setting"])
-def test_push_down_is_turned_off_for_one_query(spark: Any, shared: Any, how: str) -> None:
+def test_push_down_can_be_disabled_for_one_query(spark: Any, shared: Any, how: str) -> None:
     name = "shared.demo.shop.orders"
     reader = spark.read
     if how == "option":
@@ -248,7 +251,7 @@ def test_push_down_is_turned_off_for_one_query(spark: Any, shared: Any, how: str
     assert "PushedFilters" in spark.table(name).where("id > 10")._jdf.queryExecution().toString()
 
 
-def test_arguments_are_checked(spark: Any, shared: Any, tmp_path: Any) -> None:
+def test_arguments_of_the_catalog_are_checked(spark: Any, shared: Any, tmp_path: Any) -> None:
     with pytest.raises(ds.UsageError, match="'a-b'"):
         ds.attach(spark, shared.profile_path, name="a-b")
     for name in ("spark_catalog", "SPARK_Catalog", "system", "global_temp"):

@@ -1,4 +1,4 @@
-"""The same source through Spark Connect; ``test_golden.py`` reads all its tables that way, too."""
+"""The same source through Spark Connect; ``test_golden.py`` also reads all its tables in this way."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ SCRIPT = """
 """
 
 
-def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp_path: pathlib.Path) -> None:
-    """In a process of its own, which has no JVM."""
+def test_connect_supports_batch_views_options_and_streams(connect_url: str, lake: Any, tmp_path: pathlib.Path) -> None:
+    """In a separate process without a JVM."""
     changed_table(lake.root / "t")
     ds.write_spark_jar(tmp_path / "spark.jar")
     with zipfile.ZipFile(tmp_path / "other.jar", "w") as other:

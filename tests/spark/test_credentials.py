@@ -1,4 +1,4 @@
-"""Credentials as options: in clear for a classic session, in two halves for one of Spark Connect."""
+"""Credentials as options: in plain text for a classic session, split in two halves for Spark Connect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Classic:
 
 
 class Connect:
-    """Keeps artifacts as a server of Spark Connect does: by their names."""
+    """Stores artifacts by name like a Spark Connect server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return Connect(tmp_path)
 
 
-def test_options_of_a_classic_session_are_the_fields() -> None:
+def test_options_of_a_classic_session_contain_the_fields() -> None:
     session: Any = Classic()
     assert session_credentials.given_to(session, FIELDS) == FIELDS
     options = {"path": "a.b.c", "Endpoint": "https://sharing.example"}
@@ -61,7 +61,7 @@ def test_options_of_a_classic_session_are_the_fields() -> None:
 
 
 @pytest.mark.parametrize("fields", [FIELDS, {**FIELDS, "bearerToken": "é" * 5000}, {"clientSecret": TOKEN}])
-def test_credentials_appear_on_neither_side(connect: Any, fields: dict[str, str]) -> None:
+def test_neither_half_reveals_the_credentials(connect: Any, fields: dict[str, str]) -> None:
     given = session_credentials.given_to(connect, fields)
 
     (sent,) = connect.sent
@@ -75,7 +75,7 @@ def test_credentials_appear_on_neither_side(connect: Any, fields: dict[str, str]
     assert found == {"path": "a.b.c", **{name.lower(): value for name, value in fields.items()}}
 
 
-def test_a_session_is_sent_the_same_credentials_once(connect: Any, tmp_path: Path) -> None:
+def test_session_receives_the_same_credentials_once(connect: Any, tmp_path: Path) -> None:
     first = session_credentials.given_to(connect, FIELDS)
     assert session_credentials.given_to(connect, dict(FIELDS)) == first
     assert session_credentials.given_to(connect, {**FIELDS, "bearerToken": "other"}) != first
@@ -88,7 +88,7 @@ def test_a_session_is_sent_the_same_credentials_once(connect: Any, tmp_path: Pat
     assert halves[0] != halves[1]
 
 
-def test_credentials_of_another_session_are_missing(connect: Any) -> None:
+def test_credentials_of_another_session_are_not_found(connect: Any) -> None:
     given = session_credentials.given_to(connect, FIELDS)
     os.remove(connect.folder / Path(connect.sent[0]).name)
 
@@ -108,7 +108,7 @@ def test_other_references_are_refused(connect: Any, value: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[1]", b'{"a":1}'])
-def test_content_of_other_types_is_refused(connect: Any, content: bytes) -> None:
+def test_artifact_of_another_type_is_refused(connect: Any, content: bytes) -> None:
     name = f"delta-sharing-{'0' * 32}"
     (connect.folder / name).write_bytes(content)
     pad = base64.b64encode(bytes(len(content))).decode()
@@ -116,7 +116,7 @@ def test_content_of_other_types_is_refused(connect: Any, content: bytes) -> None
         session_credentials.found_by({"credentials": f"{name}:{pad}"})
 
 
-def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:
+def test_half_of_other_credentials_is_refused(connect: Any) -> None:
     given = session_credentials.given_to(connect, FIELDS)
     (connect.folder / Path(connect.sent[0]).name).write_bytes(b"changed")
 
@@ -146,13 +146,13 @@ def test_a_half_that_does_not_fit_is_refused(connect: Any) -> None:
         ({**FIELDS, "shareCredentialsVersion": 1, "bearerToken": lambda: TOKEN}, None),
     ],
 )
-def test_fields_of_a_profile(profile: dict[str, object], expected: dict[str, str] | None) -> None:
+def test_profile_is_converted_to_fields(profile: dict[str, object], expected: dict[str, str] | None) -> None:
     assert session_credentials.fields_of(Profile.load(profile)) == expected
 
 
 @pytest.mark.spark
 def test_server_without_the_credentials_reports_it(connect_url: str, lake: Any) -> None:
-    """In a process of its own, which has no JVM."""
+    """In a separate process without a JVM."""
     script = f"""if True:
         from pyspark.sql import SparkSession
         spark = SparkSession.builder.remote({connect_url!r}).getOrCreate()

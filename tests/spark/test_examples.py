@@ -1,4 +1,4 @@
-"""The Python examples about Spark, each alone, run on tables that have what they name."""
+"""The Python examples about Spark, each run separately on tables with the expected names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE_URL = "/path/to/profile.share#share.schema.table"
 SCHEMA = pa.schema([("id", pa.int64()), ("address", pa.struct([("city", pa.string())])), ("day", pa.date32())])
 
 
-def test_examples_of_the_page_run_and_read_what_they_claim(
+def test_examples_of_the_page_run_with_the_stated_results(
     own_class_path: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark = own_class_path
@@ -65,13 +65,13 @@ def test_examples_of_the_page_run_and_read_what_they_claim(
 
 
 @pytest.mark.parametrize("example", [one for one in examples("spark") if one.page != "spark.md"], ids=str)
-def test_examples_of_other_pages_run_as_they_stand(
+def test_examples_of_other_pages_run(
     example: Example, spark: Any, serve_demo: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    # The folder of the JVM, which reads the profile's path, is another one.
+    # The JVM reads the path of the profile and has another working directory.
     source = example.source.replace("demo.share#", f"{tmp_path}/demo.share#")
 
     names = dataclasses.replace(example, source=source).run(spark=spark)
@@ -80,7 +80,7 @@ def test_examples_of_other_pages_run_as_they_stand(
     assert all(frame.count() for frame in frames)
 
 
-def test_the_example_of_to_spark_runs(
+def test_example_of_to_spark_runs(
     spark: Any, serve_demo: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
@@ -95,7 +95,8 @@ def test_the_example_of_to_spark_runs(
 
 
 def test_code_for_the_jvm_connector_runs_with_this_source(spark: Any, serve_demo: Any, tmp_path: pathlib.Path) -> None:
-    """The jar is not at hand; its options are ours, so that its code as it stands says what ours must read."""
+    """The connector's jar is not available here; its options are ours, so its example shows which options ours must
+    accept."""
     profile = tmp_path / "demo.share"
     profile.write_text(json.dumps(serve_demo.profile))
     page = [one for one in examples() if one.page == "from-jvm-connector.md"]

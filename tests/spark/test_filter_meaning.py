@@ -1,4 +1,4 @@
-"""A filter computes the same values as Spark: true, false, null and errors, row by row."""
+"""Filters have the same results as in Spark: true, false, null and errors, row by row."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ CONDITIONS = [
 ]  # fmt: skip
 
 
-def test_spark_is_asked_about_every_function() -> None:
+def test_every_function_is_compared_with_spark() -> None:
     assert [
         name
         for name in FUNCTIONS
@@ -106,7 +106,7 @@ def test_spark_is_asked_about_every_function() -> None:
     ] == []
 
 
-def test_conditions_have_the_same_three_values_as_in_spark(spark: Any) -> None:
+def test_conditions_follow_the_three_valued_logic_of_spark(spark: Any) -> None:
     frame = spark.createDataFrame(ROWS, DDL)
     answers = frame.selectExpr(
         *(f"({condition}) AS c{number}" for number, condition in enumerate(CONDITIONS))

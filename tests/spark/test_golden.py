@@ -1,5 +1,5 @@
-"""Golden tables, and the tables that Delta Lake for Spark wrote for us, as Spark DataFrames: both formats, classic,
-Spark Connect, and by planned tasks as on PySpark 3.5."""
+"""Golden tables and tables written by Delta Lake for Spark, read as Spark DataFrames: both formats, classic
+sessions, Spark Connect, and planned tasks as on PySpark 3.5."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.effort import ALL, sample
 from tests.golden import corpus
 from tests.tables_spark.make_tables import rows
 
-# Each test is some hundred queries.
-# Some of the logs are odd on purpose. For whole tests: who catches warnings in a thread gives others theirs back.
+# Each test runs hundreds of queries. Some of the logs are unusual on purpose. The filter is set for whole tests:
+# catching warnings in one thread restores the filters of all others.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:_last_checkpoint")]
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
 FORMATS = ("delta", "parquet")
 T = TypeVar("T")
-# A handful of tables at a time: the driver's work for one overlaps with the tasks of another.
+# A few tables at a time: the driver's work for one overlaps with the tasks of another.
 AT_ONCE = 4
 
 
@@ -47,18 +47,18 @@ def golden_tables() -> dict[str, corpus.GoldenTable]:
 
 
 class Reads:
-    """A session, and how it reads: by the format, or as PySpark 3.5 does, by tasks that were planned before."""
+    """A session and a way to read: by the format, or by tasks planned in advance as on PySpark 3.5."""
 
     def __init__(self, session: Any, kind: str) -> None:
         self.session, self.kind = session, kind
 
     @property
     def is_first(self) -> bool:
-        """Whether all that is to be read is read this way."""
+        """Whether everything is read in this way."""
         return self.kind == "classic" or not HAS_DATA_SOURCES
 
     def share_of(self, items: Sequence[T], one_in: int) -> Sequence[T]:
-        """Return ``items``, or some: other ways have the same reader behind another door, and show that it is open."""
+        """Return ``items``, or a sample: other ways use the same reader, so that a few tables are enough."""
         return items if self.is_first else sample(items, one_in)
 
     def load(self, url: str, **options: object) -> Any:
@@ -71,7 +71,7 @@ class Reads:
 
 @pytest.fixture(scope="module", params=["classic", "connect", "tasks"])
 def session(request: pytest.FixtureRequest, spark: Any) -> Iterator[Reads]:
-    """A session of either kind; both have the same JVM behind them."""
+    """A session of either kind; both use the same JVM."""
     if request.param != "tasks" and not HAS_DATA_SOURCES:
         pytest.skip("PySpark 3.5 has no Python data sources")
     if request.param != "connect":
@@ -91,7 +91,7 @@ def to_arrow(frame: Any) -> pa.Table:
 
 
 class Served:
-    """Staged tables behind a server."""
+    """Staged tables and their server."""
 
     def __init__(self, root: pathlib.Path, tables: dict[str, corpus.GoldenTable], server: Any) -> None:
         self.root, self.tables, self.server = root, tables, server
@@ -106,7 +106,7 @@ class Served:
         return log.DeltaLog.open(self.root / name).snapshot()
 
     def is_beyond(self, name: str) -> bool:
-        """Whether a table has a type that this PySpark lacks: VARIANT in 3.5."""
+        """Whether a table has a type that this PySpark lacks: VARIANT on 3.5."""
         schema = self.snapshot(name).metadata.schema_string
         return '"variant"' in schema and not hasattr(spark_types, "VariantType")
 
@@ -116,13 +116,13 @@ class Served:
 
 
 def shared_name(name: str) -> str:
-    return name.replace(".", "_")  # a dot would end the name of the schema
+    return name.replace(".", "_")  # a dot would end the schema name
 
 
 def serve(tables: dict[str, corpus.GoldenTable], base: pathlib.Path) -> Iterator[Served]:
     for table in tables.values():
         table.stage(base / table.name)
-    # Some of the corpus are no tables at all, which a server does not start with.
+    # Some directories of the corpus are not tables, and a server does not start with them.
     served = {
         f"golden.corpus.{shared_name(name)}": base / name for name in tables if (base / name / "_delta_log").is_dir()
     }
@@ -182,11 +182,11 @@ def test_our_row_lineage_equals_that_of_delta_lake_for_spark(session: Reads, own
 def check_all(session: Reads, served: Served, wire: str) -> None:
     names = served.readable()
     if wire == "parquet":
-        # A refusal costs a Python worker each; tests/golden shows them all, a few of them are enough here.
+        # A refusal needs a Python worker each; tests/golden checks them all, so a few are enough here.
         refused = [name for name in names if served.refused_in_parquet(name)]
         names = [name for name in names if name not in refused[4:]]
     if session.is_first:
-        # The format is asked for in the driver, and read by the engine that tests/golden holds to all of them.
+        # The driver requests the format, and tests/golden compares the engine with all of them.
         names = list(sample(names, 3, 1)) if wire == "parquet" else one_of_each_kind(served, names)
     else:
         names = list(session.share_of(names, 5 if wire == "delta" else 10))
@@ -196,7 +196,7 @@ def check_all(session: Reads, served: Served, wire: str) -> None:
 
 
 def one_of_each_kind(served: Served, names: list[str]) -> list[str]:
-    """Return the first table of each kind that Spark can tell apart; other tables differ in logs and files alone."""
+    """Return the first table of each kind that differs for Spark; other tables differ only in logs and files."""
     kinds: dict[object, str] = {}
     for name in names:
         protocol, metadata = served.snapshot(name).protocol, served.snapshot(name).metadata
@@ -209,7 +209,7 @@ def one_of_each_kind(served: Served, names: list[str]) -> list[str]:
 
 
 def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
-    """Return what is wrong with one table as a DataFrame, ``None`` if nothing is."""
+    """Return the failure of reading one table as a DataFrame, or ``None``."""
     table = served.tables[name]
     refused = wire == "parquet" and served.refused_in_parquet(name)
     try:
@@ -219,7 +219,7 @@ def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
             return f"{name}: the format {wire} cannot carry it, but it was read"
         schema = to_arrow_schema(parse_schema(served.snapshot(name).metadata.schema_string))
         if name == "char-varchar" and wire == "parquet":
-            # The format has no column metadata, so Spark is not told to pad.
+            # The parquet format has no column metadata, so Spark does not know about padding.
             frame = frame.selectExpr(
                 "rpad(a, 5, ' ') AS a",
                 "b",
@@ -244,9 +244,9 @@ def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
 
 
 def assert_rows(frame: Any, expected: Any, name: str) -> None:
-    """Compare the rows of ``frame`` with JSON rows as the corpus writes them."""
+    """Compare the rows of ``frame`` with the JSON rows of the corpus."""
     if "variant" in frame.schema.simpleString():
-        # Arrow shows a variant as its two parts; Python knows what is in them.
+        # Arrow returns a variant as its two parts; only Python decodes it.
         assert rows(frame) == sorted(expected, key=lambda row: json.dumps(row, sort_keys=True)), name
         return
     found = to_arrow(frame)

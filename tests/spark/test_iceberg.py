@@ -1,4 +1,4 @@
-"""Iceberg tables of a share in Spark: the rows that Iceberg's own Spark runtime reads from them."""
+"""Shared Iceberg tables in Spark have the rows that Iceberg's own Spark runtime reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 
 @pytest.fixture(scope="module")
 def shared(spark: Any) -> Iterator[Any]:
-    """A server with the tables of ``NAMES``, also the catalog ``ice`` of Spark."""
+    """A server with the tables of ``NAMES``, which are also in the Spark catalog ``ice``."""
     import mock_server
 
     tables = [IcebergTable(name) for name in NAMES]
@@ -46,7 +46,7 @@ def rows_of(frame: Any) -> list[str]:
 
 
 def expected(spark: Any, name: str, which: str = "current") -> Any:
-    """Return the rows that Iceberg's runtime read, as this Spark reads them from its file."""
+    """Return the rows that Iceberg's runtime read, from a file that this Spark reads."""
     from tests.iceberg_corpus import FOLDER
 
     return spark.read.parquet(str(FOLDER / name / f"rows-{which}.parquet"))
@@ -57,7 +57,7 @@ def url(shared: Any, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "empty"])
-def test_rows_are_those_of_icebergs_runtime(spark: Any, shared: Any, name: str) -> None:
+def test_rows_equal_those_of_the_iceberg_runtime(spark: Any, shared: Any, name: str) -> None:
     wanted = expected(spark, name)
     wanted = wanted.drop(*LINEAGE)
 
@@ -67,7 +67,7 @@ def test_rows_are_those_of_icebergs_runtime(spark: Any, shared: Any, name: str) 
     assert found.count() == wanted.count()
 
 
-def test_rows_come_by_format_and_catalog(spark: Any, shared: Any) -> None:
+def test_format_and_catalog_read_iceberg_tables(spark: Any, shared: Any) -> None:
     wanted = rows_of(expected(spark, "lineage").drop(*LINEAGE))
 
     assert rows_of(spark.read.format("deltaSharing").load(url(shared, "lineage"))) == wanted
@@ -78,13 +78,13 @@ def test_rows_come_by_format_and_catalog(spark: Any, shared: Any) -> None:
     assert sorted(row.id for row in kept.collect()) == [13, 17, 21, 25, 29]
 
 
-def test_an_empty_table_has_its_columns(spark: Any, shared: Any) -> None:
+def test_empty_iceberg_table_has_columns(spark: Any, shared: Any) -> None:
     for frame in (ds.load_as_spark(url(shared, "empty")), spark.table("ice.demo.made.empty")):
         assert frame.columns
         assert frame.collect() == []
 
 
-def test_snapshots_branches_and_tags(spark: Any, shared: Any) -> None:
+def test_snapshots_branches_and_tags_are_read(spark: Any, shared: Any) -> None:
     address = url(shared, "branches")
     [first, *_] = IcebergTable("branches").expected["snapshots"]
     audit, tagged = (rows_of(expected(spark, "branches", which)) for which in ("branch-audit", "tag-first"))
@@ -97,7 +97,7 @@ def test_snapshots_branches_and_tags(spark: Any, shared: Any) -> None:
         ds.load_as_spark(address, version="none")
 
 
-def test_row_lineage_is_that_of_icebergs_runtime(spark: Any, shared: Any) -> None:
+def test_row_lineage_equals_that_of_the_iceberg_runtime(spark: Any, shared: Any) -> None:
     wanted = expected(spark, "lineage")
     address = url(shared, "lineage")
 
@@ -121,7 +121,7 @@ def test_unsupported_operations_on_iceberg_tables_are_refused(spark: Any, shared
         query.awaitTermination(60)
 
 
-def test_times_and_uuids_have_types_of_spark(spark: Any, tmp_path: Any) -> None:
+def test_times_and_uuids_have_spark_types(spark: Any, tmp_path: Any) -> None:
     from pyspark.sql import types
 
     kinds = {"id": "long", "t": "time", "u": "uuid"}
@@ -153,7 +153,7 @@ def test_times_and_uuids_have_types_of_spark(spark: Any, tmp_path: Any) -> None:
         spark.conf.unset("spark.sql.timeType.enabled")
 
 
-def test_a_commit_after_load_is_not_read(spark: Any, tmp_path: Any) -> None:
+def test_commit_after_load_is_not_read(spark: Any, tmp_path: Any) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     from mock_server import running

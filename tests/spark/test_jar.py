@@ -1,4 +1,4 @@
-"""With the jar ``format("deltaSharing")``, SQL, tables, catalogs of settings and streams push down, too."""
+"""With the jar, ``format("deltaSharing")``, SQL, tables, configured catalogs and streams push down as well."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan(frame: Any) -> str:
     return str(frame._jdf.queryExecution().toString())
 
 
-def test_the_jar_has_the_classes_and_names_the_format(spark: Any, home: pathlib.Path) -> None:
+def test_jar_has_the_classes_and_registers_the_format(spark: Any, home: pathlib.Path) -> None:
     ds.write_spark_jar("~/a.jar")
     with zipfile.ZipFile(home / "a.jar") as jar:
         names = jar.namelist()
@@ -70,14 +70,14 @@ def test_format_fetches_the_same_as_load_as_spark(added: Any, lake: Any, url: st
     assert (narrow.columns, ids(narrow.where("id > 30"))) == (["id", "p"], [31, 32])
 
 
-def test_it_reads_one_version(added: Any, lake: Any, url: str) -> None:
+def test_frame_with_the_jar_reads_one_version(added: Any, lake: Any, url: str) -> None:
     for reader in (added.read, added.read.schema("id bigint")):
         frame = reader.format("deltaSharing").option("versionAsOf", "2").load(url)
         assert ids(frame.where("id >= 0").union(frame.where("id < 0"))) == [0, 1, 2, 10, 11, 12]
         assert frame.where("id > 11").count() == 1
 
 
-def test_it_is_switched_off_by_an_option_and_by_a_setting(added: Any, lake: Any, url: str) -> None:
+def test_push_down_with_the_jar_can_be_disabled(added: Any, lake: Any, url: str) -> None:
     def read(reader: Any) -> Any:
         return reader.format("deltaSharing").load(url).where("id > 11")
 
@@ -92,7 +92,7 @@ def test_it_is_switched_off_by_an_option_and_by_a_setting(added: Any, lake: Any,
     assert [frame.count() for frame in off] == [7, 7, 7]
 
 
-def test_views_and_tables_of_sql(added: Any, lake: Any, url: str) -> None:
+def test_views_and_tables_of_sql_push_down(added: Any, lake: Any, url: str) -> None:
     added.sql(f"CREATE OR REPLACE TEMPORARY VIEW jar_v USING deltaSharing OPTIONS (path '{url}', versionAsOf '4')")
     for place in (f"OPTIONS (path '{url}', maxAttempts '3')", f"LOCATION '{url}'"):
         added.sql(f"CREATE TABLE jar_t USING deltaSharing {place}")
@@ -105,7 +105,7 @@ def test_views_and_tables_of_sql(added: Any, lake: Any, url: str) -> None:
     assert pathlib.Path(url.split("#")[0]).exists()
 
 
-def test_a_catalog_of_settings_needs_no_python(added: Any, lake: Any, url: str) -> None:
+def test_configured_catalog_needs_no_python(added: Any, lake: Any, url: str) -> None:
     added.conf.set("spark.sql.catalog.set", push_down.CATALOG)
     added.conf.set("spark.sql.catalog.set.profile", url.split("#")[0])
     query = added.sql("SELECT id FROM set.share.schema.t VERSION AS OF 3 WHERE id > 11")
@@ -113,7 +113,7 @@ def test_a_catalog_of_settings_needs_no_python(added: Any, lake: Any, url: str) 
     assert ids(query) == [12, 20, 21, 22]
 
 
-def test_a_setting_names_the_profile(added: Any, lake: Any, url: str) -> None:
+def test_profile_may_be_a_spark_setting(added: Any, lake: Any, url: str) -> None:
     profile, table = url.split("#")
     assert added.read.format("deltaSharing").option("profile", profile).load(table).count() == 12
     with pytest.raises(Exception, match=r"The path 'share\.schema\.t' names no profile"):
@@ -144,7 +144,7 @@ def test_a_setting_names_the_profile(added: Any, lake: Any, url: str) -> None:
         added.conf.unset(name)
 
 
-def test_settings_of_the_jvm_connector_reach_the_read(added: Any, lake: Any, url: str) -> None:
+def test_settings_of_the_jvm_connector_are_applied(added: Any, lake: Any, url: str) -> None:
     name = "spark.delta.sharing.network.numRetries"
     added.conf.set(name, "none")
     try:
@@ -159,7 +159,7 @@ def test_settings_of_the_jvm_connector_reach_the_read(added: Any, lake: Any, url
         added.conf.unset(name)
 
 
-def test_a_stream_and_errors(added: Any, lake: Any, url: str, tmp_path: pathlib.Path) -> None:
+def test_stream_and_errors_with_the_jar(added: Any, lake: Any, url: str, tmp_path: pathlib.Path) -> None:
     frame = added.readStream.format("deltaSharing").option("startingVersion", 3).load(url)
     for name, rest in (("jar_s", frame), ("jar_j", frame.join(added.range(100), "id"))):
         stream = rest.writeStream.format("memory").queryName(name)
@@ -174,10 +174,10 @@ def test_a_stream_and_errors(added: Any, lake: Any, url: str, tmp_path: pathlib.
         added.range(1).write.format("deltaSharing").mode("append").save(url)
 
 
-# === Where it cannot be ===
+# --- when the jar cannot be used ---
 
 
-def test_the_jar_of_the_jvm_connector_keeps_its_name(own_class_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jar_of_the_jvm_connector_keeps_the_format_name(own_class_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_down, "_CONNECTOR", "java.lang.String")
     with pytest.raises(UsageError, match="jar of the JVM connector"):
         ds.add_spark_jar(own_class_path)
@@ -189,7 +189,7 @@ def test_broken_jar_is_reported(own_class_path: Any, home: pathlib.Path) -> None
         ds.add_spark_jar(own_class_path, "~/no.jar")
 
 
-def test_pyspark_without_data_sources_has_no_jar(
+def test_jar_is_refused_by_pyspark_without_data_sources(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(push_down, "HAS_DATA_SOURCES", False)
@@ -199,11 +199,11 @@ def test_pyspark_without_data_sources_has_no_jar(
     assert not (tmp_path / "a.jar").exists()
 
 
-def test_without_java_the_jar_must_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def test_without_java_the_jar_must_be_provided(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     def none() -> None:
         raise RuntimeError("JAVA_GATEWAY_EXITED")
 
-    # Other tests' session has a JVM.
+    # The session of other tests has a JVM.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", none)
     with pytest.raises(UsageError, match="Write it where Spark is installed"):

@@ -1,4 +1,5 @@
-"""Exactly once: queries that die at random points, restarted until they are through, lose and double nothing."""
+"""Exactly-once delivery: queries killed at random points and restarted until they finish neither lose nor repeat
+rows."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ pytestmark = pytest.mark.spark
 
 # `python -m tests.soak spark-kills` kills processes, and more often.
 KILLS = 50 if ALL else 20
-QUERY_KILLS = 12 if ALL else 6  # each is a query of Spark
+QUERY_KILLS = 12 if ALL else 6  # each one is a Spark query
 
 
 class Killed(Exception):
-    """Stands for the death of the process."""
+    """Simulates the death of the process."""
 
 
 class History:
-    """A table that grows at random, and every row that its change feed or its appends must show."""
+    """A table that grows at random, and every row that its change feed or its appends must deliver."""
 
     def __init__(self, path: pathlib.Path, seed: int, *, feed: bool) -> None:
         self.table = TableWriter(path, ID, properties=FEED)
@@ -43,7 +44,7 @@ class History:
         self.live: list[Any] = []
 
     def grow(self) -> None:
-        """Commit something: inserts of several files, updates (of the feed), an OPTIMIZE or settings."""
+        """Commit a random change: inserts of several files, updates (of the feed), an OPTIMIZE or settings."""
         step = self.random.random()
         if step < 0.15:
             self.table.commit(metadata=True)
@@ -82,11 +83,11 @@ def dict_of(row: Any) -> dict[str, Any]:
     return row if isinstance(row, dict) else row.asDict()
 
 
-# === Spark's protocol by hand: fast, and it can die anywhere ===
+# --- Spark's protocol simulated: fast, and it can be killed at any point ---
 
 
 class Engine:
-    """Calls a stream reader like Spark: an offset log, a commit log, an idempotent sink, and death in between."""
+    """Calls a stream reader like Spark: an offset log, a commit log, an idempotent sink, and kills in between."""
 
     def __init__(self, url: str, options: dict[str, str], chance: random.Random) -> None:
         self.url, self.options, self.chance = url, options, chance
@@ -96,7 +97,7 @@ class Engine:
         self.deaths = 0
 
     def run(self) -> None:
-        """One life of the query: until it has read all, or is killed."""
+        """One run of the query, until it has read everything or is killed."""
         reader = self._reader()
         reader.prepareForTriggerAvailableNow()
         limit = reader.getDefaultReadLimit()
@@ -153,7 +154,7 @@ class Engine:
         {"readChangeFeed": "true", "startingVersion": "0", "maxBytesPerTrigger": "2k"},
     ],
 )
-def test_a_reader_that_dies_anywhere_delivers_every_row_once(
+def test_killed_reader_delivers_every_row_once(
     lake: Any, tmp_path: pathlib.Path, options: dict[str, str], wire: str
 ) -> None:
     seed = len(options) * 7 + len(wire)
@@ -201,12 +202,12 @@ def _snapshot(lake: Any) -> list[dict[str, Any]]:
     return ds.load_as_arrow(lake.url("t"), columns=["id"]).to_pylist()
 
 
-# === Real queries ===
+# --- real queries ---
 
 
 @pytest.mark.timeout(900)
-def test_kills_of_real_queries_lose_and_double_nothing(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
-    """Each life dies at a random point: in the sink before or after it wrote, in a task, or while it plans."""
+def test_killed_queries_deliver_every_row_once(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+    """Each run dies at a random point: in the sink before or after the write, in a task, or during planning."""
     chance = random.Random(11)
     history = History(lake.root / "t", 5, feed=True)
     for _ in range(4):
@@ -236,7 +237,7 @@ def test_kills_of_real_queries_lose_and_double_nothing(spark: Any, lake: Any, tm
             history.grow()
         finally:
             lake.server.clear_faults()
-    # On PySpark before 4.2 the replay is all that one run with available-now does.
+    # On PySpark before 4.2 a run with available-now ends after the replayed batch.
     for _ in range(1 if HAS_LIMITS else 2):
         follow(stream(spark, lake, readChangeFeed="true", startingVersion=0), tmp_path / "c", sink)
     assert found(sink.rows) == history.expected

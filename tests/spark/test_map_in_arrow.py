@@ -1,4 +1,5 @@
-"""``load_as_spark`` without data sources, as on PySpark 3.5: planned tasks, read by ``mapInArrow``. On all versions."""
+"""``load_as_spark`` without data sources as on PySpark 3.5: planned tasks read by ``mapInArrow``. Runs on all
+versions."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def _without_data_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(to_spark, "HAS_DATA_SOURCES", False)
 
 
-def test_options_of_the_loader_hold(spark: Any, lake: Any) -> None:
+def test_options_of_the_loader_are_applied(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", pa.schema([("id", pa.int64()), ("v", pa.string())]))
     for i in range(6):
         table.insert([{"id": i, "v": str(i)}])
@@ -43,7 +44,7 @@ def test_options_of_the_loader_hold(spark: Any, lake: Any) -> None:
     assert lake.server.profile["bearerToken"] not in frame._jdf.queryExecution().toString()
 
 
-def test_change_feed(spark: Any, lake: Any) -> None:
+def test_change_feed_is_read_by_map_in_arrow(spark: Any, lake: Any) -> None:
     changed_table(lake.root / "t")
     TableWriter(lake.root / "u", ID, properties=FEED).insert(rows_of([1, 2]))
     frame = ds.load_table_changes_as_spark(lake.url("u"), 0, spark=spark)
@@ -65,11 +66,11 @@ def test_spark_scripts_run_with_their_import_changed(spark: Any, lake: Any) -> N
     assert sorted(row.id for row in changes.where("_change_type = 'insert'").collect()) == [1, 2, 3]
 
 
-def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_map_in_arrow_tasks_read_by_directory(spark: Any, tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "t", ID, properties=FEED)
     for i in range(3):
         writer.insert(rows_of([i]))
-    # By its directory alone: nothing else could have given the rows.
+    # With directory access only, no URL could have provided the rows.
     shared = catalog.from_mapping({"s.d.t": writer.path})
     only = catalog.build([dataclasses.replace(entry, modes=("dir",)) for entry in shared.tables])
     with (
@@ -81,7 +82,7 @@ def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: pathlib.Path) -> Non
         assert [row.id for row in table.changes(starting_version=3).to_spark(spark).collect()] == [2]
 
 
-def test_expired_urls_are_renewed_and_lost_files_name_the_table(spark: Any, lake: Any) -> None:
+def test_expired_urls_are_renewed_and_missing_files_named(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     file = table.file(rows_of([2]))
     table.insert(rows_of([1]))
@@ -103,7 +104,7 @@ def test_unreadable_tables_fail_before_spark_starts(spark: Any, lake: Any) -> No
             ds.load_as_spark(lake.url("t"), spark=spark, **arguments)
 
 
-def test_format_names_the_pyspark_it_needs() -> None:
+def test_format_error_names_the_required_pyspark() -> None:
     if HAS_DATA_SOURCES:
         import pyspark_delta_sharing
 
@@ -113,7 +114,7 @@ def test_format_names_the_pyspark_it_needs() -> None:
         import pyspark_delta_sharing
 
 
-def test_stand_ins_carry_the_data_that_readers_need(tmp_path: pathlib.Path) -> None:
+def test_stand_in_classes_have_the_data_that_readers_need(tmp_path: pathlib.Path) -> None:
     from delta_sharing_client.spark.datasource import DataSource, InputPartition
 
     assert DataSource({"a": "b"}).options == {"a": "b"}

@@ -1,4 +1,4 @@
-"""Values that files of Spark have and other libraries do not expect: what Spark itself shows of them is the oracle."""
+"""Values in Spark's files that other libraries do not expect; the oracle is the output of Spark itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delta_sharing_client.read.text import as_shown
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from tests.regressions.hand_made import HandMadeTable
 
-# One byte of each class that decoders tell apart.
+# One byte of each class that UTF-8 decoders distinguish.
 BYTES = [0x41, 0x80, 0x90, 0xA0, 0xBF, 0xC0, 0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xFF]
 TEXTS = [bytes(each) for length in range(1, 4) for each in itertools.product(BYTES, repeat=length)] + [
     bytes(each) for each in itertools.product([0x80, 0x9F, 0xA0, 0xED, 0xF0, 0xF4], repeat=4)
@@ -28,7 +28,7 @@ def shared(folder: pathlib.Path) -> Any:
     return mock_server.running(tables={"s.s.t": folder})
 
 
-def test_invalid_text_is_shown_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_invalid_utf8_is_replaced_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
     rows = pa.table({"id": range(len(TEXTS)), "t": pa.array(TEXTS, pa.binary()).view(pa.string())})
     table = HandMadeTable(tmp_path / "t").create(rows.schema)
     table.commit(table.file(rows))
@@ -53,7 +53,7 @@ def test_invalid_text_is_shown_as_in_spark(spark: Any, tmp_path: pathlib.Path) -
                 spark.read.format("deltaSharing").load(url).collect()
 
 
-def test_vectors_are_stored_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_deletion_vectors_are_stored_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
     from pyspark.ml.linalg import Vectors
 
     vectors = [Vectors.dense([1.5, -2.0]), Vectors.sparse(5, [1, 4], [3.0, 4.0]), None, Vectors.sparse(3, [], [])]

@@ -1,4 +1,4 @@
-"""Options: names in any case, values, combinations; what is wrong is said at once, with what would be right."""
+"""Options: case-insensitive names, values, combinations; errors are raised at once and suggest a valid option."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(**options: str) -> str:
     return str(error.value)
 
 
-def test_defaults() -> None:
+def test_options_have_defaults() -> None:
     options = parse()
     assert str(options.table) == "a.b.c"
     assert options.profile.endpoint == "https://sharing.example/api"
@@ -65,12 +65,12 @@ def test_profile_file_in_path_is_split_at_the_last_hash(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a.b", "a.b.c", "#", "prof#a.b", "prof#a..c"])
-def test_bad_path_is_refused(path: str) -> None:
+def test_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(UsageError, match=r"path|share\.schema\.table"):
         SparkOptions.parse({"path": path})
 
 
-def test_profile_file_and_inline_credentials_are_not_both_taken() -> None:
+def test_profile_file_and_inline_credentials_are_exclusive() -> None:
     assert "Both a profile file" in refused(path="prof.share#a.b.c")
     assert "Both option 'profile' and credentials" in refused(profile="prof.share")
     with pytest.raises(UsageError, match="Both a profile file in 'path' and option 'profile'"):
@@ -97,7 +97,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", [*names(), "pushed", "tell", "settings", "table", "query", "loadedVersion", "proxy"])
-def test_query_may_set_read_options_only(name: str) -> None:
+def test_query_may_set_only_read_options(name: str) -> None:
     if name in names() and name not in NOT_OF_QUERIES:
         feed = {"readChangeFeed": "true"} if name.startswith(("ending", "changeFeed")) else {}
         value = VALUES.get(name, "2024-01-01" if "Timestamp" in name else "parquet" if feed else "17")
@@ -120,7 +120,7 @@ def test_options_of_a_query_replace_those_of_its_table() -> None:
         assert "'query' is set by this data source itself" in refused(query=text)
 
 
-def test_a_catalog_names_a_table_by_three_names() -> None:
+def test_catalog_table_name_has_three_parts() -> None:
     options = parse(path="#x.y.z", table=json.dumps(["a.b", "c", "d`e"]))
     assert dataclasses.astuple(options.table) == ("a.b", "c", "d`e")
     for text in ("a.b.c", '["a", "b"]', '["a", "b", 3]'):
@@ -128,7 +128,7 @@ def test_a_catalog_names_a_table_by_three_names() -> None:
 
 
 @pytest.mark.parametrize("path", ["a.b.c", "#a.b.c"])
-def test_profile_defaults_to_option_setting_or_environment(
+def test_profile_comes_from_option_setting_or_environment(
     path: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = {}
@@ -159,7 +159,7 @@ def test_profile_defaults_to_option_setting_or_environment(
     assert endpoint(path, settings=settings, **inline) == "https://inline.example"
 
 
-def test_json_profile_is_not_an_option() -> None:
+def test_profile_as_json_is_refused() -> None:
     with pytest.raises(UsageError, match="found JSON; give its fields as options") as found:
         SparkOptions.parse({"path": "a.b.c", "profile": json.dumps({"bearerToken": TOKEN})})
     assert TOKEN not in found.value.message
@@ -197,7 +197,7 @@ def test_non_numeric_profile_version_is_refused(version: str) -> None:
         SparkOptions.parse({**given, "shareCredentialsVersion": version})
 
 
-def test_two_types_of_a_profile_are_refused() -> None:
+def test_conflicting_profile_types_are_refused() -> None:
     given = {"path": "a.b.c", "endpoint": "https://e", "bearerToken": TOKEN, "type": "basic"}
     with pytest.raises(UsageError, match="'type' and 'shareCredentialsType' differ"):
         SparkOptions.parse({**given, "shareCredentialsType": "bearer_token"})
@@ -248,7 +248,7 @@ def test_two_types_of_a_profile_are_refused() -> None:
         ("columns", "[]", "must be a JSON array"),
     ],
 )
-def test_invalid_value_is_refused_with_the_valid_ones(name: str, value: str, fragment: str) -> None:
+def test_invalid_value_error_lists_the_valid_ones(name: str, value: str, fragment: str) -> None:
     message = refused(**{name: value})
     assert fragment in message
     assert TOKEN not in message
@@ -281,7 +281,7 @@ def test_invalid_value_is_refused_with_the_valid_ones(name: str, value: str, fra
         ("icebergEndpoint", "https://sharing.example/ice", "profile.iceberg_endpoint", "https://sharing.example/ice"),
     ],
 )
-def test_value_is_read(name: str, value: str, field: str, expected: object) -> None:
+def test_option_values_are_parsed(name: str, value: str, field: str, expected: object) -> None:
     assert operator.attrgetter(field)(parse(**{name: value})) == expected
 
 
@@ -293,7 +293,7 @@ def test_value_is_read(name: str, value: str, field: str, expected: object) -> N
         ({"endingVersion": "1", "readChangeFeed": "true"}, {"endingTimestamp": "2022"}),
     ],
 )
-def test_two_bounds_of_one_kind_are_refused_naming_both(first: dict[str, str], second: dict[str, str]) -> None:
+def test_version_and_timestamp_for_one_bound_are_refused(first: dict[str, str], second: dict[str, str]) -> None:
     message = refused(**first, **second)
     assert "Please either provide" in message
     assert all(name in message for name in (next(iter(first)), next(iter(second))))
@@ -313,25 +313,25 @@ def test_end_before_the_start_is_refused(given: dict[str, str], fragment: str) -
     assert fragment in refused(readChangeFeed="true", **given)
 
 
-def test_end_may_be_the_start() -> None:
+def test_end_may_equal_the_start() -> None:
     assert parse(readChangeFeed="true", startingVersion="5", endingVersion="5").ending_version == 5
     same = parse(readChangeFeed="true", startingTimestamp="2024-01-02T01:00:00+01:00", endingTimestamp="2024-01-02")
     assert same.starting_timestamp == same.ending_timestamp
 
 
-def test_empty_caller_is_none() -> None:
+def test_empty_caller_is_no_caller() -> None:
     assert parse(callerOrg="").caller_org is None
     assert parse(callerOrg="acme").caller_org == "acme"
 
 
-def test_misspelled_option_is_refused_with_the_nearest() -> None:
+def test_misspelled_option_error_suggests_the_nearest() -> None:
     assert "Did you mean 'maxFilesPerTrigger'?" in refused(maxFilePerTriger="1")
     assert "startingVersion" in refused(zzz="1")
     assert sorted(names(), key=str.lower) == names()
 
 
 @pytest.mark.parametrize("name", ["versionAsOf", "rowLineage"])
-def test_change_feed_takes_no_snapshot_options(name: str) -> None:
+def test_change_feed_refuses_snapshot_options(name: str) -> None:
     value = "1" if name == "versionAsOf" else "true"
     assert name in refused(readChangeFeed="true", **{name: value})
 
@@ -355,7 +355,7 @@ def test_legacy_name_of_the_change_feed_is_accepted() -> None:
         ({"ignoreChanges": "false"}, OnChange.FAIL),
     ],
 )
-def test_the_strongest_option_about_changes_wins(given: dict[str, str], policy: OnChange) -> None:
+def test_strongest_option_about_changes_wins(given: dict[str, str], policy: OnChange) -> None:
     assert parse(**given).on_change is policy
 
 
@@ -385,13 +385,13 @@ def test_stream_refuses_batch_only_options(given: dict[str, str], fragment: str)
     options = parse(**given)
     with pytest.raises(UsageError, match=fragment):
         options.for_stream()
-    # Without a request: on the first call of the reader, because PySpark hides an error before it.
+    # PySpark hides an error before the reader's first call, so it is raised there, without a request.
     stream = DeltaSharingSource({}, options).streamReader(StructType())
     with pytest.raises(UsageError, match=fragment):
         stream.initialOffset()
 
 
-# === Settings of the JVM connector ===
+# --- settings of the JVM connector ---
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_stream_refuses_batch_only_options(given: dict[str, str], fragment: str)
         ("streaming.queryTableVersionIntervalSeconds", "45s", lambda options: options.version_interval, 45),
     ],
 )
-def test_a_setting_is_an_option_unless_the_option_is_given(setting: str, value: str, found, expected) -> None:
+def test_option_takes_precedence_over_a_setting(setting: str, value: str, found, expected) -> None:
     full = f"spark.delta.sharing.{setting}"
     assert found(parse(settings=json.dumps({full: value, "spark.delta.sharing.pushDown": "true"}))) == expected
     assert f"'x' for option '{full}'" in refused(settings=json.dumps({full: "x"}))
@@ -415,11 +415,12 @@ def test_a_setting_is_an_option_unless_the_option_is_given(setting: str, value: 
 
 
 @pytest.mark.parametrize("text", ["x", "[1]", "3"])
-def test_settings_are_not_user_options(text: str) -> None:
+def test_settings_are_not_accepted_as_options(text: str) -> None:
     assert "'settings' is set by this data source itself" in refused(settings=text)
 
 
-# Those that the source of the connector (delta-io/delta-sharing, 5c1b002) reads, after ``spark.delta.sharing.``.
+# The settings that the source code of the connector (delta-io/delta-sharing, 5c1b002) reads, after
+# ``spark.delta.sharing.``.
 OF_THE_CONNECTOR = """
 network.numRetries network.maxRetryDuration network.retrySleepInterval network.asyncQueryRetryInterval
 network.asyncQueryTimeout network.useAsyncQuery query.includeEndStreamAction network.timeout network.maxConnections

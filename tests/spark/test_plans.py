@@ -1,4 +1,4 @@
-"""Whole queries have the rows that they have of a local DataFrame, with push-down and without."""
+"""Queries return the same rows as over a local DataFrame, with and without push-down."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Rows = Counter[tuple[str, ...]]
 
 @pytest.fixture
 def views(spark: Any, lake: Any) -> Iterator[None]:
-    """The two tables, as views of each way to read them."""
+    """The two tables as views, for each way to read them."""
     made, tables = [], {"one": "t", "two": "u"}
     for name, number, seed in (("one", 42, 1), ("two", 21, 2)):
         content = rows(number, seed)
@@ -49,7 +49,7 @@ def views(spark: Any, lake: Any) -> Iterator[None]:
 
 
 @pytest.mark.timeout(7200)
-def test_plans_have_the_same_rows_with_push_down_and_without(spark: Any, views: None) -> None:
+def test_plans_return_the_same_rows_with_push_down(spark: Any, views: None) -> None:
     counts: Counter[str] = Counter()
     for number, plan in enumerate(plans(NUMBER, SEED)):
         found = {way: _run(spark, plan, way, counts) for way in WAYS}
@@ -83,7 +83,7 @@ def _run(spark: Any, plan: Plan, way: str, counts: Counter[str]) -> Rows:
 
 
 def _pushed(frame: Any) -> set[str]:
-    """Return what the scans of ``frame``, without those in subqueries, were asked."""
+    """Return what was pushed down to the scans of ``frame``, ignoring subqueries."""
     found = set()
     for scan in scans(frame):
         told = pushed_by(scan)

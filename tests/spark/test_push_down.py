@@ -1,4 +1,5 @@
-"""``where``, ``select`` and ``limit`` of a query reach the scan: what is fetched is less, and no row is another."""
+"""``where``, ``select`` and ``limit`` of a query are pushed down to the scan: less is fetched, and the rows are the
+same."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ WIDE = pa.schema(
 
 @pytest.fixture
 def url(lake: Any) -> str:
-    """Four files of three rows, two in each partition."""
+    """Four files of three rows, two files in each partition."""
     writer = TableWriter(lake.root / "t", WIDE, partition_by=["p"])
     for i in range(4):
         writer.insert(
@@ -66,7 +67,7 @@ def url(lake: Any) -> str:
         f"`страна` = '{ODD_PARTITIONS[0]}' AND `名` <> 'größe'",
     ],
 )
-def test_odd_names_and_text_that_is_not_ascii_are_found(spark: Any, lake: Any, condition: str) -> None:
+def test_special_names_and_non_ascii_text_are_found(spark: Any, lake: Any, condition: str) -> None:
     write_odd(lake.root / "odd")
     far = spark.read.format("deltaSharing").load(lake.url("odd"))
     found = ds.load_as_arrow(lake.url("odd"))
@@ -86,23 +87,24 @@ def scans(frame: Any) -> Iterator[Any]:
 
 
 def pushed(frame: Any) -> Pushed | None:
-    """Return what the one scan of ``frame`` is told; ``None`` where Spark saw that there is nothing to read."""
+    """Return what was pushed down to the only scan of ``frame``; ``None`` if Spark found that there is nothing to
+    read."""
     scan = next(scans(frame), None)
     return None if scan is None else pushed_by(scan)
 
 
 def pushed_by(scan: Any) -> Pushed:
-    """Return what ``scan`` is told."""
+    """Return what was pushed down to ``scan``."""
     method = scan.getClass().getDeclaredMethod("pushed", None)
     method.setAccessible(True)
     return Pushed.parse("pushed", method.invoke(scan, None))
 
 
-# === Conditions ===
+# --- conditions ---
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_path: pathlib.Path) -> None:
+def test_conditions_keep_every_row_that_spark_keeps(spark: Any, zone: str, tmp_path: pathlib.Path) -> None:
     asked = conditions(NUMBER)
     batch = pa.RecordBatch.from_pylist(rows(), schema=SCHEMA)
     schema = from_arrow_schema(SCHEMA)
@@ -138,7 +140,7 @@ def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_pa
 
 
 def test_conditions_find_rows_outside_the_bounds_of_delta_3_2(spark: Any) -> None:
-    """As in ``tests/integration/test_tables_spark.py``, which says what is wrong with the bounds."""
+    """``tests/integration/test_tables_spark.py`` explains the wrong bounds."""
     table = spark_rows.SparkTable("old-statistics")
     with mock_server.running(tables={"s.d.t": table.path}) as server:
         frame = ds.load_as_spark(f"{server.profile_path}#s.d.t", spark=spark)
@@ -155,8 +157,9 @@ def test_conditions_find_rows_outside_the_bounds_of_delta_3_2(spark: Any) -> Non
 NUMBERS = pa.schema([("i", pa.int16()), ("f", pa.float32()), ("n", pa.int32())])
 
 
-def test_conditions_that_spark_cannot_translate_are_left_to_it(spark: Any, lake: Any) -> None:
-    """Its optimizer makes ``isnull(i) AND null`` of ``i > 99999``, and fails to translate that below a function."""
+def test_spark_evaluates_conditions_it_cannot_translate(spark: Any, lake: Any) -> None:
+    """Spark's optimizer turns ``i > 99999`` into ``isnull(i) AND null``, and cannot translate that inside a
+    function."""
     found = [{"i": 1, "f": 0.5, "n": 1}, {"i": None, "f": None, "n": 2}, {"i": 7, "f": 2.0, "n": None}]
     TableWriter(lake.root / "t", NUMBERS).insert(found)
     far, near = ds.load_as_spark(lake.url("t"), spark=spark), spark.createDataFrame(found, from_arrow_schema(NUMBERS))
@@ -177,7 +180,7 @@ TEXTS = pa.schema([("s", pa.string()), ("o", pa.struct([("x", pa.string())]))])
 
 @pytest.fixture(scope="module")
 def texts(spark: Any, serve: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
-    """Two frames of the same texts: of a shared table, each in a file of its own, and of Spark's own rows."""
+    """Two frames of the same texts: a shared table with one file for each text, and a local Spark DataFrame."""
     root = tmp_path_factory.mktemp("texts")
     values = ["", "a", "a\ufffd", "\ufffc", "\ufffd", "\ufffdz", "\uffff", "\U0001f600x", None]
     found = [{"s": value, "o": {"x": value}} for value in values]
@@ -206,7 +209,7 @@ def texts(spark: Any, serve: Any, tmp_path_factory: pytest.TempPathFactory) -> t
         "NOT (o.x = {} AND s = 'a')",
     ],
 )
-def test_text_that_is_not_utf8_is_not_pushed(texts: tuple[Any, Any], condition: str) -> None:
+def test_invalid_utf8_is_not_pushed_down(texts: tuple[Any, Any], condition: str) -> None:
     constants = [*NOT_TEXT, "CAST(X'F4908080' AS STRING)", "CAST(X'C080' AS STRING)"]
     asked = [condition.format(constant) for constant in constants]
     found = []
@@ -219,7 +222,7 @@ def test_text_that_is_not_utf8_is_not_pushed(texts: tuple[Any, Any], condition: 
         assert told is None or "\ufffd" not in str(told.predicates)
 
 
-def test_the_replacement_character_itself_is_pushed(texts: tuple[Any, Any]) -> None:
+def test_replacement_character_is_pushed_down(texts: tuple[Any, Any]) -> None:
     far, near = texts
     for asked, number in (("s = '\ufffd'", 1), ("startswith(s, '\ufffd')", 2), ("s IN ('\ufffd', 'a')", 2)):
         told = pushed(far.where(asked))
@@ -229,7 +232,7 @@ def test_the_replacement_character_itself_is_pushed(texts: tuple[Any, Any]) -> N
 
 
 def test_names_are_indexed_once_for_all_predicates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Binding 200 predicates to a table of 5,000 columns took seconds when each of them read the whole schema."""
+    """Binding 200 predicates to a table of 5,000 columns took seconds when each one scanned the whole schema."""
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(50)] + [("s", pa.struct([("x", pa.int64())]))])
     named = [["s", "x"], *([f"c{number}"] for number in range(50))]
     told = [{"name": ">", "children": [{"column": path}, {"type": "bigint", "value": "3"}]} for path in named]
@@ -243,7 +246,7 @@ def test_names_are_indexed_once_for_all_predicates(monkeypatch: pytest.MonkeyPat
     assert str(found) == " AND ".join(f"{'.'.join(path)} > 3" for path in named)
 
 
-# === What is fetched ===
+# --- fetched bytes ---
 
 
 def ids(frame: Any) -> list[int]:
@@ -251,7 +254,7 @@ def ids(frame: Any) -> list[int]:
 
 
 def cost(lake: Any, query: Any) -> tuple[Any, int, int]:
-    """Return what ``query`` gives, with the bytes and the requests of data that it took."""
+    """Return the result of ``query`` with the bytes and the number of its data requests."""
     before = lake.server.stats()
     found = query()
     after = lake.server.stats()
@@ -259,7 +262,7 @@ def cost(lake: Any, query: Any) -> tuple[Any, int, int]:
     return found, data[1] - data[0], data[3] - data[2]
 
 
-def test_query_fetches_the_same_as_options(spark: Any, lake: Any, url: str) -> None:
+def test_query_fetches_as_little_as_options(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
     narrow = "struct<id:bigint,s:struct<x:bigint>,p:string>"
@@ -276,13 +279,13 @@ def test_query_fetches_the_same_as_options(spark: Any, lake: Any, url: str) -> N
 
 def test_counting_reads_no_file_and_a_limit_few(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
-    # PySpark 4.0 takes no rows without columns.
+    # PySpark 4.0 does not accept batches without columns.
     assert cost(lake, frame.count) == (12, 0, 0) or pyspark.__version__.startswith("4.0.")
     found, _, requests = cost(lake, frame.limit(4).collect)
     assert (len(found), requests) == (4, 2)
     assert "PushedLimit: 4" in frame.limit(4)._jdf.queryExecution().toString()
     assert frame.limit(100).count() == 12
-    # A limit of the read counts before the query's conditions do.
+    # The limit of the read applies before the conditions of the query.
     first = ds.load_as_spark(url, limit=2, spark=spark)
     assert (first.where("id >= 0").count(), first.where("id > 2").count(), first.count()) == (2, 0, 2)
 
@@ -317,10 +320,10 @@ def test_repeated_query_lists_no_files_again(spark: Any, lake: Any, url: str) ->
     before = lake.server.stats()["requests"]["query"]
     lake.server.expire_urls()
     assert ids(frame.where("v = 'v2'").where("id > 20")) == [22, 32]
-    assert lake.server.stats()["requests"]["query"] - before <= 2, "fresh URLs, once for each worker"
+    assert lake.server.stats()["requests"]["query"] - before <= 2, "one renewal of URLs for each worker"
 
 
-def test_changes_are_narrowed_too(spark: Any, lake: Any) -> None:
+def test_change_feed_queries_are_pushed_down(spark: Any, lake: Any) -> None:
     writer = TableWriter(lake.root / "feed", WIDE, properties={"delta.enableChangeDataFeed": "true"})
     for number in (1, 2, 3):
         writer.insert(rows_of([number], v="a", s=None, p="p"))
@@ -332,7 +335,7 @@ def test_changes_are_narrowed_too(spark: Any, lake: Any) -> None:
     assert frame.where(frame._commit_timestamp > moment).count() == 3
 
 
-# === Sizes ===
+# --- sizes ---
 
 
 def test_filtered_table_is_small_enough_to_be_broadcast(spark: Any, lake: Any, url: str) -> None:
@@ -356,10 +359,10 @@ def test_partitions_respect_the_session_limit(spark: Any, lake: Any, url: str) -
     assert ds.load_as_spark(url, spark=spark).rdd.getNumPartitions() == 2
 
 
-# === Without ===
+# --- without push-down ---
 
 
-def test_a_switch_turns_it_off(spark: Any, lake: Any, url: str) -> None:
+def test_push_down_can_be_disabled(spark: Any, lake: Any, url: str) -> None:
     spark.conf.set(push_down.SWITCH, "false")
     try:
         frame = ds.load_as_spark(url, spark=spark).where("id > 11")
@@ -387,7 +390,7 @@ def test_frames_work_without_push_down_and_warn_once(
     assert len(said[0]) < 500
 
 
-# === Very many files ===
+# --- very many files ---
 
 
 def test_plan_of_many_files_is_packed_and_complete(lake: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

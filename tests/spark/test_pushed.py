@@ -1,4 +1,4 @@
-"""Spark's predicates as conditions here: exact, weakened or left out. ``test_push_down`` compares them with Spark."""
+"""Spark's predicates converted to ours: exactly, weakened or omitted. ``test_push_down`` compares them with Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(*predicates: dict[str, object]) -> str | None:
     return None if condition is None else str(condition)
 
 
-def test_the_option_is_written_by_our_own_classes() -> None:
+def test_our_classes_write_the_pushed_option() -> None:
     parsed = Pushed.parse("pushed", json.dumps({"predicates": [OVER_1], "limit": 7}))
     assert (parsed.predicates, parsed.limit) == ((OVER_1,), 7)
     assert Pushed.parse("pushed", '{"predicates": []}') == Pushed((), None)
@@ -100,7 +100,7 @@ def test_the_option_is_written_by_our_own_classes() -> None:
         (test("=", column("odd.na`me"), A), "`odd.na``me` = 'a'"),
     ],
 )
-def test_a_predicate_of_spark_is_a_condition(told: dict[str, object], expected: str) -> None:
+def test_spark_predicates_are_converted(told: dict[str, object], expected: str) -> None:
     assert found(told) == expected
 
 
@@ -134,9 +134,9 @@ def test_a_predicate_of_spark_is_a_condition(told: dict[str, object], expected: 
         test("~", INT, ONE),
     ],
 )
-def test_filters_with_another_meaning_are_left_out(told: dict[str, object]) -> None:
+def test_filters_with_a_different_meaning_are_omitted(told: dict[str, object]) -> None:
     assert found(told) is None
-    # Other known conditions are kept if all conditions must be true.
+    # The other conditions of a conjunction are kept.
     assert found(told, OVER_1) == "i32 > 1"
     assert found(test("AND", told, OVER_1)) == "i32 > 1"
     assert found(test("AND", OVER_1, told)) == "i32 > 1"
@@ -145,7 +145,7 @@ def test_filters_with_another_meaning_are_left_out(told: dict[str, object]) -> N
 
 
 @pytest.mark.skipif(not HAS_DATA_SOURCES, reason="PySpark 3.5 has no collations")
-def test_texts_with_a_collation_are_left_out() -> None:
+def test_collated_text_is_not_pushed_down() -> None:
     columns = StructType([StructField("text", StringType("UTF8_LCASE"))])
     schema = pa.schema([("text", pa.string())])
     for told in (test("STARTS_WITH", TEXT, A), test("CONTAINS", TEXT, A), test("=", TEXT, A), test("IN", TEXT, A)):
@@ -174,8 +174,8 @@ def test_no_predicate_gives_no_condition() -> None:
         (test("STARTS_WITH", TEXT, constant("string", "Ün")), {"text": "Ünï%_\\"}),
     ],
 )
-def test_constants_are_those_of_spark(told: dict[str, object], kept: dict[str, str]) -> None:
-    """By the rows that they keep: each has the value, and all rows that have it are kept."""
+def test_constants_have_the_values_of_spark(told: dict[str, object], kept: dict[str, str]) -> None:
+    """Tested by the rows they keep: each row has the value, and all rows with the value are kept."""
     batch = pa.RecordBatch.from_pylist(rows(), schema=SCHEMA)
     condition = Pushed((told,)).filter(COLUMNS, SCHEMA)
     assert condition is not None

@@ -1,7 +1,7 @@
-"""A job of ``spark-submit``: the package as a zip of ``--py-files`` or as a source path, and the profile of its
+"""A ``spark-submit`` job: the package as a zip in ``--py-files`` or as a source path, and the profile from its
 environment.
 
-One job for all of this: a JVM takes longer to start than most tests.
+One job tests all of this, because a JVM takes longer to start than most tests run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ JOB = """
 
 @pytest.fixture
 def bare_python(tmp_path: pathlib.Path) -> str:
-    """An interpreter with everything that the package needs, and without the package and its metadata."""
+    """An interpreter with all dependencies of the package, without the package and its metadata."""
     venv.create(tmp_path / "bare", symlinks=True)
     (there,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
     for path in sys.path:
@@ -77,17 +77,17 @@ def bare_python(tmp_path: pathlib.Path) -> str:
 
 @pytest.fixture
 def other_profile(tmp_path: pathlib.Path) -> Iterator[str]:
-    """The profile of a server where the table of that name has five rows."""
+    """The profile of a server whose table of that name has five rows."""
     TableWriter(tmp_path / "other", ID).insert(rows_of(range(5)))
     with mock_server.running(tables={"share.schema.t": tmp_path / "other"}) as server:
         yield str(server.profile_path)
 
 
 @pytest.mark.parametrize("is_zip", sample([True, False], 2))
-def test_a_job_with_the_package_as_a_zip_or_a_source_path(
+def test_spark_submit_with_a_zip_or_a_source_path(
     bare_python: str, lake: Any, other_profile: str, tmp_path: pathlib.Path, is_zip: bool
 ) -> None:
-    """A data source that PySpark finds sees the environment that Spark was started with, one that is registered
+    """A data source found by PySpark sees the environment in which Spark was started; a registered one sees
     ``spark.executorEnv``."""
     changed_table(lake.root / "t")
     (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
@@ -97,14 +97,14 @@ def test_a_job_with_the_package_as_a_zip_or_a_source_path(
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
     place = tmp_path / "package.zip" if is_zip else ROOT
-    # Spark looks for data sources in a worker of the driver that does not have the files of --py-files.
+    # Spark looks for data sources in a worker of the driver, which does not have the files of --py-files.
     environment |= {"PYTHONPATH": str(place), "PYSPARK_PYTHON": bare_python, "PYSPARK_DRIVER_PYTHON": bare_python}
     environment["DELTA_SHARING_PROFILE"] = lake.url("t").split("#")[0]
     if is_zip:
         with zipfile.ZipFile(place, "w") as package:
             for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
                 package.write(file, file.relative_to(ROOT))
-                if file.suffix == ".py":  # a dozen processes import from the zip, and would each compile it
+                if file.suffix == ".py":  # a dozen processes import from the zip, and each would compile it
                     compiled = py_compile.compile(
                         str(file), str(tmp_path / "compiled"), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
                     )

@@ -1,4 +1,4 @@
-"""The readers without Spark around them: servers that know less, tables that change at awkward moments."""
+"""The readers without Spark: servers with fewer features, and tables that change at inconvenient moments."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def stream_reader(lake: Any, **options: str) -> StreamReader:
-    """A reader as Spark makes it: of a source whose ``schema()`` was asked before it was pickled."""
+    """A reader as Spark creates it: pickled after ``schema()`` of its source was called."""
     source = DeltaSharingSource({"path": lake.url("t"), **options})
     schema = source.schema()
     return pickle.loads(pickle.dumps(source)).streamReader(schema)  # type: ignore[no-any-return]
@@ -106,7 +106,7 @@ def test_table_changed_between_load_and_start_is_not_misread(lake: Any, change: 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
 def test_restart_works_without_metadata_of_a_version(lake: Any, monkeypatch: pytest.MonkeyPatch, wire: str) -> None:
-    """Older servers answer ``GET .../metadata?version=`` with the latest."""
+    """Older servers return the latest metadata for ``GET .../metadata?version=``."""
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
     first = stream_reader(lake, startingVersion="0", responseFormat=wire)
@@ -162,7 +162,7 @@ def test_batch_from_mid_version_has_one_format_after_a_restart(lake: Any) -> Non
     assert found[1] == [3]
 
 
-def test_schema_given_and_option_columns_must_agree(lake: Any) -> None:
+def test_schema_and_columns_option_must_agree(lake: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
     TableWriter(lake.root / "t", schema)
     options = SparkOptions.parse({"path": lake.url("t"), "columns": "s.x"})
@@ -176,7 +176,7 @@ def test_schema_given_and_option_columns_must_agree(lake: Any) -> None:
             narrowed_columns(text, options, wanted)
 
 
-def test_default_limit_is_a_thousand_files_or_the_bytes_given(lake: Any) -> None:
+def test_default_limit_is_1000_files_or_the_given_bytes(lake: Any) -> None:
     TableWriter(lake.root / "t", ID)
     assert stream_reader(lake)._follower.budget() == BatchLimits(1000, None)
     assert stream_reader(lake, maxBytesPerTrigger="2k")._follower.budget() == BatchLimits(None, 2048)
@@ -186,7 +186,7 @@ def test_default_limit_is_a_thousand_files_or_the_bytes_given(lake: Any) -> None
 
 
 @limited
-def test_default_limit_is_carried_by_one_of_sparks_own() -> None:
+def test_default_limit_is_a_limit_class_of_spark() -> None:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
 
     assert default_limit(BatchLimits(1000, None)) == ReadMaxFiles(1000)
@@ -194,7 +194,7 @@ def test_default_limit_is_carried_by_one_of_sparks_own() -> None:
 
 
 @pytest.mark.parametrize("options", [{"startingVersion": "0", "skipChangeCommits": "true"}, {}])
-def test_finished_stream_is_at_the_base_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
+def test_finished_stream_is_at_the_start_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
     table = changed_table(lake.root / "t")
     reader = stream_reader(lake, **options)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
@@ -211,8 +211,9 @@ def test_finished_stream_is_at_the_base_of_the_next_version(lake: Any, options: 
 
 @pytest.mark.skipif(not HAS_DATA_SOURCES, reason="PySpark 3.5 has no streams of Python, and no variants")
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in OWN.glob("*/expected.json")))
-def test_snapshot_as_a_stream_equals_the_batch_read(name: str, own_server: Any) -> None:
-    """All features alone and in pairs: vectors, mapping, widening, variant, char, void, both kinds of timestamps."""
+def test_streamed_snapshot_equals_the_batch_read(name: str, own_server: Any) -> None:
+    """All features alone and in pairs: deletion vectors, column mapping, widening, variant, char, void, both
+    timestamp types."""
     for wire in ("delta", "parquet"):
         options = {"path": f"{own_server.profile_path}#golden.own.{name}", "responseFormat": wire}
         source = DeltaSharingSource(options)
@@ -229,7 +230,7 @@ def test_snapshot_as_a_stream_equals_the_batch_read(name: str, own_server: Any) 
         assert {found.schema for part in batch.partitions() for found in batch.read(part)} <= {target_schema(schema)}
 
 
-def test_start_by_time_in_a_range_without_data_moves_on(lake: Any) -> None:
+def test_start_by_timestamp_skips_versions_without_data(lake: Any) -> None:
     start = 1_600_000_000_000
     table = TableWriter(lake.root / "t", ID, timestamp_ms=start)
     files = [table.file(rows_of([i])) for i in (1, 2)]
@@ -305,7 +306,7 @@ def test_history_removed_by_the_provider_fails_a_new_stream(lake: Any) -> None:
     assert [row["id"] for row in rows(later, later.initialOffset(), end)] == [3]
 
 
-def test_column_added_before_the_stream_began_is_null_before_it(lake: Any) -> None:
+def test_column_added_before_the_stream_is_null_in_older_files(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
     table.schema = WIDER
@@ -320,7 +321,7 @@ def test_column_added_before_the_stream_began_is_null_before_it(lake: Any) -> No
     ]
 
 
-def test_values_and_names_with_special_characters_come_through(lake: Any) -> None:
+def test_special_characters_in_values_and_names_are_kept(lake: Any) -> None:
     value = "a b/%20=ü'\"{}😀"
     schema = pa.schema([("id", pa.int64()), ("odd `name`, ü.%", pa.string()), ("part=%/ü", pa.string())])
     table = TableWriter(lake.root / "t", schema, partition_by=["part=%/ü"])
@@ -336,7 +337,7 @@ def feed_of(lake: Any, **options: str) -> list[dict[str, Any]]:
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_bounds_of_a_change_feed(lake: Any) -> None:
+def test_bounds_of_a_change_feed_are_checked(lake: Any) -> None:
     table = feed_table(lake.root / "t")
     table.commit(metadata=True)
     assert [len(feed_of(lake, startingVersion=str(start))) for start in range(6)] == [17, 17, 15, 12, 4, 0]
@@ -385,7 +386,7 @@ def test_change_feeds_as_streams_equal_batch_reads(own_server: Any) -> None:
     assert checked >= 10
 
 
-def test_table_without_columns_is_refused_blaming_its_provider(lake: Any) -> None:
+def test_table_without_columns_is_a_provider_error(lake: Any) -> None:
     TableWriter(lake.root / "t", pa.schema([]))
     source = DeltaSharingSource({"path": lake.url("t")})
     with pytest.raises(DataError, match=r"has no columns.*share\.schema\.t"):
@@ -393,7 +394,7 @@ def test_table_without_columns_is_refused_blaming_its_provider(lake: Any) -> Non
 
 
 def restarted(reader_of: Any, offset: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows that a query restarted at ``offset`` reads, to the end of the table."""
+    """Return the rows that a query restarted at ``offset`` reads up to the end of the table."""
     reader, found = reader_of(), []
     while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
         found += rows(reader, offset, end)
@@ -435,7 +436,7 @@ def test_dropped_column_is_reported_with_version_and_remedy(
     offset = json.loads(json.dumps(first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())))
     read = {row["id"] for row in rows(first, first.initialOffset(), offset)}
     play(after)
-    for _ in range(2):  # however often it is restarted
+    for _ in range(2):  # however often the query is restarted
         with pytest.raises(SchemaChangeError) as caught:
             restarted(lambda: stream_reader(lake, startingVersion="1", responseFormat=wire), offset)
         message = caught.value.message
@@ -448,7 +449,7 @@ def test_dropped_column_is_reported_with_version_and_remedy(
     assert not read & {row["id"] for row in restarted(lambda: anew, anew.initialOffset())}
 
 
-def test_column_dropped_under_a_running_stream_becomes_null(lake: Any) -> None:
+def test_column_dropped_during_a_stream_becomes_null(lake: Any) -> None:
     table = TableWriter(lake.root / "t", WIDER)
     table.insert([{"id": 1, "extra": "x"}])
     running = stream_reader(lake, startingVersion="0", queryTableVersionIntervalSeconds="10")
@@ -489,7 +490,7 @@ def test_widened_column_stops_a_stream_once(
     assert [(row["id"], row["number"]) for row in anew] == [(1, 1), (2, 2), (4, 2**40)]
 
 
-def test_drop_and_addition_in_one_commit_under_a_running_stream(lake: Any) -> None:
+def test_drop_and_add_in_one_commit_stop_a_running_stream(lake: Any) -> None:
     table = TableWriter(lake.root / "t", WIDER)
     table.insert([{"id": 1, "extra": "x"}])
     reader = stream_reader(lake, startingVersion="0")
@@ -500,7 +501,7 @@ def test_drop_and_addition_in_one_commit_under_a_running_stream(lake: Any) -> No
         restarted(lambda: reader, reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))
 
 
-# === What stops a stream says what to do ===
+# --- errors that stop a stream suggest a remedy ---
 
 
 def gone(lake: Any) -> TableWriter:
@@ -511,7 +512,7 @@ def gone(lake: Any) -> TableWriter:
     return table
 
 
-def test_vacuumed_file_asks_for_a_new_checkpoint(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_vacuumed_file_error_suggests_a_new_checkpoint(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
     gone(lake)
     reader = stream_reader(lake, startingVersion="0")
     begin = reader.initialOffset()
@@ -556,10 +557,10 @@ def test_filter_on_unknown_column_fails_at_load(lake: Any, options: dict[str, st
     assert "id" in DeltaSharingSource({"path": lake.url("t"), **fits, **options}).schema().names
 
 
-# === Retries, deadlines, outages ===
+# --- retries, deadlines, outages ---
 
 
-def test_retries_and_deadlines_reach_every_request(lake: Any) -> None:
+def test_retries_and_deadlines_apply_to_every_request(lake: Any) -> None:
     TableWriter(lake.root / "t", ID).insert(rows_of([1]))
     given = {
         "maxAttempts": "3",
@@ -589,7 +590,7 @@ def test_files_with_deletion_vectors_stay_within_the_limit(lake: Any) -> None:
     assert sorted(itertools.chain(*found)) == [1, 3, 5, 7, 9, 11, 13]
 
 
-def test_read_of_gigabytes_without_options_is_warned_of_once(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_large_read_without_options_warns_once(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
     table = TableWriter(lake.root / "t", schema)
     table.insert(table.file([{"id": 1, "v": "a"}]))
@@ -612,14 +613,14 @@ def test_read_of_gigabytes_without_options_is_warned_of_once(lake: Any, caplog: 
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-# === What planning costs ===
+# --- the cost of planning ---
 
 
 def test_micro_batch_costs_two_requests_and_a_snapshot_one(tmp_path: pathlib.Path) -> None:
     table = TableWriter(tmp_path / "share" / "schema" / "t", ID)
     file = table.file(rows_of([1]))
     table.commit(add=[dataclasses.replace(file, path=f"part-{number}.parquet") for number in range(10_000)])
-    # In a process of its own, so that its work does not count as ours.
+    # In a separate process, whose work does not count as ours.
     with mock_server.running(tmp_path, process=True) as server:
         source = DeltaSharingSource({"path": f"{server.profile_path}#share.schema.t", "maxFilesPerTrigger": "20000"})
         schema = source.schema()
@@ -635,7 +636,7 @@ def test_micro_batch_costs_two_requests_and_a_snapshot_one(tmp_path: pathlib.Pat
         assert server.stats()["requests"] == {"version": 1, "query": 1}
         for number in range(3):
             table.insert(rows_of([number]))
-            reader._follower.clock._asked_at = None  # as if an interval had passed
+            reader._follower.clock._asked_at = None  # simulates that an interval has passed
             server.reset_stats()
             clock = Stopwatch(time.process_time)
             following = reader.latestOffset(end, reader.getDefaultReadLimit())
@@ -648,7 +649,7 @@ def test_micro_batch_costs_two_requests_and_a_snapshot_one(tmp_path: pathlib.Pat
             end = following
 
 
-# === Columns of types that we do not know ===
+# --- columns of unknown types ---
 
 
 def test_read_that_would_silently_drop_columns_is_refused(lake: Any) -> None:
@@ -665,7 +666,7 @@ def test_read_that_would_silently_drop_columns_is_refused(lake: Any) -> None:
     named = DeltaSharingSource({"path": lake.url("t"), "columns": "id, b"})
     schema = named.schema()
     assert schema.names == ["id", "b"]
-    # A schema of one's own names them as well.
+    # A schema given by the user names them as well.
     for chosen in (schema, StructType([schema["id"]])):
         for one in (named, pickle.loads(pickle.dumps(source))):
             assert one.reader(chosen).partitions()

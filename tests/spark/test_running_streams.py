@@ -1,4 +1,4 @@
-"""The scenarios of ``running_streams``, side by side."""
+"""Runs the scenarios of ``running_streams`` concurrently."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.spark.streams import limited
 
 pytestmark = pytest.mark.spark
 
-# `python -m tests.soak streams` plays all of them.
+# `python -m tests.soak streams` runs all of them.
 NAMES = ["renamed", "replayed_changes", "start_without_files", "token_renewed", "upserted", "vectors", "widened"]
 
 
 @limited
 @pytest.mark.timeout(900)
-def test_streams_that_run_while_their_tables_change(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_streams_deliver_every_row_while_tables_change(spark: Any, tmp_path: pathlib.Path) -> None:
     names = list(SCENARIOS) if ALL else NAMES
     wrong = []
     for name, error in play(spark, tmp_path, names, at_a_time=len(names)).items():

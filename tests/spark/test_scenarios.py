@@ -1,4 +1,4 @@
-"""``scenarios.md`` says which test shows which scenario; every test that it names exists."""
+"""``scenarios.md`` lists the test for each scenario; every listed test exists."""
 
 from __future__ import annotations
 

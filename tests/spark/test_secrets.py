@@ -1,4 +1,4 @@
-"""The text that Spark shows for reads: its event log, all pages of its UI, plans, errors, progress, checkpoints and
+"""The output of Spark about reads: its event log, all pages of its UI, plans, errors, progress, checkpoints and
 logs."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.spark import planted
 from tests.spark.conftest import forked_workers, make_spark_home
 
-# In one worker: what they look at takes two minutes to make.
+# In one worker, as the output of the reads takes two minutes to produce.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("secrets")]
 
 SIGNATURE = re.compile(r"X-Amz-Signature=(?!\*)[^\s&\"'*\\]+")
@@ -35,7 +35,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("planted")
     home = make_spark_home(folder / "home")
     with open(folder / "driver.log", "w") as log, forked_workers(tmp_path_factory.mktemp("forked")):
-        # Its own session, whatever other tests of this process have set for theirs.
+        # A separate session, whatever other tests of this process have set for theirs.
         own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_GATEWAY"))}
         run = subprocess.run(
             [sys.executable, "-m", "tests.spark.planted", str(folder)],
@@ -54,7 +54,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_no_secret_is_shown(shown: dict[str, str], sink: str) -> None:
+def test_spark_output_contains_no_secret(shown: dict[str, str], sink: str) -> None:
     text = shown[sink]
 
     assert SINKS[sink] in text
@@ -63,7 +63,7 @@ def test_no_secret_is_shown(shown: dict[str, str], sink: str) -> None:
     assert SIGNATURE.findall(text) == []
 
 
-def test_the_documentation_has_the_setting_that_redacts() -> None:
+def test_documentation_names_the_redaction_setting() -> None:
     text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 
     assert f'r"""{planted.REDACTING}"""' in text
@@ -74,7 +74,7 @@ def test_signed_urls_are_recognized(shown: dict[str, str]) -> None:
 
 
 def test_spark_connect_shows_credentials_given_as_options(shown: dict[str, str]) -> None:
-    """As the documentation says; so the other tests would have seen one."""
+    """As documented; this also shows that the other tests would detect a secret."""
     events = map(json.loads, filter(None, shown["events"].splitlines()))
     started = [event["statementText"] for event in events if "ConnectOperationStarted" in event["Event"]]
 

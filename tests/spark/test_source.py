@@ -1,4 +1,4 @@
-"""The data source of batch reads and of a catalog's questions, without Spark around it."""
+"""The data source for batch reads and for requests of a catalog, without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 @pytest.fixture
 def writer(lake: Any) -> TableWriter:
-    """Versions 1 to 4 of a table, each with a file of two rows more."""
+    """Versions 1 to 4 of a table, each with another file of two rows."""
     table = TableWriter(lake.root / "t", VALUES, timestamp_ms=1_600_000_000_000)
     for number in range(4):
         file = table.file(rows_of([number * 10, number * 10 + 1], v=f"v{number}"))
@@ -51,7 +51,7 @@ def source(lake: Any, **options: str) -> DeltaSharingSource:
 
 
 def parts_of(source: DeltaSharingSource, schema: Any = None) -> list[list[dict[str, Any]]]:
-    """Return the rows of each partition, which a pickle carries as Spark does."""
+    """Return the rows of each partition after pickling it like Spark."""
     schema = schema or source.schema()
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     parts = pickle.loads(pickle.dumps(reader.partitions()))
@@ -68,10 +68,10 @@ def pushed(*predicates: object, **limit: int) -> str:
 
 OVER_15 = {"name": ">", "children": [{"column": ["id"]}, {"type": "bigint", "value": "15"}]}
 
-# === What a batch reads ===
+# --- batch reads ---
 
 
-def test_an_option_limits_the_read_and_spark_each_part(lake: Any, writer: TableWriter) -> None:
+def test_limit_option_applies_to_the_read_and_sparks_to_parts(lake: Any, writer: TableWriter) -> None:
     small = {"maxPartitionBytes": "1", "parallelism": "4"}
     assert [len(part) for part in parts_of(source(lake, **small))] == [2, 2, 2, 2]
     assert [len(part) for part in parts_of(source(lake, **small, pushed=pushed(limit=1)))] == [1]
@@ -82,7 +82,7 @@ def test_an_option_limits_the_read_and_spark_each_part(lake: Any, writer: TableW
     assert sum(map(len, parts_of(source(lake, **small, limit="0")))) == 0
 
 
-def test_filters_of_options_and_predicates_hold_together(lake: Any, writer: TableWriter) -> None:
+def test_filter_option_and_pushed_predicates_are_combined(lake: Any, writer: TableWriter) -> None:
     assert ids(source(lake)) == [0, 1, 10, 11, 20, 21, 30, 31]
     assert ids(source(lake, pushed=pushed(OVER_15))) == [20, 21, 30, 31]
     assert ids(source(lake, pushed=pushed(OVER_15), filter="id < 30")) == [20, 21]
@@ -90,13 +90,13 @@ def test_filters_of_options_and_predicates_hold_together(lake: Any, writer: Tabl
     assert [row for part in found for row in part] == [{"v": "v2"}]
 
 
-def test_versions_and_times(lake: Any, writer: TableWriter) -> None:
+def test_version_and_timestamp_options_select_a_version(lake: Any, writer: TableWriter) -> None:
     assert ids(source(lake, versionAsOf="1")) == [0, 1]
     assert ids(source(lake, versionAsOf="0")) == []
     assert ids(source(lake, timestampAsOf="2020-09-13 12:28:45")) == [0, 1, 10, 11]
 
 
-def test_a_frame_reads_the_version_that_it_was_made_of(lake: Any, writer: TableWriter) -> None:
+def test_reader_reads_the_version_at_its_creation(lake: Any, writer: TableWriter) -> None:
     loaded = source(lake)
     schema = loaded.schema()
     assert loaded.described_version == 4
@@ -125,7 +125,7 @@ def test_deleted_version_error_names_both_versions(
     monkeypatch.setattr(ServedTable, "_planned", no_history)
     with pytest.raises(SchemaChangeError, match=r"from version 4, .* to 5, .*history: no history here\. Load it again"):
         parts_of(loaded, schema)
-    # Columns that are only temporarily out of order are not a change of the table.
+    # Columns in a temporarily different order are not a change of the table.
     for status in (None, 500, 503):
         statuses.append(status)
         with pytest.raises(RequestError, match="no history here") as caught:
@@ -133,7 +133,7 @@ def test_deleted_version_error_names_both_versions(
         assert not isinstance(caught.value, SchemaChangeError)
 
 
-def test_describing_the_latest_version_costs_one_request(lake: Any, writer: TableWriter) -> None:
+def test_describing_the_latest_version_needs_one_request(lake: Any, writer: TableWriter) -> None:
     def asked(**options: str) -> int:
         before = sum(lake.server.stats()["requests"].values())
         source(lake, **options).schema()
@@ -143,7 +143,7 @@ def test_describing_the_latest_version_costs_one_request(lake: Any, writer: Tabl
     assert asked(loadedVersion="3") == asked() + 1
 
 
-def test_feeds_end_at_the_version_of_the_frame(lake: Any) -> None:
+def test_change_feed_ends_at_the_version_of_the_frame(lake: Any) -> None:
     table = feed_table(lake.root / "t")
     feed = {"readChangeFeed": "true", "startingVersion": "0"}
     loaded = source(lake, **feed)
@@ -164,7 +164,7 @@ def test_feeds_end_at_the_version_of_the_frame(lake: Any) -> None:
     assert only_type.names == ["_change_type", "id"]
 
 
-def test_a_feed_needs_a_start_and_a_start_a_feed(lake: Any, writer: TableWriter) -> None:
+def test_change_feed_and_start_require_each_other(lake: Any, writer: TableWriter) -> None:
     schema = source(lake).schema()
     for name, value in (("startingVersion", "1"), ("startingTimestamp", "2020-01-01")):
         with pytest.raises(UsageError, match=f"Option '{name}' of a batch read needs option 'readChangeFeed'"):
@@ -175,7 +175,7 @@ def test_a_feed_needs_a_start_and_a_start_a_feed(lake: Any, writer: TableWriter)
         source(lake, readChangeFeed="true", startingVersion="latest").reader(schema)
 
 
-# === What is refused ===
+# --- refusals ---
 
 
 @pytest.mark.parametrize("kind", [DeltaSharingSource, DeltaSharingAlias])
@@ -198,10 +198,10 @@ def test_schema_error_lists_the_existing_columns(lake: Any) -> None:
     assert "c12" not in caught.value.message
 
 
-# === What is told ===
+# --- warnings and sizes ---
 
 
-def test_a_large_read_is_one_of_more_than_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_read_above_the_limit_is_large(caplog: pytest.LogCaptureFixture) -> None:
     options = SparkOptions.parse({"path": "a.b.c", "endpoint": "https://e.example", "bearerToken": "t"})
     warn_of_large_read(3, LARGE_READ, options, narrowed=False)
     warn_of_large_read(3, LARGE_READ + 1, options, narrowed=True)
@@ -211,7 +211,7 @@ def test_a_large_read_is_one_of_more_than_the_limit(caplog: pytest.LogCaptureFix
     assert "The read of a.b.c takes all columns and rows of 3 files, 4.3 GB" in record.getMessage()
 
 
-def test_sizes_stand_before_the_pickle_of_a_partition(lake: Any, writer: TableWriter) -> None:
+def test_serialized_partition_starts_with_its_sizes(lake: Any, writer: TableWriter) -> None:
     loaded = source(lake, parallelism="1")
     (part,) = loaded.reader(loaded.schema()).partitions()
     content = pickle.dumps(part)
@@ -222,10 +222,10 @@ def test_sizes_stand_before_the_pickle_of_a_partition(lake: Any, writer: TableWr
     assert lake.server.profile["bearerToken"] not in repr(part)
     narrow = source(lake, pushed=pushed(OVER_15), parallelism="1")
     (part,) = narrow.reader(narrow.schema()).partitions()
-    assert b"-" * 16 in pickle.dumps(part)  # how many rows are left is not known
+    assert b"-" * 16 in pickle.dumps(part)  # the number of remaining rows is unknown
 
 
-def test_a_partition_without_content_has_no_rows(lake: Any, writer: TableWriter) -> None:
+def test_partition_without_content_has_no_rows(lake: Any, writer: TableWriter) -> None:
     loaded = source(lake)
     schema = loaded.schema()
     reader = loaded.reader(schema)
@@ -234,7 +234,7 @@ def test_a_partition_without_content_has_no_rows(lake: Any, writer: TableWriter)
     assert {batch.schema for batch in batches} == {target_schema(schema)}
 
 
-# === What a catalog asks ===
+# --- requests of a catalog ---
 
 
 def told(lake: Any, **options: str) -> Any:
@@ -273,7 +273,7 @@ def test_catalog_gets_the_error(lake: Any, options: dict[str, str], status: int,
     assert sentence in note.metadata["delta-sharing-error"]
 
 
-# === Streams on older PySpark ===
+# --- streams on older PySpark ---
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_catalog_gets_the_error(lake: Any, options: dict[str, str], status: int,
 def test_user_limits_apply_where_spark_passes_none(
     lake: Any, writer: TableWriter, options: dict[str, str], number: int
 ) -> None:
-    """PySpark 4.0 and 4.1 tell neither the start of a batch nor the trigger."""
+    """PySpark 4.0 and 4.1 pass neither the start of a batch nor the trigger."""
     loaded = source(lake, startingVersion="0", **options)
     reader: Any = loaded.streamReader(loaded.schema())
     start = reader.initialOffset()
@@ -293,7 +293,7 @@ def test_user_limits_apply_where_spark_passes_none(
 
 
 @pytest.mark.skipif(not HAS_LIMITS, reason="PySpark before 4.2 has no limits")
-def test_the_limit_of_a_stream_is_one_of_sparks(lake: Any, writer: TableWriter) -> None:
+def test_limit_of_a_stream_is_a_limit_class_of_spark(lake: Any, writer: TableWriter) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
 
     for options, kind in (({}, ReadMaxFiles), ({"maxBytesPerTrigger": "7k"}, ReadMaxBytes)):
@@ -302,10 +302,10 @@ def test_the_limit_of_a_stream_is_one_of_sparks(lake: Any, writer: TableWriter) 
         assert isinstance(reader.getDefaultReadLimit(), kind)
 
 
-# === Credentials ===
+# --- credentials ---
 
 
-def test_credentials_as_options_are_the_same_profile() -> None:
+def test_credentials_as_options_equal_the_profile() -> None:
     endpoint = {"endpoint": "https://e.example"}
     for profile in (
         {"shareCredentialsVersion": 1, "bearerToken": "t", **endpoint},
@@ -327,7 +327,7 @@ def test_credentials_as_options_are_the_same_profile() -> None:
         assert SparkOptions.parse({"path": "a.b.c", **fields}).profile == loaded
 
 
-def test_a_missing_table_is_not_found(lake: Any) -> None:
+def test_missing_table_is_not_found(lake: Any) -> None:
     with pytest.raises(NotFoundError):
         DeltaSharingSource({"path": lake.url("none")}).schema()
 
@@ -338,13 +338,13 @@ def test_unreachable_server_is_reported(tmp_path: pathlib.Path) -> None:
         DeltaSharingSource(options).schema()
 
 
-def test_fed_tables_without_history_are_read(lake: Any) -> None:
+def test_table_without_shared_history_is_read(lake: Any) -> None:
     TableWriter(lake.root / "t", ID, properties=FEED).insert(rows_of([1, 2]))
     found = parts_of(source(lake, readChangeFeed="true", startingTimestamp="1970-01-01"))
     assert sorted(row["id"] for part in found for row in part) == [1, 2]
 
 
-def test_a_table_is_described_once_for_every_reader(
+def test_table_is_described_once_for_all_readers(
     lake: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described: list[object] = []
@@ -360,7 +360,7 @@ def test_a_table_is_described_once_for_every_reader(
     for reader in (known.batch_reader, known.streamReader):
         assert not isinstance(reader(schema), datasource.RefusedStream)
     assert len(described) == 1
-    # Spark does not ask for the schema if a user gives one.
+    # Spark does not request the schema if the user gives one.
     for number, reader in enumerate((new.batch_reader, source(lake).streamReader), 2):
         assert not isinstance(reader(schema), datasource.RefusedStream)
         assert len(described) == number

@@ -1,4 +1,4 @@
-"""Streaming queries with checkpoints on disk: the scenarios of the JVM connector's suites, for appends."""
+"""Streaming queries with checkpoints on disk: the scenarios of the JVM connector's suites for appends."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def checkpoint(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "checkpoint"
 
 
-# === Start ===
+# --- start ---
 
 
-def test_stream_without_start_reads_the_snapshot_then_the_tail(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_stream_reads_the_snapshot_and_then_new_versions(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = changed_table(lake.root / "t")
     frame = stream(spark, lake)
     assert frame.isStreaming
@@ -50,7 +50,9 @@ def test_stream_without_start_reads_the_snapshot_then_the_tail(spark: Any, lake:
 @pytest.mark.parametrize(
     ("start", "expected"), sample([(0, [1, 2, 3, 30]), (1, [1, 2, 3, 30]), (2, [30]), (3, [30]), (4, [])], 2, 2)
 )
-def test_starting_version(spark: Any, lake: Any, checkpoint: pathlib.Path, start: int, expected: list[int]) -> None:
+def test_starting_version_selects_the_first_rows(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, start: int, expected: list[int]
+) -> None:
     changed_table(lake.root / "t")
     assert follow(stream(spark, lake, **{**ALL, "startingVersion": start}), checkpoint).ids == expected
 
@@ -65,11 +67,11 @@ def test_latest_starts_after_the_first_version_despite_crashes(
     forget(checkpoint, 1, commits_only=True)
     table.insert(rows_of([50]))
     again = stream(spark, lake, startingVersion="latest", responseFormat=wire)
-    # On PySpark before 4.2 the replay is all that one run with available-now does.
+    # On PySpark before 4.2 a run with available-now ends after the replayed batch.
     assert follow(again, checkpoint).ids + follow(again, checkpoint).ids == [50]
 
 
-def test_starting_timestamp(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_starting_timestamp_selects_the_first_rows(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     start = 1_600_000_000_000
     table = TableWriter(lake.root / "t", ID, timestamp_ms=start)
     for i in range(1, 4):
@@ -90,7 +92,7 @@ def test_start_beyond_the_latest_version_waits_for_it(spark: Any, lake: Any, che
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
+def test_table_with_only_version_0_is_streamed(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
     table = TableWriter(lake.root / "t", ID)
     assert follow(stream(spark, lake, responseFormat=wire), checkpoint).rows == []
     table.insert(rows_of([1]))
@@ -99,7 +101,7 @@ def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pat
 
 @pytest.mark.parametrize(
     ("options", "fragment"),
-    # `test_options.py` has them all; a refusal costs Spark a Python worker each.
+    # `test_options.py` tests all options; each refusal needs a Python worker.
     sample(
         [
             ({"versionAsOf": "1"}, "Cannot time travel streams"),
@@ -114,7 +116,7 @@ def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pat
         4,
     ),
 )
-def test_wrong_options_are_refused(
+def test_invalid_options_are_refused(
     spark: Any, lake: Any, checkpoint: pathlib.Path, options: dict[str, str], fragment: str
 ) -> None:
     changed_table(lake.root / "t")
@@ -122,14 +124,14 @@ def test_wrong_options_are_refused(
         follow(stream(spark, lake, **options), checkpoint)
 
 
-# === How much goes into a batch ===
+# --- batch sizes ---
 
 
 @limited
 @pytest.mark.parametrize(
     ("files", "expected"), sample([(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])], 3, 1)
 )
-def test_max_files_per_trigger(
+def test_max_files_per_trigger_limits_batches(
     spark: Any, lake: Any, checkpoint: pathlib.Path, files: int, expected: list[int]
 ) -> None:
     changed_table(lake.root / "t")
@@ -141,7 +143,9 @@ def test_max_files_per_trigger(
     ("size", "expected"),
     sample([("1b", [1] * 4), ("1000b", [1] * 4), ("2000b", [2, 2]), ("3000b", [3, 1]), ("5000b", [4])], 3, 2),
 )
-def test_max_bytes_per_trigger(spark: Any, lake: Any, checkpoint: pathlib.Path, size: str, expected: list[int]) -> None:
+def test_max_bytes_per_trigger_limits_batches(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, size: str, expected: list[int]
+) -> None:
     changed_table(lake.root / "t")
     assert follow(stream(spark, lake, **ALL, maxBytesPerTrigger=size), checkpoint).sizes == expected
 
@@ -151,16 +155,14 @@ def test_max_bytes_per_trigger(spark: Any, lake: Any, checkpoint: pathlib.Path, 
     "limits",
     [{"maxFilesPerTrigger": 1, "maxBytesPerTrigger": "1g"}, {"maxFilesPerTrigger": 9, "maxBytesPerTrigger": "1b"}],
 )
-def test_both_limits_hold_whichever_binds(
-    spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
-) -> None:
+def test_both_limits_apply(spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]) -> None:
     changed_table(lake.root / "t")
     assert follow(stream(spark, lake, **ALL, **limits), checkpoint).sizes == [1, 1, 1, 1]
 
 
 @limited
 @pytest.mark.parametrize("limits", [{"maxFilesPerTrigger": 1}, {"maxBytesPerTrigger": "1b"}])
-def test_trigger_once_takes_all_windows_in_one_batch(
+def test_trigger_once_reads_all_windows_in_one_batch(
     spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
 ) -> None:
     changed_table(lake.root / "t")
@@ -178,7 +180,7 @@ def test_windows_of_versions_bound_batches(
 
 
 @limited
-def test_snapshot_is_limited_too_and_resumes_in_its_middle(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_limited_snapshot_resumes_in_its_middle(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*[rows_of([i]) for i in range(5)])
     sink = follow(stream(spark, lake, maxFilesPerTrigger=2), checkpoint)
@@ -238,11 +240,11 @@ def test_running_query_keeps_its_limits_and_polling_interval(spark: Any, lake: A
     assert query.exception() is None
 
 
-# === Sinks, filters, columns ===
+# --- sinks, filters, columns ---
 
 
 @limited
-def test_parquet_sink_and_memory_sink_hold_every_row_once(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_parquet_and_memory_sinks_have_every_row_once(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     frame = stream(spark, lake, **ALL, maxFilesPerTrigger=1)
     out = tmp_path / "out"
@@ -261,7 +263,7 @@ def test_parquet_sink_and_memory_sink_hold_every_row_once(spark: Any, lake: Any,
     assert sorted(row.id for row in spark.table("remembered").collect()) == [1, 2, 3]
 
 
-def test_filter_and_columns_options_and_a_narrower_schema(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_filter_columns_and_narrower_schema_apply_to_streams(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
     table = TableWriter(lake.root / "t", schema, partition_by=["p"])
     table.insert([{"id": 1, "v": "a", "p": "x"}], [{"id": 2, "v": "b", "p": "y"}])
@@ -272,13 +274,13 @@ def test_filter_and_columns_options_and_a_narrower_schema(spark: Any, lake: Any,
     assert sorted(row.v for row in follow(narrow, tmp_path / "b").rows) == ["a", "b", "c"]
 
 
-def test_two_streams_of_one_table_in_a_union(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_union_of_two_streams_of_one_table(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     both = stream(spark, lake, **ALL).union(stream(spark, lake))
     assert follow(both, checkpoint).ids == [1, 1, 2, 3, 30, 30]
 
 
-# === Deletes and updates ===
+# --- deletes and updates ---
 
 
 @limited
@@ -331,7 +333,7 @@ def test_optimize_and_settings_move_the_offset_without_rows(spark: Any, lake: An
     assert follow(stream(spark, lake), checkpoint).ids == [3]
 
 
-# === Restart ===
+# --- restart ---
 
 
 @limited
@@ -374,7 +376,7 @@ def test_change_feed_checkpoint_is_refused_by_an_append_stream(spark: Any, lake:
         follow(stream(spark, lake), checkpoint)
 
 
-def test_table_that_went_back_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_table_with_a_lower_version_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     for i in range(4):
         table.insert(rows_of([i]))
@@ -385,7 +387,7 @@ def test_table_that_went_back_is_refused(spark: Any, lake: Any, checkpoint: path
         follow(stream(spark, lake), checkpoint)
 
 
-def test_history_that_is_gone_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_missing_history_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([0]))
     follow(stream(spark, lake), checkpoint)
@@ -424,11 +426,11 @@ def test_missing_data_file_fails_the_query_and_loses_nothing(spark: Any, lake: A
     assert follow(stream(spark, lake), checkpoint).ids == [1]
 
 
-# === Schema ===
+# --- schema ---
 
 
 @limited
-def test_added_column_stops_the_stream_and_a_restart_reads_on(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_restart_after_an_added_column_continues(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
     frame = stream(spark, lake, startingVersion=0)
@@ -484,7 +486,7 @@ def test_breaking_change_stops_the_stream_and_its_restart(
     assert len(follow(stream(spark, lake, startingVersion=version), tmp_path / "new").rows) == 1
 
 
-def test_changed_nullability_does_not_matter(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_changed_nullability_is_ignored(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     for name, before, after in (("t", True, False), ("u", False, True)):
         table = TableWriter(lake.root / name, pa.schema([pa.field("id", pa.int64(), nullable=before)]))
         table.insert(rows_of([1]))
@@ -509,10 +511,10 @@ def test_new_reader_feature_is_checked_before_reading_its_files(
     assert sink.ids in ([1], [])
 
 
-# === The server ===
+# --- the server ---
 
 
-def test_server_at_an_older_version_is_not_followed(spark: Any, lake: Any) -> None:
+def test_lower_version_of_the_server_is_ignored(spark: Any, lake: Any) -> None:
     from delta_sharing_client.delta.features import Operation
     from delta_sharing_client.spark.datasource import StreamReader
     from delta_sharing_client.spark.served_table import ServedTable
@@ -529,7 +531,7 @@ def test_server_at_an_older_version_is_not_followed(spark: Any, lake: Any) -> No
     assert reader.latestOffset(first, reader.getDefaultReadLimit()) == first
 
 
-def test_a_stream_has_one_query_id(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_stream_has_one_query_id(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
     from delta_sharing_client.delta.features import Operation
     from delta_sharing_client.spark.served_table import ServedTable
     from delta_sharing_client.spark.source_options import SparkOptions

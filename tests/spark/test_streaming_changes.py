@@ -45,7 +45,7 @@ def test_every_change_has_its_type_and_version(spark: Any, lake: Any, checkpoint
 @limited
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    # `test_admission.py` computes them all; here they are seen through Spark: one of each limit.
+    # `test_admission.py` computes all of them; here one of each limit is tested through Spark.
     sample(
         [
             ({"maxFilesPerTrigger": 1}, [2, 3, 8, 2, 2]),
@@ -69,7 +69,7 @@ def test_every_change_has_its_type_and_version(spark: Any, lake: Any, checkpoint
         1,
     ),
 )
-def test_batch_sizes(
+def test_limits_determine_batch_sizes(
     spark: Any, lake: Any, checkpoint: pathlib.Path, limit: dict[str, object], expected: list[int]
 ) -> None:
     feed_table(lake.root / "t")
@@ -86,7 +86,7 @@ def test_restart_replays_the_last_three_batches(spark: Any, lake: Any, checkpoin
     assert kinds(again.rows) == kinds(whole.rows[5:])
 
 
-def test_columns_are_those_of_delta_lake_or_of_the_jvm_connector(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_columns_match_delta_lake_or_the_jvm_connector(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     feed_table(lake.root / "t")
     frame = stream(spark, lake, **CHANGES)
     assert frame.schema.simpleString() == (
@@ -102,13 +102,15 @@ def test_columns_are_those_of_delta_lake_or_of_the_jvm_connector(spark: Any, lak
 
 
 @pytest.mark.parametrize(("start", "expected"), [(3, 12), (4, 4), ("latest", 0)])
-def test_start(spark: Any, lake: Any, checkpoint: pathlib.Path, start: object, expected: int) -> None:
+def test_feed_starts_at_the_requested_version(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, start: object, expected: int
+) -> None:
     feed_table(lake.root / "t")
     assert len(follow(stream(spark, lake, readChangeFeed="true", startingVersion=start), checkpoint).rows) == expected
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_initial_snapshot_is_inserts_of_its_version(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
+def test_initial_snapshot_consists_of_inserts(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
     table = feed_table(lake.root / "t")
     sink = follow(stream(spark, lake, readChangeFeed="true", responseFormat=wire), checkpoint)
     assert kinds(sink.rows) == [(i, "insert", 4) for i in (1, 2, 3, 4, 5)]
@@ -128,9 +130,7 @@ def test_filter_on_change_columns_prunes_and_is_exact(spark: Any, lake: Any, tmp
 
 
 @limited
-def test_deletion_vectors_become_deletes_and_inserts_never_split(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_changes_by_deletion_vectors_are_not_split(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, protocol=VECTORS["protocol"], properties={**VECTORS["properties"], **FEED})
     first, second = table.file(rows_of([0, 1, 2, 3])), table.file(rows_of([10, 11]))
     table.insert(first, second)
@@ -177,7 +177,7 @@ def test_feed_disabled_within_the_range_is_refused(spark: Any, lake: Any, checkp
 
 
 @limited
-def test_added_column_stops_the_feed_and_a_restart_reads_on(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_restart_of_a_feed_after_an_added_column_continues(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
     frame = stream(spark, lake, **CHANGES)

@@ -55,11 +55,11 @@ def test_incompatible_workers_are_reported_before_planning(tmp_path: pathlib.Pat
     assert f"'{sys.executable}'" in caught.value.message
 
 
-# === What options of a data source cannot say ===
+# --- settings that data source options cannot express ---
 
 
 @pytest.mark.spark
-def test_a_token_of_a_function_and_headers_reach_the_tasks(spark: Any, lake: Any) -> None:
+def test_token_function_and_headers_reach_the_tasks(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     for number in range(3):
         table.insert(rows_of([number]))
@@ -70,7 +70,7 @@ def test_a_token_of_a_function_and_headers_reach_the_tasks(spark: Any, lake: Any
         with ds.SharingClient(profile, options=ds.ReadOptions(**options)) as client:
             shared = client.table("share.schema.t")
             frame = shared.scan(filter="id > 0").to_spark(spark)
-            lake.server.expire_urls()  # so that tasks ask for fresh ones, with that token
+            lake.server.expire_urls()  # so that tasks request new URLs with that token
             assert sorted(row.id for row in frame.collect()) == [1, 2]
             assert token not in frame._jdf.queryExecution().toString()
 

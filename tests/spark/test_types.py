@@ -1,4 +1,4 @@
-"""Types: the Spark schema of a Delta schema, and batches that are exactly its Arrow schema."""
+"""Types: the Spark schema of a Delta schema, and batches with exactly its Arrow schema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delta_sharing_client.spark.types import (
 from tests.quota import meets, met
 
 
-def test_nulls_inside_a_wanted_type_are_those_of_the_table() -> None:
+def test_nullability_of_nested_types_comes_from_the_table() -> None:
     def field(*, nulls: bool) -> spark.StructField:
         inner = spark.StructType([spark.StructField("x", spark.LongType(), nulls)])
         return spark.StructField("a", spark.MapType(spark.StringType(), spark.ArrayType(inner, nulls), nulls))
@@ -63,7 +63,7 @@ def schema_of(*types: object) -> str:
     return json.dumps({"type": "struct", "fields": fields})
 
 
-def test_every_type_has_its_spark_type_and_may_be_null() -> None:
+def test_every_type_has_a_nullable_spark_type() -> None:
     schema = spark_schema(parse_schema(schema_of(*FIELDS)))
     assert [field.dataType for field in schema.fields] == list(FIELDS.values())
     assert all(field.nullable for field in schema.fields)
@@ -79,12 +79,12 @@ def test_nested_types_are_nullable_at_every_level() -> None:
 
 
 @pytest.mark.parametrize("name", ["interval year", "interval day to second"])
-def test_interval_is_refused_by_column_and_type(name: str) -> None:
+def test_interval_error_names_column_and_type(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=rf"'c1'.*{name}.*columns"):
         spark_schema(parse_schema(schema_of("long", name)))
 
 
-def test_batch_has_order_nullability_and_units_of_the_target() -> None:
+def test_batch_has_order_nullability_and_units_of_the_schema() -> None:
     target = target_schema(
         spark.StructType(
             [
@@ -113,13 +113,13 @@ def test_missing_column_is_named() -> None:
         conform(pa.record_batch({"id": [1]}), target)
 
 
-def test_value_that_does_not_fit_is_refused_naming_the_column() -> None:
+def test_value_out_of_range_error_names_the_column() -> None:
     target = target_schema(spark.StructType().add("id", "byte"))
     with pytest.raises(DataError, match="id"):
         conform(pa.record_batch({"id": pa.array([300], pa.int64())}), target)
 
 
-def test_variant_gets_sparks_order_of_parts_and_keeps_nulls() -> None:
+def test_variant_has_sparks_field_order_and_keeps_nulls() -> None:
     found = target_schema(spark.StructType([spark.StructField("v", spark.VariantType())])).field("v").type
     source = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())])
     array = pa.array([{"metadata": b"m", "value": b"v"}, None], source)
@@ -189,7 +189,7 @@ def test_nested_values_survive_any_slicing(rows: list[object], data: st.DataObje
     assert found.to_pylist() == expected
 
 
-def test_target_of_every_engine_type_is_reachable() -> None:
+def test_every_engine_type_converts_to_its_target() -> None:
     flat = [name for name in FIELDS if name != "variant"]
     schema = parse_schema(schema_of(*flat))
     arrow = to_arrow_schema(schema)

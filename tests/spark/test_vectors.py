@@ -1,4 +1,4 @@
-"""Deletion vectors beyond 2^32, decoded by the library that Delta writes them with (RoaringBitmap) and by us."""
+"""Deletion vectors beyond 2^32, decoded with Delta's library (RoaringBitmap) and with ours."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from delta_sharing_client.delta.deletion_vectors import (
 from tests.effort import examples
 from tests.vectors import KINDS, bitmaps, encode_inline, kinds
 
-# Containers of 2^16 rows each: the first two below 2^32, the rest around it and far beyond.
+# Containers of 2^16 rows: the first two below 2^32, the rest around it and far beyond.
 KEYS = [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 5 << 16, (1 << 40) + 7]
 
 
-def test_64_bit_vectors_delete_the_rows_deltas_library_deletes(spark: Any) -> None:
+def test_64_bit_deletion_vectors_match_deltas_library(spark: Any) -> None:
     jvm = spark.sparkContext._jvm
     met: Counter[str] = Counter()
 
@@ -43,14 +43,14 @@ def test_64_bit_vectors_delete_the_rows_deltas_library_deletes(spark: Any) -> No
 
     check()
 
-    assert not [kind for kind in KINDS | {"beyond"} if not met[kind]], f"met too seldom: {met}"
+    assert not [kind for kind in KINDS | {"beyond"} if not met[kind]], f"too few cases: {met}"
 
 
 def decoded_by_the_jvm(jvm: Any, portable: bytes) -> list[int]:
-    """Return the values of a bitmap in the portable form, without Delta's magic number."""
+    """Return the values of a bitmap in the portable format, without Delta's magic number."""
     found = jvm.org.roaringbitmap.longlong.Roaring64NavigableMap()
     found.deserializePortable(jvm.java.io.DataInputStream(jvm.java.io.ByteArrayInputStream(portable)))
-    # As bytes: each value of an array of the JVM would be a call of its own.
+    # Transferred as bytes, as each value of a JVM array would need its own call.
     values = jvm.java.nio.ByteBuffer.allocate(8 * found.getIntCardinality())
     values.asLongBuffer().put(found.toArray())
     return np.frombuffer(bytes(values.array()), ">i8").tolist()

@@ -1,7 +1,6 @@
-"""Differences between Linux, macOS and Windows: paths, signals, the event loop, locks on files.
+"""Differences between Linux, macOS and Windows: paths, signals, event loops, file locks.
 
-These tests need the installed package and nothing else of the repository: a release runs them with its wheel on each
-system.
+These tests need only the installed package; a release runs them with its wheel on each system.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def server() -> Iterator[testing.Server]:
 
 @pytest.fixture
 def profile(server: testing.Server, tmp_path: Path) -> Path:
-    """Its profile, in a folder whose name needs care: a space, a ``#``, a ``%`` and letters beyond ASCII."""
+    """The profile, in a directory with a difficult name: a space, a ``#``, a ``%`` and non-ASCII letters."""
     folder = tmp_path / "Döner & 100 % #1 数"
     folder.mkdir()
     path = folder / "my share.share"

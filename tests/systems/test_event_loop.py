@@ -1,4 +1,4 @@
-"""Reads in programs that have an event loop of their own, in threads, and in processes that are started afresh."""
+"""Reads in programs with their own event loop, in threads, and in newly started processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if sys.platform == "win32":
 
 
 def rows(profile: str) -> int:
-    """Return the number of rows of the table; a process of its own finds it by its name."""
+    """Return the number of rows of the table; other processes import this function by name."""
     return len(ds.load_as_pandas(f"{profile}#s.d.t"))
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_read_in_a_running_loop_works_as_in_a_notebook(server: testing.Server, new_loop: object) -> None:
+def test_read_works_in_a_running_loop_as_in_a_notebook(server: testing.Server, new_loop: object) -> None:
     async def cell() -> int:
         return rows(str(server.profile_path))
 
@@ -48,13 +48,13 @@ def test_reads_in_threads_of_a_loop_do_not_block_it(server: testing.Server) -> N
     assert ticks > 1
 
 
-def test_reads_in_many_threads(server: testing.Server) -> None:
+def test_reads_work_in_many_threads(server: testing.Server) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(rows, [str(server.profile_path)] * 16)) == [1000] * 16
 
 
 @pytest.mark.parametrize("method", sorted({"spawn", multiprocessing.get_start_method()}))
-def test_reads_in_processes_of_the_kinds_that_the_system_starts(server: testing.Server, method: str) -> None:
-    rows(str(server.profile_path))  # so that there is something to inherit
+def test_reads_work_in_processes_of_every_start_method(server: testing.Server, method: str) -> None:
+    rows(str(server.profile_path))  # so that the child has something to inherit
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         assert list(pool.map(rows, [str(server.profile_path)] * 2)) == [1000] * 2

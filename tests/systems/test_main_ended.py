@@ -1,6 +1,6 @@
 """Reads after the main thread has ended: on threads that Python waits for, in ``atexit`` callbacks and in finalizers.
 
-They return all rows. Where no thread runs any more, they raise our error and the process still ends.
+They return all rows. If no thread can be started any more, they raise our error and the process still exits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ outputs |= {
     "progress": lambda: shown.table("s.d.t").scan().to_arrow().num_rows,
 }
 """
-# The first read starts what every later one needs.
+# The first read starts everything that later reads need.
 WARM = "table.scan(limit=1).to_arrow()\n"
 PLACES = {
     "thread": ALL + "threading.Thread(target=lambda: (main_ended(), read())).start()",
@@ -83,11 +83,11 @@ def run(server_profile: Path, text: str) -> list[str]:
         [sys.executable, "-c", text, str(server_profile)], capture_output=True, text=True, encoding="utf-8", timeout=120
     )
     assert done.returncode == 0, done.stderr
-    # Libraries may have something to say, too.
+    # Libraries may print messages, too.
     return [line.removeprefix("read: ") for line in done.stdout.splitlines() if line.startswith("read: ")]
 
 
-# Python 3.12 before 3.12.3 starts no thread once the main thread has ended.
+# Python 3.12 before 3.12.3 starts no thread after the main thread has ended.
 STARTS_THREADS = not (3, 12) <= sys.version_info < (3, 12, 3)
 
 
@@ -110,7 +110,7 @@ def test_reads_of_an_ending_interpreter_are_complete_or_refused(profile: Path, p
         assert found == "1000" or found.startswith("refused The program is ending, so no read can begin."), lines
 
 
-def test_a_daemon_that_reads_does_not_crash_the_end(profile: Path) -> None:
+def test_reading_daemon_thread_does_not_crash_the_exit(profile: Path) -> None:
     text = (
         CHILD
         + WARM

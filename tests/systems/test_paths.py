@@ -1,4 +1,4 @@
-"""Files are read and written where the system says, whatever their names look like."""
+"""Files are read and written at the given paths, whatever their names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from delta_sharing_client.cli import main
 WINDOWS = sys.platform == "win32"
 
 
-def test_a_profile_is_found_at_a_path_of_the_system(profile: Path) -> None:
+def test_profile_is_found_at_a_native_path(profile: Path) -> None:
     # With a drive and backslashes on Windows; the last # ends the path.
     assert len(ds.load_as_pandas(f"{profile}#s.d.t")) == 1000
     assert len(ds.SharingClient(profile).table("s.d.t").scan(limit=3).to_pandas()) == 3
 
 
-def test_a_profile_is_found_below_the_home_directory(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_is_found_in_the_home_directory(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(profile.parent))
 
@@ -56,7 +56,7 @@ def test_text_files_have_the_same_bytes_on_every_system(profile: Path) -> None:
     assert "größe 1" in (profile.parent / "rows.jsonl").read_bytes().decode()
 
 
-def test_a_local_copy_can_be_read_updated_and_moved(profile: Path) -> None:
+def test_local_copy_can_be_read_updated_and_moved(profile: Path) -> None:
     folder = profile.parent / "a copy #2 %41"
     table = ds.SharingClient(profile).table("s.d.t")
     table.replicate(folder)
@@ -68,13 +68,13 @@ def test_a_local_copy_can_be_read_updated_and_moved(profile: Path) -> None:
     table.replicate(moved)
 
 
-def test_the_cache_works_in_such_a_folder(profile: Path) -> None:
+def test_cache_works_in_a_directory_with_a_difficult_name(profile: Path) -> None:
     options = ds.ReadOptions(cache_directory=profile.parent / "cache")
     for _ in range(2):
         assert len(ds.load_as_pandas(f"{profile}#s.d.t", options=options)) == 1000
 
 
-def test_a_file_that_cannot_be_written_is_one_sentence(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_file_is_reported_in_one_sentence(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = profile.parent / "no" / "such" / "folder" / "x.parquet"
     assert main(["-p", str(profile), "read", "s.d.t", "--to", str(target)]) == 2
 
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(profile: Path, capsys: py
     assert "annot write" in told
 
 
-def test_a_table_below_a_file_url_with_a_drive_is_that_folder(tmp_path: Path) -> None:
+def test_file_url_with_a_drive_is_a_local_directory(tmp_path: Path) -> None:
     from delta_sharing_client.delta.paths import resolve
 
     file = tmp_path / "a b" / "part-0.parquet"

@@ -1,4 +1,4 @@
-"""Ctrl-C and the end of a process, as each system delivers them."""
+"""Ctrl-C and the end of a process on each system."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from delta_sharing_client import testing
 
 WINDOWS = sys.platform == "win32"
-# A group of its own ignores Ctrl-C on Windows: what can be sent to it is Ctrl-Break, for which Python has no handler of
-# its own. Elsewhere a shell starts what runs in the background with Ctrl-C ignored.
+# On Windows a process group of its own ignores Ctrl-C, and only Ctrl-Break can be sent to it, for which Python has no
+# handler. Elsewhere a shell starts background processes with Ctrl-C ignored.
 BREAK = """
 import signal, sys
 signal.signal(getattr(signal, "SIGBREAK", signal.SIGINT), signal.default_int_handler)
@@ -59,14 +59,14 @@ except KeyboardInterrupt:
 @pytest.fixture
 def slow(server: testing.Server) -> Iterator[testing.Server]:
     server.reset_stats()
-    # For longer than a test waits: a read that only ends with the response is a failure.
+    # Longer than the test waits, so that a read that ends only with the response fails the test.
     server.set_fault("slow=1000")
     yield server
     server.clear_faults()
 
 
 @pytest.mark.parametrize("program", [READ, COROUTINES], ids=["main thread", "coroutines"])
-def test_ctrl_c_ends_a_read_that_waits(slow: testing.Server, program: str) -> None:
+def test_ctrl_c_ends_a_waiting_read(slow: testing.Server, program: str) -> None:
     process = _started([sys.executable, "-c", program, str(slow.profile_path)])
     _wait_for_a_request(slow)
     _interrupt(process)
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_the_command_without_traceback_or_file(slow: testing.Server,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_killed_process_leaves_nothing_in_the_way(slow: testing.Server, tmp_path: Path) -> None:
+def test_killed_process_blocks_no_later_one(slow: testing.Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
     arguments = ["-p", str(slow.profile_path), "read", "s.d.t", "--to", str(target)]
     command = [sys.executable, "-m", "delta_sharing_client.cli", *arguments]
@@ -121,11 +121,11 @@ def _wait_for_a_request(server: testing.Server) -> None:
     while not server.stats()["requests"]:
         assert time.monotonic() < end, "the read sent no request"
         time.sleep(0.05)
-    time.sleep(0.2)  # so that its thread waits for the answer
+    time.sleep(0.2)  # so that its thread waits for the response
 
 
 def _started(command: list[str]) -> subprocess.Popen[str]:
-    # A group of its own: on Windows the signal goes to a whole group, and pytest must not hear it.
+    # A separate group: on Windows the signal is sent to a whole group, which must not include pytest.
     options = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)} if WINDOWS else {}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore
 

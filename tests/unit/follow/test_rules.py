@@ -48,7 +48,7 @@ def test_appends_are_read_with_any_option() -> None:
         assert appended([], policy) == []
 
 
-def test_commits_with_deletes_only() -> None:
+def test_deletes_fail_unless_an_option_ignores_them() -> None:
     message = appended([remove("a")], OnChange.FAIL)
     assert "Detected deleted data in version 7" in str(message)
     assert "ignoreDeletes" in str(message)
@@ -57,7 +57,7 @@ def test_commits_with_deletes_only() -> None:
 
 
 @pytest.mark.parametrize("actions", [[remove("a"), add("b")], [remove("a"), add("a", VECTOR)]])
-def test_commits_with_updates_and_deletion_vectors(actions: list[SharedFile]) -> None:
+def test_updates_fail_unless_an_option_ignores_them(actions: list[SharedFile]) -> None:
     for policy in (OnChange.FAIL, OnChange.IGNORE_DELETES):
         message = str(appended(actions, policy))
         assert "Detected a data update in version 7" in message
