@@ -1,4 +1,4 @@
-"""``python -m benchmarks.bytes_by_query [--page docs/engines.md]``: the bytes that common queries download.
+"""``python -m benchmarks.bytes_by_query [--page docs/engines.md]`` measures the bytes that common queries download.
 
 A table of about 100 MB is read from the test server with ``attach`` and ``scan_polars``, by Polars itself over HTTP,
 and by DuckDB itself from the local disk; DuckDB's bytes are those that the process reads.
@@ -117,7 +117,7 @@ def _megabytes(count: int) -> str:
 
 
 def _read_bytes() -> int:
-    # Bytes that this process has read by system calls, from the cache or the disk (Linux).
+    # Bytes that this process read with system calls, from the cache or the disk (Linux).
     return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])  # type: ignore[index]
 
 

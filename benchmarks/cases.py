@@ -1,4 +1,4 @@
-"""The cases: what is served, over which line, what is read, and the goal."""
+"""The cases: table, connection, read and goal of each."""
 
 from __future__ import annotations
 

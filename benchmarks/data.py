@@ -1,4 +1,4 @@
-"""The tables of the cases: created once from a fixed seed, and stored in ``benchmarks/.data``."""
+"""The tables of the cases, created once from a fixed seed and stored in ``benchmarks/.data``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wide_table(
 ) -> pathlib.Path:
     """Return a table of ``files`` files of ``rows`` rows each; after ``distinct`` files, the contents repeat.
 
-    With a ``page_index``, pages have up to 20,000 rows, as Spark's writer makes them.
+    With a ``page_index``, pages have up to 20,000 rows, like those of Spark's writer.
     """
     paging = {"write_page_index": True, "data_page_size": 8 * 20_000} if page_index else {}
 
@@ -221,7 +221,7 @@ def listed_table(name: str, files: int) -> pathlib.Path:
 
 
 def history_table(name: str, versions: int, rows: int) -> pathlib.Path:
-    """Return a table with the change feed on and one append of ``rows`` rows in each of ``versions`` commits."""
+    """Return a table with change data feed, and one append of ``rows`` rows in each of ``versions`` commits."""
 
     def write(root: pathlib.Path) -> None:
         properties = {"delta.enableChangeDataFeed": "true"}

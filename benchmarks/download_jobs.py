@@ -1,6 +1,7 @@
-"""One download or listing by one contender, in a process of its own; ``benchmarks.downloads`` runs it.
+"""One download or listing by one contender in a separate process; ``benchmarks.downloads`` runs it.
 
-The job is JSON in the first argument, the figures are JSON on stdout. Everything is imported before the clock starts.
+The job is JSON in the first argument; the measurements are JSON on stdout. Everything is imported before the clock
+starts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-# With obstore's own 10 MiB it is slower.
+# Slower with obstore's default of 10 MiB.
 _CHUNK = 1024 * 1024
 
 Job = dict[str, Any]
@@ -105,7 +106,7 @@ def obstore_threads(job: Job) -> Callable[[], int]:
 
 
 def obstore_list(job: Job) -> Callable[[], int]:
-    """obstore's own listing, one dictionary a file."""
+    """obstore's own listing, one dictionary for each file."""
     import obstore
 
     store = _store(job)
@@ -157,7 +158,7 @@ def main() -> None:
     }
     sys.stdout.write(json.dumps(figures) + "\n")
     sys.stdout.flush()
-    # obstore's tasks sometimes abort a process that ends in the usual way.
+    # obstore's tasks sometimes abort a process that exits normally.
     os._exit(0)
 
 

@@ -1,13 +1,13 @@
-"""Downloads of a volume, in turns with obstore in a plain loop and with s3fs, from one server of S3.
+"""Downloads of a volume compared with obstore in a plain loop and with s3fs, from one S3 server.
 
     python -m benchmarks.downloads [--repeats N] [--cases LIST] [--s3fs PYTHON] [--directory FOLDER] [--save]
 
 The store is versitygw, which ``bash scripts/s3`` builds (``--server`` names another binary). The cases are 10,000
-files of 20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files were put at once, so that their ETags
-are their MD5, which only this client compares, or in parts, as most programs upload them, so that they are not. A
-first turn finds the number of tasks (and of threads) with which the plain loop is fastest. Then each turn runs every
-contender in random order, in a process of its own; its clock starts after the imports. A ratio is the median of the
-turns' ratios. ``--s3fs`` is the interpreter of an environment with s3fs, whose botocore is not ours.
+files of 20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files were uploaded in one request, so
+that the ETag is the MD5 of the content, which only this client verifies, or as multipart uploads, like most programs
+do. A first round finds the number of tasks (and of threads) with which the plain loop is fastest. Then each round
+runs every contender in random order in a separate process; the clock starts after the imports. A ratio is the median
+of the ratios of all rounds. ``--s3fs`` is the interpreter of an environment with s3fs, whose botocore is not ours.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Figures = dict[str, Any]
 
 @contextlib.contextmanager
 def store(server: Path, folder: Path) -> Iterator[str]:
-    """Run the server of S3 with its objects in ``folder``; the value is its endpoint."""
+    """Run the S3 server with its objects in ``folder``; yield its endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     account = ["--access", KEY, "--secret", SECRET]
@@ -85,7 +85,7 @@ def _wait_for(address: str) -> None:
 
 
 def fill(endpoint: str, case: str) -> None:
-    """Put the files of ``case`` into the store, unless they are there."""
+    """Upload the files of ``case`` to the store unless they exist."""
     client = boto3.client(
         "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET
     )
@@ -122,7 +122,7 @@ class Turns:
             self.contenders[way] = {"tasks": min(found, key=found.__getitem__)}
 
     def take(self, repeats: int) -> dict[str, list[Figures]]:
-        """Return the figures of each contender."""
+        """Return the measurements of each contender."""
         figures: dict[str, list[Figures]] = {name: [] for name in self.contenders}
         for _ in range(repeats):
             for name in random.sample(list(self.contenders), len(self.contenders)):
@@ -154,7 +154,7 @@ class Turns:
 
 
 def report(case: str, turns: Turns, figures: dict[str, list[Figures]]) -> dict[str, Any]:
-    """Print and return the medians, and the ratios of a turn."""
+    """Print and return the medians, and the ratios of each round."""
     result: dict[str, Any] = {"case": case, "title": TITLES[case], "goal": GOALS[case], "contenders": {}}
     best = [min(turn["seconds"] for turn in turn_of) for turn_of in _others(figures)]
     for name, answers in figures.items():
@@ -185,7 +185,7 @@ def _others(figures: dict[str, list[Figures]]) -> Iterator[tuple[Figures, ...]]:
 
 
 def measure(case: str, endpoint: str, scratch: Path, repeats: int, s3fs: Path | None) -> dict[str, Any]:
-    """Return the figures of one case."""
+    """Return the measurements of one case."""
     fill(endpoint, case)
     settings = {"endpoint": endpoint, "region": REGION}
     keys = {"accessKeyId": KEY, "secretAccessKey": SECRET, "sessionToken": ""}

@@ -13,7 +13,7 @@ _MB = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One figure of a case in words, and whether it reaches its goal; ``None`` if it has none."""
+    """One measurement of a case in words, and whether it reaches its goal; ``None`` if there is no goal."""
 
     figure: str
     reached: bool | None
@@ -24,7 +24,7 @@ class Verdict:
 
 
 def verdicts(result: Result) -> list[Verdict]:
-    """Return a verdict for each figure of the case."""
+    """Return a verdict for each measurement of the case."""
     return GOALS[result.case.name](result)
 
 
@@ -221,7 +221,7 @@ def _cpu(result: Result) -> list[Verdict]:
 
 
 def _spark(times: float, local: float | None = None) -> Callable[[Result], list[Verdict]]:
-    """Compare with the JVM connector, where that was measured, and with Spark's own reader of local files."""
+    """Compare with the JVM connector, if it was measured, and with Spark's own reader of local files."""
 
     def found(result: Result) -> list[Verdict]:
         ratio, goal = 1 / _ratio(result, "spark-local"), "" if local is None else f" (goal: {local}x)"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.iceberg [--repeats N] [--latency MS ...] [--json FILE] [--save]
 
-The table is TPC-H ``lineitem``, 6 million rows in 16 files. One server is the store (it speaks S3), the Iceberg catalog
-and the sharing server, so that all contenders get the same bytes from the same process; each of its responses waits for
-``latency``. The contenders are processes that continue to run, asked in turns and in random order.
+The table is TPC-H ``lineitem``, 6 million rows in 16 files. One process is the S3 server, the Iceberg catalog and
+the sharing server, so that all contenders get the same bytes; each response is delayed by ``latency``. The
+contenders are long-running processes, measured in random order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOCATION = "s3://lake"
 _REGION = "us-east-1"
 _KEYS = {"s3.access-key-id": "benchmark", "s3.secret-access-key": "benchmark"}
 
-# === The table ===
+# --- the table ---
 
 
 def table() -> Path:
@@ -151,12 +151,12 @@ def _type(kind: pa.DataType) -> str:
     return {pa.int64(): "long", pa.int32(): "int", pa.date32(): "date", pa.string(): "string"}[kind]
 
 
-# === The server ===
+# --- the server ---
 
 
 @contextmanager
 def serving(root: Path, latency: float) -> Iterator[dict[str, Any]]:
-    """Serve the table, and give the profile of its server."""
+    """Serve the table; yield the profile of its server."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(root, latency))
     server.request_queue_size = 128
     address = f"http://127.0.0.1:{server.server_address[1]}"
@@ -178,7 +178,7 @@ def _handler(root: Path, latency: float) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Otherwise each response waits for the acknowledgement of its headers.
+        # Otherwise each response would wait for the acknowledgement of its headers.
         disable_nagle_algorithm = True
         wbufsize = 1 << 16
 
@@ -265,7 +265,7 @@ def _lines(root: Path, host: str) -> Iterator[dict[str, Any]]:
             }
 
 
-# === The contenders ===
+# --- the contenders ---
 
 
 def _ours(profile: dict[str, Any], table_format: str) -> int:
@@ -284,7 +284,7 @@ def _loaded(profile: dict[str, Any]) -> Any:
 def _polars(profile: dict[str, Any]) -> int:
     import polars as pl
 
-    # It takes no store from the catalog's answer.
+    # It ignores the store in the catalog's response.
     options = {
         "aws_access_key_id": "benchmark",
         "aws_secret_access_key": "benchmark",
@@ -304,7 +304,7 @@ CONTENDERS: dict[str, Callable[[dict[str, Any]], int]] = {
 
 
 def work(contender: str) -> None:
-    """Answer each profile on standard input with seconds, processor seconds and the number of rows."""
+    """For each profile on standard input, write seconds, processor seconds and the number of rows."""
     import polars  # noqa: F401
     import pyiceberg.io.pyarrow  # noqa: F401
 

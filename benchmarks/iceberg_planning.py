@@ -1,12 +1,12 @@
-"""Planning 100,000 data files of an Iceberg table, in turns with pyiceberg's ``scan().plan_files()``.
+"""Planning 100,000 data files of an Iceberg table, compared with pyiceberg's ``scan().plan_files()``.
 
 ::
 
     python -m benchmarks.iceberg_planning         # 100,000 files in 10 manifests, with statistics of 16 columns
     python -m benchmarks.iceberg_planning --turns 9 --files 20000
 
-pyiceberg writes the table once (``--folder``). Each turn is a process of its own, which imports, loads the metadata
-file and then plans: all files, and those of a filter. What is printed is the wall time of planning alone, and the ratio
+pyiceberg writes the table once (``--folder``). Each round is a separate process that imports, loads the metadata
+file and then plans all files and the files of a filter. The output is the wall time of planning alone and the ratio
 of the medians; the goal is 1.5.
 """
 
@@ -112,7 +112,7 @@ def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
 
 
 def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[dict[str, float]]]:
-    """Plan in processes of their own, in turns."""
+    """Plan in separate processes, alternating between the contenders."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for turn in range(turns):
         for case in CASES:

@@ -1,6 +1,7 @@
-"""The jobs of ``benchmarks.turns`` and who can do them. Each returns a short result, which must be the same for all.
+"""The jobs of ``benchmarks.turns`` and their contenders. Each job returns a short result, which must be the same for
+all.
 
-As a script, a worker: ``jobs.py CONTENDER JOB`` answers each line of standard input.
+As a script, ``jobs.py CONTENDER JOB`` is a worker that writes a result for each line of standard input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 
 class Question(NamedTuple):
-    """The served table: a profile, a full name, and the folder that is served."""
+    """The served table: a profile, a full name, and its local directory."""
 
     profile: dict[str, str]
     table: str
@@ -53,7 +54,7 @@ _TEXT = "l_shipmode = 'AIR'"
 _TEXT_COLUMNS = ["l_orderkey", "l_extendedprice", "l_shipmode"]
 
 
-# === This client ===
+# --- this client ---
 
 
 def _scan(question: Question, **choices: Any) -> Any:
@@ -84,7 +85,7 @@ def _local_duckdb(question: Question, query: str) -> Any:
     return _rows_of(duckdb.connect().sql(query.format(f"read_parquet('{question.folder}/*.parquet')")).fetchall())
 
 
-# === Queries of Polars ===
+# --- queries of Polars ---
 
 
 def _remote_polars(question: Question) -> Any:
@@ -146,7 +147,7 @@ def _rows_of(rows: list[Any]) -> Any:
     return [[f"{float(value):.9g}" if isinstance(value, (float, Decimal)) else value for value in row] for row in rows]
 
 
-# === Jobs ===
+# --- jobs ---
 
 
 def _from_pyarrow(question: Question) -> int:
@@ -225,17 +226,17 @@ _WHOLE_TABLES = ("arrow", "pandas", "pandas-pyarrow", "polars")
 
 
 def fits(job: str, table: str) -> bool:
-    """Whether the job is about the table: queries are about ``lineitem``."""
+    """Whether the job uses the table: queries use ``lineitem``."""
     return job in _WHOLE_TABLES or table == "lineitem"
 
 
 def contenders(job: str) -> list[str]:
-    """Return who does the job; ours first."""
+    """Return the contenders of the job, ours first."""
     return list(JOBS[job])
 
 
 def work(contender: str, job: str) -> None:
-    """Answer each question of standard input with seconds, processor seconds and the result."""
+    """For each line on standard input, write seconds, processor seconds and the result."""
     import requests  # noqa: F401
 
     if contender == "incumbent":

@@ -1,4 +1,4 @@
-"""Minimum bytes that any reader must read."""
+"""The minimum number of bytes that any reader must read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-# After the footer: its length (4 bytes) and the magic number (4 bytes).
+# The end of the footer: its length (4 bytes) and the magic number (4 bytes).
 _TAIL = 8
 
 

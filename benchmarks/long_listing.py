@@ -1,10 +1,10 @@
 """A sharing server with long listings: the name of a table contains the number of its files.
 
 ``share.schema.files-1000000`` has a million files, and a change feed that adds all of them, some in each version.
-``share.schema.signed-1000000`` has as many, with names, ids and URLs that are as long and random as those of S3.
-Lines are created when they are sent, so the server stores none of them; it counts what it sent. All files have the
-same few rows. For benchmarks and tests of long listings, only on the loopback interface:
-``python -m benchmarks.long_listing --profile-out FILE``.
+``share.schema.signed-1000000`` has as many, with names, ids and URLs as long and random as those of S3. The server
+generates lines when it sends them, stores none of them, and counts them. All files have the same few rows. For
+benchmarks and tests of long listings, only on the loopback interface: ``python -m benchmarks.long_listing
+--profile-out FILE``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a case: one server with the case's line, and every contender in new processes, in random order."""
+"""Runs a case: one server with the connection of the case, and every contender in new processes, in random order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RUN_SECONDS = 900
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One contender in one case: ``seconds`` of every repeat, other figures of the last one.
+    """One contender in one case: ``seconds`` of every repeat, other measurements of the last one.
 
     ``memory``: bytes above the idle process, the maximum of the repeats. ``processor``: processor seconds, the minimum
     of the repeats. ``connections``: those that the server accepted, including REST. ``refused``: responses with status

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 
-# A function belongs to the first stage that has a part of its source path; C code to the stage of its Python caller.
+# A function belongs to the first stage with a part of its source path; C code belongs to the stage of its Python
+# caller.
 STAGES = (
     ("pandas conversion", ("delta_sharing_client/outputs/pandas.py", "/pandas/", "/numpy/", "pandas_compat.py")),
     ("Parquet decoding", ("delta_sharing_client/read/", "delta_sharing_client/parquet/", "/pyarrow/")),

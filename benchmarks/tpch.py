@@ -1,6 +1,6 @@
-"""Tables as people have them: TPC-H ``lineitem`` and ``orders`` as Spark writes them, and events with nested columns.
+"""Realistic tables: TPC-H ``lineitem`` and ``orders`` written by Spark, and events with nested columns.
 
-Random numbers flatter readers: real columns repeat values, so that writers store them as dictionaries.
+Random numbers are too easy for readers: real columns repeat values, so writers use dictionaries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures later reads: each contender is one process that continues to run; the order is random.
+"""Measures later reads: each contender is one long-running process; the order is random.
 
     python -m benchmarks.turns [--repeats N] [--line LINE] [--tables LIST] [--jobs LIST] [--before CHECKOUT] [--save]
 
@@ -37,7 +37,7 @@ _ROOT = Path(__file__).parents[1]
 
 def measure(line: str, tables: list[str], names: list[str], repeats: int, before: Path | None) -> list[dict[str, Any]]:
     """Return and print, for each table and job, the contenders' median seconds and processor seconds, and the median
-    ratios of a turn."""
+    ratios of the rounds."""
     from mock_server import running
 
     places = {name: _place(name) for name in tables}
@@ -73,15 +73,15 @@ def _turns(
 def take_turns(
     workers: dict[str, Any], question: dict[str, Any], repeats: int, about: tuple[str, str, str]
 ) -> dict[str, Any]:
-    """Ask each of the contenders in every turn, in random order, and return and print the medians and ratios to "ours".
+    """Measure each contender in every round, in random order; return and print the medians and ratios to "ours".
 
-    ``about`` is the line, the table and the job. A worker answers each line of JSON with one.
+    ``about`` is the connection, the table and the job. A worker writes one line of JSON for each line it reads.
     """
     found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in workers}
     for turn in range(repeats + 1):
         for contender in random.sample(list(workers), len(workers)):
             answer = _ask(workers[contender], question)
-            if turn:  # the first turn is a warm-up
+            if turn:  # the first round is a warm-up
                 found[contender].append(answer)
     for worker in workers.values():
         worker.stdin.close()
@@ -142,7 +142,7 @@ def _shown(median: dict[str, float]) -> str:
 
 
 def _ratio(found: dict[str, list[dict[str, Any]]], other: str, kind: str) -> float:
-    """Return the median of the ratios within each turn: the machine's speed changes from turn to turn."""
+    """Return the median of the ratios within each round, because the speed of the machine changes between rounds."""
     return statistics.median(
         mine[kind] / max(theirs[kind], 1e-6) for mine, theirs in zip(found["ours"], found[other], strict=True)
     )

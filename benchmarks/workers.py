@@ -90,7 +90,7 @@ def incumbent(job: dict, use_delta_format: bool) -> int:
     limit = job["arguments"].get("limit")
     start_clock()
     if job["action"] == "plan":
-        # what its loaders do before they read data
+        # the part of its loaders before they read data
         share, schema, table = job["table"].split(".")
         name = delta_sharing.protocol.Table(table, share, schema)
         profile = delta_sharing.protocol.DeltaSharingProfile.read_from_file(job["profile"])
@@ -174,7 +174,7 @@ _SPARK_QUERIES = {
 }
 
 
-# The JVM compiles what a session repeats: the first queries take up to twice as long.
+# The JVM compiles repeated code: the first queries take up to twice as long.
 _QUERIES = 4
 
 
@@ -189,7 +189,7 @@ def spark(job: dict) -> int:
         frame.write.format("noop").mode("overwrite").save()
         return 0
 
-    run()  # starts the workers of the JVM and of Python, which every Spark program does once
+    run()  # starts the workers of the JVM and of Python, as every Spark program does once
     start_clock()
     seconds = []
     for _ in range(_QUERIES if query.values else 1):
@@ -246,7 +246,7 @@ def start(job: dict) -> int:
         command = [sys.executable, "-c", what.format(**names)]
     else:
         command = [sys.executable, "-m", "delta_sharing_client.cli", *(word.format(**names) for word in what)]
-    # Python may write compiled modules: an installed package has them, and in a clone the first repeat writes them.
+    # Python may write .pyc files: an installed package has them, and in a clone the first repeat writes them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start_clock()

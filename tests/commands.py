@@ -1,4 +1,4 @@
-"""The command in this process."""
+"""Runs the command ``delta-sharing`` in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from delta_sharing_client.cli import main
 
 
 def succeed(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that must succeed, and return what it printed."""
+    """Run a command that must succeed, and return its output."""
     code = main(arguments)
     printed = capsys.readouterr()
     assert code == 0, printed.err

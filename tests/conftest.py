@@ -1,4 +1,4 @@
-"""The basis of every test: no settings of the person who runs it, one hypothesis profile, servers on real tables."""
+"""Fixtures of all tests: no settings of the developer, one hypothesis profile, servers for real tables."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.effort import QUICK
 GOLDEN_VARIABLE = "DELTA_GOLDEN_TABLES"
 INCUMBENT_VARIABLE = "DELTA_SHARING_INCUMBENT_PYTHON"
 
-# The names for tables of tests; the server knows them before the tables exist.
+# Names for the tables of tests; the server knows them before the tables exist.
 TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 hypothesis.settings.register_profile("default", deadline=None)
-# A failure on the build machine must fail again on the next run, and must say how to get there.
+# A failure in CI must be reproducible, and must show how.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "default")
 
-# For a test in a quick run.
+# For tests in a quick run.
 QUICK_PARAMETERS = 3
 
 # Fixtures that start a server.
@@ -49,7 +49,7 @@ _PERSONAL = (
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hide proxies, the profile variable, ``~/.netrc`` and everything else in the home folder from every test."""
+    """Hide proxies, the profile variable, ``~/.netrc`` and everything else in the home directory from every test."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         for name in _PERSONAL:
@@ -58,7 +58,7 @@ def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("HOME", str(home))
         patch.setenv("USERPROFILE", str(home))
         patch.setenv("NETRC", str(home / "no-netrc"))
-        # Width and colour of the terminal must not decide what a test sees.
+        # Tests must not depend on the width and colours of the terminal.
         for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
             patch.delenv(name, raising=False)
         yield
@@ -66,16 +66,15 @@ def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session", autouse=True)
 def _interrupts_reach_processes() -> None:
-    """A shell without job control starts what runs in its background with SIGINT ignored, and so would be the
-    processes that tests start and interrupt.
-    """
+    """A shell without job control starts background processes with SIGINT ignored, which the processes that tests
+    start and interrupt would inherit."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def incumbent_python() -> str:
-    """An interpreter that has the PyPI package ``delta-sharing``."""
+    """The interpreter that has the PyPI package ``delta-sharing``."""
     python = os.environ.get(INCUMBENT_VARIABLE)
     if not python:
         pytest.skip(f"{INCUMBENT_VARIABLE} is not set; .ci/run makes such an environment")
@@ -101,14 +100,14 @@ def serve_demo(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
-    """A folder of tables and the server on it."""
+    """A directory of tables and its server."""
     import mock_server
     from mock_server.catalog import Catalog
 
     root = tmp_path / "lake"
     root.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        # A server of its own wants its tables to be there when it starts; tests write them afterwards.
+        # A single server needs its tables at start; tests write them afterwards.
         patch.setattr(Catalog, "require_locations", lambda catalog: None)
         with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
             yield Lake(root, server)
@@ -125,13 +124,13 @@ class Lake:
         return f"{self.server.profile_path}#share.schema.{table}"
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist looks at the groups in its own
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_golden = pytest.mark.skip(reason=f"{GOLDEN_VARIABLE} is not set; it names a folder of conformance tables")
     for item in items:
         if item.get_closest_marker("golden") and not os.environ.get(GOLDEN_VARIABLE):
             item.add_marker(no_golden, append=False)
-        # One session, and so one JVM, for all that ask for it; what else has to do with Spark may run beside it.
+        # All Spark tests share one session and one JVM; tests of Spark without a session may run in parallel.
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
         if SERVERS.intersection(getattr(item, "fixturenames", ())):
@@ -142,13 +141,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             taken[item.nodeid.partition("[")[0]] += 1
             if taken[item.nodeid.partition("[")[0]] > QUICK_PARAMETERS:
                 item.add_marker("more_parameters")
-    # Tests that only one worker can run start first; otherwise the others would wait for it at the end.
+    # Tests that only one worker can run start first, as otherwise the others would wait for them at the end.
     items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("xdist_group")))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    # Ten thousand tests are no garbage; to look at them again and again made hypothesis five times as slow.
+    # Ten thousand tests are not garbage; traversing them repeatedly made hypothesis five times as slow.
     gc.collect()
     gc.freeze()
     if session.config.getoption("loadgroup", False):
@@ -161,7 +160,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is marked as ``alone`` in a process of its own: what it does to it, others must not feel."""
+    """Run a test marked ``alone`` in a separate process, so that its effects do not reach other tests."""
     if not pyfuncitem.get_closest_marker("alone") or os.environ.get("TEST_ALONE"):
         return None
     name = pyfuncitem.nodeid.partition("@")[0]

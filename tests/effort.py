@@ -1,4 +1,4 @@
-"""The amount of testing: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``), or little
+"""The amount of testing: a sample that detects most mistakes, everything (``TEST_EFFORT=all``), or a small part
 (``TEST_EFFORT=quick``).
 
 The samples are the same in every run. The workflow's weekly run tries everything.
@@ -18,12 +18,12 @@ _QUICK_EXAMPLES = 10
 
 
 def examples(number: int) -> int:
-    """Return how many examples hypothesis makes where ``number`` are worth an hour's run."""
+    """Return the number of hypothesis examples for a property that gets ``number`` examples in a full run."""
     return number if ALL else _QUICK_EXAMPLES if QUICK else max(10, number // 3)
 
 
 def sample(items: Sequence[T], one_in: int, first: int = 0) -> Sequence[T]:
-    """Return every ``one_in``-th of ``items``, from ``first`` on."""
+    """Return every ``one_in``-th of ``items``, starting with ``first``."""
     return items if ALL else items[first::one_in]
 
 

@@ -1,4 +1,4 @@
-"""The Python examples of README and docs, each as it stands."""
+"""The Python examples of README and docs, run as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A block of code; ``kind`` is what it runs with: ``here``, ``spark``, or another package that its title names."""
+    """A block of code; ``kind`` is its environment: ``here``, ``spark``, or another package named in its title."""
 
     page: str
     number: int
@@ -28,13 +28,13 @@ class Example:
         return f"{self.page}-{self.number}"
 
     def run(self, **names: Any) -> dict[str, Any]:
-        """Run it alone, where it finds nothing but ``names``, and return what it has defined."""
-        with mock.patch.dict(os.environ):  # what it sets there is its own
+        """Run the block with only ``names`` defined, and return the names it defines."""
+        with mock.patch.dict(os.environ):  # names set in the example belong to it
             exec(compile(self.source, str(self), "exec"), names)
         return names
 
     def results(self, **names: Any) -> list[Result]:
-        """Run it as ``run`` does, and return the results of its calls and what it loops over."""
+        """Run the block like ``run``, and return the results of its calls and the values of its loops."""
         seen = _Seen()
         tree = ast.fix_missing_locations(_Watched().visit(ast.parse(self.source)))
         with mock.patch.dict(os.environ):
@@ -44,7 +44,7 @@ class Example:
 
 @dataclasses.dataclass
 class Result:
-    """A value of an example, and the code that made it; ``rounds`` counts those of a loop over it."""
+    """A value of an example, and the code that created it; ``rounds`` counts the values of a loop."""
 
     code: str
     value: object
@@ -52,7 +52,8 @@ class Result:
 
     @property
     def rows(self) -> int | None:
-        """The number of rows in it, ``None`` if it has none: a client, a schema, a description of a read."""
+        """The number of rows of the value; ``None`` if it has none, like a client, a schema or the description of a
+        read."""
         value: Any = self.value
         if self.rounds is not None:
             return self.rounds
@@ -67,7 +68,7 @@ class Result:
 
 
 class _Seen:
-    """What a watched example calls with its values."""
+    """The function that a watched example calls with its values."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
@@ -90,7 +91,7 @@ class _Seen:
 
 
 class _Watched(ast.NodeTransformer):
-    """Passes the results of calls, and what is looped over, through ``_Seen``."""
+    """Passes the results of calls and the values of loops through ``_Seen``."""
 
     NAME = "_seen_by_the_test"
 
@@ -118,7 +119,7 @@ class _Watched(ast.NodeTransformer):
 
 
 def examples(kind: str | None = None) -> list[Example]:
-    """The examples of one kind, or all of them."""
+    """Return the examples of one kind, or all of them."""
     found = []
     for page in PAGES:
         blocks = re.findall(r"^```python([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)

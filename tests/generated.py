@@ -1,4 +1,4 @@
-"""Parts of documentation that are made from the code."""
+"""Parts of the documentation that are generated from the code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def check_generated(page: Path, name: str, expected: str, *, but: str = "(?!)") -> None:
-    """Compare the marked part of ``page``; UPDATE_DOCS=1 writes it instead, for a change that is meant.
+    """Compare the marked part of ``page`` with the generated text; UPDATE_DOCS=1 writes it, for an intended change.
 
-    What the pattern ``but`` matches is written, and not compared.
+    Text that the pattern ``but`` matches is written but not compared.
     """
     begin, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->\n"
     text = page.read_text()
@@ -24,4 +24,4 @@ def check_generated(page: Path, name: str, expected: str, *, but: str = "(?!)") 
         re.sub(but, "", part).splitlines(keepends=True) for part in (text[start : text.index(end)], expected)
     )
     other = [lines for lines in itertools.zip_longest(written, made) if lines[0] != lines[1]]
-    assert not other, f"{page.name} says other things than the code: {other}"
+    assert not other, f"{page.name} differs from the code: {other}"

@@ -1,4 +1,4 @@
-"""Texts that a share may have and that want to be more than text on a page: names, comments, values, files."""
+"""Hostile texts in a share that try to be more than text on a page: names, comments, values, files."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ HOSTILE = list(
 
 
 def hostile_share(root: Path) -> dict[str, Any]:
-    """Write a share of hostile texts below ``root``, and return the options of a server of it.
+    """Write a share of hostile texts below ``root``, and return the options of its server.
 
-    In ``s.d``: a table for each text, all the same, with them as values, as names of columns (``column_names``) and as
-    comments; and a volume, a model and a skill, whose names, files and comments are some of them.
+    ``s.d`` has an equal table for each text, with the texts as values, column names (``column_names``) and comments;
+    and a volume, a model and a skill with some of the texts as names, files and comments.
     """
     _write_table(root / "t")
     files = root / "v"
@@ -103,18 +103,18 @@ def hostile_share(root: Path) -> dict[str, Any]:
 
 
 def file_name(text: str) -> str:
-    """Return ``text`` as the name of a file."""
+    """Return ``text`` as a file name."""
     return f"{text[:50].strip(' .')}.txt"
 
 
-# Names are the same in upper and lower case.
+# Names are case-insensitive.
 TABLES = list({text.lower(): text for text in HOSTILE}.values())
 SKILL = "hostile-skill"
 VOLUME = "<svg\u2028onload=alert(1)>"
 
 
 def _write_table(folder: Path) -> None:
-    """Write a table whose columns are mapped, so that they may have any name."""
+    """Write a table with column mapping, so that columns may have any name."""
     names = list({text.lower(): text for text in ["text", *HOSTILE]}.values())
     physical = [f"c{number}" for number in range(len(names))]
     fields = [

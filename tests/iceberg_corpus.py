@@ -1,4 +1,4 @@
-"""The tables of ``tests/tables_iceberg``, which Iceberg's Spark runtime wrote, and what Spark reads from them."""
+"""The tables of ``tests/tables_iceberg``, written by Iceberg's Spark runtime, and the rows that Spark reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUCKET = "lake"
 
 @dataclasses.dataclass(frozen=True)
 class IcebergTable:
-    """One table: its files below ``folder``, and what ``make_tables.py`` wrote down."""
+    """A table: its files below ``folder``, and the contents of its ``expected.json``."""
 
     name: str
 
@@ -48,17 +48,17 @@ class IcebergTable:
         return content
 
     def rows(self, which: int | str = "current") -> pa.Table:
-        """Return the rows of a snapshot by its place in ``expected``, of "current", or of "branch-x" or "tag-x"."""
+        """Return the rows of a snapshot by its index in ``expected``, of "current", or of "branch-x" or "tag-x"."""
         return pq.read_table(FOLDER / self.name / f"rows-{which}.parquet")
 
 
 def tables() -> list[IcebergTable]:
-    """Return every table of the folder in order of name."""
+    """Return every table of the directory in order of name."""
     return [IcebergTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
 
 
 def upload(tables: Iterable[IcebergTable], bucket: Bucket) -> None:
-    """Put the files of tables into a bucket of the name ``BUCKET``, where their metadata says that they are."""
+    """Upload the files of tables to a bucket named ``BUCKET``, at the locations in their metadata."""
     for table in tables:
         for path in table.folder.rglob("*"):
             if path.is_file():
@@ -66,7 +66,7 @@ def upload(tables: Iterable[IcebergTable], bucket: Bucket) -> None:
 
 
 def store(bucket: Bucket) -> S3Settings:
-    """Return where a server finds the bucket."""
+    """Return the S3 settings with which a server finds the bucket."""
     return S3Settings(
         endpoint=bucket.endpoint,
         region=REGION,

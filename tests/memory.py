@@ -1,4 +1,4 @@
-"""The memory that Arrow holds, in the default pool and in that of decoded rows."""
+"""The memory allocated by Arrow, in the default pool and in the pool of decoded rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from delta_sharing_client.parquet.reader import decoding_pool
 
 
 def arrow_bytes() -> int:
-    """Return the bytes that are allocated."""
+    """Return the allocated bytes."""
     pool = decoding_pool()
     own = pool.bytes_allocated() if pool.backend_name != pa.default_memory_pool().backend_name else 0
     return pa.total_allocated_bytes() + own

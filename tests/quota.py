@@ -1,5 +1,5 @@
-"""Counts the cases that the examples of a property met: one whose examples never hold what it is about passes for
-nothing.
+"""Counts the cases that the examples of a property met: without the relevant cases, a property passes without
+testing anything.
 
 ::
 
@@ -26,31 +26,32 @@ _counts: Counter[str] = Counter()
 
 
 def met(what: str, condition: object = True) -> None:
-    """Count an example that holds ``what``, and tell hypothesis of it (``--hypothesis-show-statistics``)."""
+    """Count an example with the case ``what``, and report it to hypothesis (``--hypothesis-show-statistics``)."""
     if condition:
         _counts[what] += 1
         hypothesis.event(what)
 
 
 def meets(**least: int) -> Callable[[F], F]:
-    """Let a property fail whose examples met something less often; it stands above ``@given`` and ``@settings``."""
+    """Let a property fail if its examples met a case less often than required; it precedes ``@given`` and
+    ``@settings``."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             if QUICK:
-                # The few examples of a quick run may meet nothing.
+                # The few examples of a quick run may meet no case.
                 function(*args, **kwargs)
                 return
             rare: dict[str, str] = {}
-            # By chance one run of examples may meet less.
+            # By chance a run of examples may meet a case less often.
             for _ in range(2):
                 _counts.clear()
                 function(*args, **kwargs)
                 rare = {what: f"{_counts[what]} of {most}" for what, most in least.items() if _counts[what] < most}
                 if not rare:
                     return
-            assert not rare, f"the property met too little of what it is about: {rare}"
+            assert not rare, f"the property met too few of these cases: {rare}"
 
         return run  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""A store that speaks S3, on this machine: moto in this process."""
+"""A local S3 server: moto in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """An empty bucket at first: its name, the endpoint of its store, and boto3's object for it."""
+    """A bucket, initially empty: its name, the endpoint of its store, and its boto3 object."""
 
     name: str
     endpoint: str
@@ -61,10 +61,11 @@ def s3_bucket(name: str | None = None) -> Iterator[Bucket]:
 
 
 class Guard:
-    """A store in front of a bucket that knows its keys: each lists and reads below its prefixes, and some have ended.
+    """A proxy of a bucket that checks access keys: each key may list and read below its prefixes, and some keys are
+    expired.
 
-    ``requests`` are the keys and paths that were asked for; ``keys`` are access key ids and the beginnings of paths,
-    such as ``{"planted-id": ["lake/t/"]}``. After ``ends[key]`` requests, a key is refused as one that has ended.
+    ``requests`` are the keys and paths of received requests; ``keys`` are access key ids and path prefixes, such as
+    ``{"planted-id": ["lake/t/"]}``. After ``ends[key]`` requests, a key is refused as expired.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -82,7 +83,7 @@ class Guard:
         self._server.server_close()
 
     def refusal(self, headers: Message, path: str) -> str | None:
-        """Return the error code for a request, ``None`` if it may be answered."""
+        """Return the error code for a request, ``None`` if it is allowed."""
         match = re.search(r"Credential=([^/]+)/", headers.get("Authorization") or "")
         key = match[1] if match else ""
         with self._lock:
@@ -93,7 +94,7 @@ class Guard:
         return None if any(map(path.startswith, self.keys.get(key, ()))) else "AccessDenied"
 
     def listing(self, query: str) -> bytes:
-        """Return the bucket's own answer to a request for a listing."""
+        """Return the bucket's response to a listing request."""
         return requests.get(f"{self._bucket.endpoint}/{self._bucket.name}?{query}", timeout=60).content
 
     def content(self, path: str) -> bytes | None:

@@ -1,6 +1,6 @@
-"""Delta tables for tests, written by hand: real Parquet files, and a log that says exactly what a test wants it to say.
+"""Delta tables for tests, written by hand: real Parquet files, and a log with exactly the actions of the test.
 
-Nothing of the client reads or writes here, except that deletion vectors are encoded by it.
+The client's code is not used, except to encode deletion vectors.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A file of a table: its path in the log, bytes, partition values, rows, where given its deletion vector; and the
-    rows that hold what nobody may look at."""
+    """A file of a table: its path in the log, bytes, partition values, rows, optional deletion vector, and the rows
+    whose values no read may evaluate."""
 
     path: str
     size: int
@@ -52,7 +52,8 @@ class DataFile:
     def deleting(self, *positions: int) -> DataFile:
         """Return the same file with rows deleted by an inline deletion vector.
 
-        A version before has to show them: those that none shows are deleted as the file is written, and poisoned.
+        An earlier version must have had the rows; rows that no version has are deleted when the file is written, and
+        poisoned.
         """
         from delta_sharing_client.delta import deletion_vectors
 
@@ -70,7 +71,7 @@ class DataFile:
 
 
 class TableWriter:
-    """A table that grows by commits. The constructor writes version 0: protocol and metadata, no rows."""
+    """A table that grows by commits. The constructor writes version 0: protocol and metadata without rows."""
 
     def __init__(
         self,
@@ -106,9 +107,9 @@ class TableWriter:
         row_group_size: int | None = None,
         deleting: Sequence[int] = (),
     ) -> DataFile:
-        """Write a data file, ``size`` bytes long where given; it is not part of the table until a commit adds it.
+        """Write a data file of ``size`` bytes if given; it is not part of the table until a commit adds it.
 
-        A deletion vector takes the rows ``deleting``, which hold what nobody may look at.
+        A deletion vector removes the rows ``deleting``, whose values no read may evaluate.
         """
         values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
         fields = [field for field in self.schema if field.name not in self.partition_by]
@@ -117,7 +118,7 @@ class TableWriter:
         return written.deleting(*deleting) if deleting else written
 
     def change_file(self, rows: Rows, *, name: str | None = None, size: int | None = None) -> DataFile:
-        """Write a file of change data: rows with ``_change_type``."""
+        """Write a change data file: rows with ``_change_type``."""
         values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
         fields = [field for field in self.schema if field.name not in self.partition_by]
         fields.append(pa.field("_change_type", pa.string()))
@@ -126,7 +127,7 @@ class TableWriter:
         )
 
     def insert(self, *files: Rows | DataFile, data_change: bool = True) -> int:
-        """Commit added files, given as such or as their rows; return the version."""
+        """Commit added files, given as files or as rows; return the version."""
         return self.commit(add=[f if isinstance(f, DataFile) else self.file(f) for f in files], data_change=data_change)
 
     def commit(
@@ -141,7 +142,7 @@ class TableWriter:
         timestamp_ms: int | None = None,
         info: Mapping[str, object] | None = None,
     ) -> int:
-        """Write the next version and return its number; ``metadata`` writes schema and properties as they are now."""
+        """Write the next version and return its number; ``metadata`` writes the current schema and properties."""
         self.version += 1
         moment = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         actions: list[Mapping[str, object]] = [
@@ -249,7 +250,7 @@ def _parquet(table: pa.Table, size: int | None, row_group_size: int | None) -> b
     content = _padded(table, row_group_size, 0)
     if size is None:
         return content
-    # The length of the padding is written in one byte or more, so some sizes need a padding that is a little shorter.
+    # The length of the padding takes one byte or more, so some sizes need a slightly shorter padding.
     for padding in range(size - len(content), size - len(content) - 4, -1):
         for name in ("padding", "padding_"):
             content = _padded(table, row_group_size, padding, name)
@@ -282,14 +283,15 @@ def _type(arrow: pa.DataType) -> object:
     return _TYPES[arrow]
 
 
-# === Odd names, long text, and text that is not ASCII ===
+# --- special names, long text, and non-ASCII text ---
 
 ODD_TEXTS = ["größe", "名前", "😀" * 300, "x" * 5000, "it's", ""]
 ODD_PARTITIONS = ["Россия/日本", "a=b%20 #?"]
 
 
 def write_odd(folder: pathlib.Path) -> None:
-    """Write a table of odd names, nested fields, long text and odd partition values, in a file for each of these."""
+    """Write a table with special names, nested fields, long text and unusual partition values, one file for each
+    value."""
     from deltalake import write_deltalake
 
     for place, country in enumerate(ODD_PARTITIONS):

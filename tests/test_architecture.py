@@ -1,4 +1,4 @@
-"""Rules of the code base that a program can check: imports, public names, sizes, halves of nouns, secrets."""
+"""Rules for the code that a program can check: imports, public names, sizes, module names, secrets."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PUBLIC_API = ROOT / "tests" / "public_api.txt"
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 60
 MAX_POSITIONAL = 7
-# A command of the command line is its options: typer reads them from the signature.
+# A command is defined by its options: typer reads them from the signature.
 COMMAND_LINES = (
     "delta_sharing_client/cli/asset_files.py",
     "delta_sharing_client/cli/commands.py",
     "mock_server/command.py",
 )
-# Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
+# Modules that only one module of their own directory imports, and why each has its own subject.
 NOUNS_WITH_ONE_READER = {
     "assets/filesystem.py": "what fsspec asks of a file system",
     "assets/parts.py": "one large file; transfers.py is who does what at once",
@@ -67,8 +67,8 @@ NOUNS_WITH_ONE_READER = {
 }
 
 
-def test_limits_of_time_are_those_that_grow_with_the_load() -> None:
-    """A time compared with a number fails on a busy machine; ``Stopwatch`` knows how busy it is."""
+def test_tests_compare_times_only_with_stopwatch() -> None:
+    """A comparison of a time with a number fails on a busy machine; ``Stopwatch`` measures how busy it is."""
     compared = re.compile(r"assert .*(?:monotonic|perf_counter|process_time|thread_time)\(\) - \w+ *<|SOON *= *\d")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -81,7 +81,7 @@ def test_limits_of_time_are_those_that_grow_with_the_load() -> None:
     assert found == []
 
 
-def test_imports_go_only_in_the_directions_of_the_contracts(tmp_path: Path) -> None:
+def test_imports_follow_the_contracts(tmp_path: Path) -> None:
     command = "from importlinter.cli import lint_imports_command as run; run()"
     run = subprocess.run(
         [sys.executable, "-c", command, "--no-logo", "--cache-dir", str(tmp_path)],
@@ -96,13 +96,13 @@ def test_imports_go_only_in_the_directions_of_the_contracts(tmp_path: Path) -> N
     assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", run.stdout), run.stdout
 
 
-def test_public_names_are_a_sorted_list_without_repeats() -> None:
+def test_public_names_are_sorted_and_unique() -> None:
     assert list(ds.__all__) == sorted(set(ds.__all__))
     assert [name for name in ds.__all__ if not hasattr(ds, name)] == []
 
 
 def test_every_public_name_is_typed_and_has_a_home() -> None:
-    """``__init__.py`` says it twice: imports for type checkers, and what is imported when."""
+    """``__init__.py`` has every name twice: in an import for type checkers, and in the table of lazy imports."""
     tree = ast.parse(Path(ds.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
     seen = {
@@ -116,21 +116,21 @@ def test_every_public_name_is_typed_and_has_a_home() -> None:
     assert {name for _, name in seen} == set(ds.__all__)
 
 
-def test_every_error_is_public_and_in_its_modules_tree() -> None:
+def test_every_error_is_public_and_in_the_error_tree() -> None:
     kinds = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
 
     assert kinds <= set(ds.__all__)
     assert kinds == set(re.findall(r"(?:^    |── )(\w+(?:Error|Warning))\b", errors.__doc__ or "", re.MULTILINE))
 
 
-def test_public_signatures_are_the_recorded_ones() -> None:
-    """Set UPDATE_PUBLIC_API=1 to record a change that is meant; the difference is then part of the review."""
+def test_public_signatures_equal_the_recorded_ones() -> None:
+    """Set UPDATE_PUBLIC_API=1 to record an intended change; the diff is then part of the review."""
     lines = [line for name in ds.__all__ for line in _signatures(name, getattr(ds, name))]
     for module in (compat, testing):
         home = module.__name__.rpartition(".")[2]
         for name in module.__all__:
             value = getattr(module, name)
-            # Duplicates of entries above stand there.
+            # The module has duplicates of the entries above.
             known = value is getattr(ds, name, None)
             lines += [f"{home}: {line}" for line in ([name] if known else _signatures(name, value))]
     lines += _command_lines(typer.main.get_command(app), "delta-sharing")
@@ -153,8 +153,8 @@ def test_every_public_name_has_a_docstring() -> None:
     assert missing == []
 
 
-# What cannot fail, but for a wrong type: values, what counts a read, and what is put into an error. The classes of
-# assets say what the first use of their attributes raises.
+# Functions that fail only for a wrong type: values, counters of a read, and attributes of errors. The classes of assets
+# document the errors of the first use of their attributes.
 RAISES_NOTHING = re.compile(
     r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
@@ -177,7 +177,7 @@ def test_every_public_function_documents_its_errors() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_files_and_functions_are_short_enough_to_be_read_at_once(path: Path) -> None:
+def test_files_and_functions_are_short(path: Path) -> None:
     source = path.read_text()
     assert len(source.splitlines()) <= MAX_FILE_LINES
     is_command_line = path.relative_to(ROOT).as_posix() in COMMAND_LINES
@@ -185,10 +185,12 @@ def test_files_and_functions_are_short_enough_to_be_read_at_once(path: Path) -> 
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, f"{node.name} is too long"
             positional = len(node.args.posonlyargs) + len(node.args.args)
-            assert positional <= MAX_POSITIONAL or is_command_line, f"{node.name} takes {positional} positional values"
+            assert positional <= MAX_POSITIONAL or is_command_line, (
+                f"{node.name} has {positional} positional parameters"
+            )
 
 
-def test_no_module_is_the_half_of_a_noun() -> None:
+def test_no_module_is_used_by_only_one_other() -> None:
     package = ROOT / "delta_sharing_client"
     alone = set()
     for path, users in _importers(package).items():
@@ -204,8 +206,8 @@ def test_no_two_modules_have_the_same_name() -> None:
     assert [name for name, count in names.items() if count > 1 and not name.startswith("__")] == []
 
 
-def test_every_property_counts_the_cases_it_meets() -> None:
-    """One whose examples never hold what it is about passes for nothing (``tests.quota``)."""
+def test_every_property_test_counts_its_cases() -> None:
+    """Without the relevant cases, a property passes without testing anything (``tests.quota``)."""
     uncounted = []
     for path in (ROOT / "tests").rglob("test_*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -217,7 +219,7 @@ def test_every_property_counts_the_cases_it_meets() -> None:
 
 
 def test_docstring_references_exist() -> None:
-    """``room.module`` and ``room.module.name`` in any comment or docstring, as a reader would look for it."""
+    """Checks ``room.module`` and ``room.module.name`` in every comment and docstring."""
     package = ROOT / "delta_sharing_client"
     rooms = [path.name for path in package.iterdir() if (path / "__init__.py").exists()]
     pattern = re.compile(rf"``({'|'.join(rooms)})\.([a-z_]+|[A-Z]\w+)(?:\.(\w+))?``")
@@ -258,7 +260,7 @@ def test_unneeded_modules_are_not_imported(statement: str, never: tuple[str, ...
     assert run.stdout.strip() == "[]"
 
 
-def test_no_file_names_a_machine_or_holds_a_secret() -> None:
+def test_files_name_no_machine_and_contain_no_secret() -> None:
     patterns = {
         "a path of one machine": re.compile(r"(?<![\w.])/(?:home|root|Users|work|farm)/\w"),
         "a private key": re.compile(r"-----BEGIN (?:\w+ )?PRIVATE KEY-----\n[A-Za-z0-9+/]{40}"),
@@ -276,7 +278,7 @@ def test_no_file_names_a_machine_or_holds_a_secret() -> None:
 
 
 def _importers(package: Path) -> dict[Path, set[Path]]:
-    """Return for each module of ``package`` the modules of it that import it."""
+    """Return the imports of each module of ``package`` within the package."""
     files = sorted(package.rglob("*.py"))
     users: defaultdict[str, set[Path]] = defaultdict(set)
     for path in files:
@@ -292,7 +294,7 @@ def _tracked_text_files() -> list[str]:
     if listed.returncode:
         pytest.skip("not a git work tree: what belongs to the repository is unknown")
     suffixes = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".ipynb", ""}
-    # Logs of real tables are data: what writers put there is not ours to choose.
+    # Logs of real tables are data, and their writers chose the contents.
     return [
         name
         for name in listed.stdout.split("\0")
@@ -305,7 +307,7 @@ def _tracked_text_files() -> list[str]:
 
 
 def _command_lines(command: Any, words: str) -> list[str]:
-    """Return each command, with its arguments and options, whose names and defaults scripts depend on."""
+    """Return each command with its arguments and options, on whose names and defaults scripts depend."""
     if hasattr(command, "commands"):
         nested = sorted(command.commands.items())
         return [line for name, inner in nested for line in _command_lines(inner, f"{words} {name}")]
@@ -321,9 +323,10 @@ def _signatures(name: str, value: object) -> list[str]:
 
 
 def _members(name: str, value: object) -> list[tuple[str, object]]:
-    """Return ``(line, object)`` for a public name, and for the public members a class defines or inherits from us."""
+    """Return ``(line, object)`` for a public name, and for the public members that a class defines or inherits from
+    us."""
     if not inspect.isclass(value):
-        # A fixture's arguments are pytest's matter.
+        # pytest passes the arguments of a fixture.
         return [(f"{name}{_signature(value)}" if inspect.isfunction(value) else name, value)]
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     lines: list[tuple[str, object]] = [(f"class {name}({bases})", value)]
@@ -347,7 +350,7 @@ def _members(name: str, value: object) -> list[tuple[str, object]]:
 
 
 def _signature(value: object) -> str:
-    # Names and defaults are what callers depend on; annotations are checked by mypy where they stand.
+    # Callers depend on names and defaults; mypy checks annotations.
     parameters = [p.replace(annotation=p.empty) for p in inspect.signature(value).parameters.values()]  # type: ignore[arg-type]
     return str(inspect.Signature(parameters))
 
@@ -357,7 +360,7 @@ def _signature(value: object) -> str:
     [
         # The metadata of a chunk: a C++ exception ends the process. parquet.chunks reads the footer instead.
         r"row_group\([^)]*\)\.column\(",
-        # On a kernel's result this crashes pyarrow 14; use arrow_forms.count_true.
+        # For the result of a kernel this crashes pyarrow 14; use arrow_forms.count_true.
         r"(?<!mask)\.true_count\b",
     ],
 )

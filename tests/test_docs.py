@@ -1,4 +1,4 @@
-"""The statements of the documentation are true: tables are made from the code, examples run, links lead somewhere."""
+"""The documentation is true: its tables are generated from the code, its examples run, and its links exist."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.versions import PANDAS
 ROOT = Path(__file__).resolve().parent.parent
 ALL_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"))]
 
-# The types of Iceberg's specification ("Schemas and Data Types"): their names in the table, and one in a schema.
+# The types of Iceberg's specification ("Schemas and Data Types"): their names in the table, and an example in a schema.
 ICEBERG_TYPES: dict[str, object] = {
     **{name: name for name in ("boolean", "int", "long", "float", "double", "string", "uuid", "binary", "unknown")},
     **{name: name for name in ("date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")},
@@ -62,7 +62,7 @@ ICEBERG_TYPES: dict[str, object] = {
     "struct": {"type": "struct", "fields": [{"id": 2, "name": "a", "required": False, "type": "long"}]},
 }  # fmt: skip
 
-# One type a line of the table: its name there, and as a schemaString has it.
+# One type for each line of the table: its name there, and in a schemaString.
 TYPES: dict[str, object] = {
     "boolean": "boolean",
     "byte": "byte",
@@ -93,7 +93,7 @@ TYPES: dict[str, object] = {
 }
 
 
-def test_the_feature_table_is_the_one_of_the_code() -> None:
+def test_feature_table_matches_the_code() -> None:
     lines = [
         "| feature | who must understand it | snapshot | changes | streaming | note |",
         "|---|---|---|---|---|---|",
@@ -107,7 +107,7 @@ def test_the_feature_table_is_the_one_of_the_code() -> None:
     check_generated(ROOT / "docs" / "features.md", "features", "\n".join(lines) + "\n")
 
 
-def test_the_table_of_faults_is_the_one_of_the_code() -> None:
+def test_fault_table_matches_the_code() -> None:
     lines = ["| fault | what goes wrong | target |", "|---|---|---|"]
     for kind in FAULTS:
         value = "=VALUE" if kind.required or kind.default is not None else ""
@@ -130,20 +130,20 @@ def test_type_table_matches_the_outputs() -> None:
         cells += [_spark(kind)]
         lines.append("| " + " | ".join([cells[0], *(f"`{cell}`" if cell else "none" for cell in cells[1:])]) + " |")
 
-    assert of_iceberg == {}, "a type of Iceberg has no line"
+    assert of_iceberg == {}, "an Iceberg type has no line"
     check_generated(ROOT / "docs" / "types.md", "types", "\n".join(lines) + "\n")
 
 
-def test_the_type_table_has_every_type_that_pyiceberg_knows() -> None:
+def test_type_table_has_every_type_of_pyiceberg() -> None:
     named = {re.sub(r"\W.*", "", name) for name in ICEBERG_TYPES}
     kinds = {*theirs.PrimitiveType.__subclasses__()} - {theirs.DecimalType, theirs.FixedType}
-    # pyiceberg spells types like the specification; it has no class for variants.
+    # pyiceberg spells types like the specification, but has no class for variants.
     known = {re.sub(r"\W.*", "", str(kind())) for kind in kinds}
 
     assert named == known | {"decimal", "fixed", "struct", "list", "map", "variant"}
 
 
-def test_the_page_about_errors_has_each_with_its_exit_code() -> None:
+def test_errors_page_lists_every_error_with_its_exit_code() -> None:
     page = (ROOT / "docs" / "errors.md").read_text()
     told = {name: int(code) for name, code in re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\| (\d+) \|$", page, re.MULTILINE)}
     kinds = [value for value in vars(errors).values() if isinstance(value, type)]
@@ -152,7 +152,7 @@ def test_the_page_about_errors_has_each_with_its_exit_code() -> None:
     assert told == {kind.__name__: exit_code(kind("One.")) for kind in kinds if kind is not errors.DeltaSharingError}
 
 
-def test_the_page_about_the_command_line_has_every_exit_code() -> None:
+def test_command_line_page_lists_every_exit_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     table = page[page.index("| exit code |") :].split("\n\n")[0]
 
@@ -180,7 +180,7 @@ def test_command_line_page_lists_the_options_of_the_help() -> None:
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text())) <= known
 
 
-def test_the_page_about_spark_has_every_option() -> None:
+def test_spark_page_lists_every_option() -> None:
     page = (ROOT / "docs" / "spark.md").read_text()
     table = page[page.index("| option | default |") :].split("\n\n")[0]
     told = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
@@ -216,7 +216,7 @@ def test_links_to_other_pages_and_files_exist(page: Path) -> None:
     assert [target for target in targets if ":" not in target and not (page.parent / target).exists()] == []
 
 
-# Others cannot be asked from here: a new one is looked at by whoever adds it.
+# Other links cannot be checked offline: whoever adds one checks it.
 HOSTS = {
     "delta.io",
     "developmentseed.org",
@@ -235,11 +235,11 @@ def test_external_links_point_to_known_sites() -> None:
 
     assert [link for link in links if not re.fullmatch(r"https://[\w.-]+(/[\w./~%-]*)?(#[\w-]+)?", link)] == []
     assert {part.hostname for part in parts} == HOSTS
-    # An owner and a repository at least.
+    # At least an owner and a repository.
     assert [part.path for part in parts if part.hostname == "github.com" and part.path.strip("/").count("/") < 1] == []
 
 
-def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+def test_site_builds_without_warnings_or_external_requests(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=240,
@@ -260,7 +260,7 @@ def test_code_side_by_side_fits_a_window_of_1280_pixels(page: Path) -> None:
     assert [line for pair in pairs for line in pair.splitlines() if len(line) > 57] == []
 
 
-def test_the_changes_begin_with_the_version_that_is_built() -> None:
+def test_changelog_starts_with_the_current_version() -> None:
     version = delta_sharing_client.__version__
     newest = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     released = version.partition(".dev")[0]
@@ -271,7 +271,7 @@ def test_the_changes_begin_with_the_version_that_is_built() -> None:
 @pytest.mark.parametrize(
     "page", [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
 )
-def test_the_paths_that_developers_are_sent_to_exist(page: Path) -> None:
+def test_paths_in_developer_docs_exist(page: Path) -> None:
     paths = re.findall(r"`((?:\w+/)*\w+\.(?:py|md|toml|txt)|(?:\w+/)+)`", page.read_text())
 
     missing = [
@@ -282,7 +282,7 @@ def test_the_paths_that_developers_are_sent_to_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("example", examples("here"), ids=str)
-def test_a_python_example_returns_rows(example: Example, example_folder: Path, serve_demo: Any) -> None:
+def test_python_example_returns_rows(example: Example, example_folder: Path, serve_demo: Any) -> None:
     serve_demo.reset_stats()
 
     results = [result for result in example.results() if result.rows is not None]
@@ -322,16 +322,16 @@ asyncio.run(read())
     assert kinds >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list", "Batches", "AsyncBatches", "Table"}
     assert all(result.rows for result in with_rows)
     without = {type(result.value).__name__ for result in empty if result.rows == 0}
-    # An empty scan may give batches without rows.
+    # An empty scan may return batches without rows.
     assert without >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list"}
 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("example", examples("delta-sharing"), ids=str)
-def test_an_example_of_the_other_package_runs_there(
+def test_example_of_the_other_package_runs_with_it(
     example: Example, example_folder: Path, incumbent_python: str
 ) -> None:
-    # Its process may abort (SIGABRT) while it ends; that says nothing of the example.
+    # The process of that package may abort (SIGABRT) at its end, which does not concern the example.
     codes = (subprocess.run([incumbent_python, "-c", example.source], timeout=120).returncode for _ in range(3))
     assert next((code for code in codes if code >= 0), None) == 0
 
@@ -341,14 +341,14 @@ def test_examples_do_not_need_a_clone(example: Example) -> None:
     assert re.findall(r"\b(?:import|from) (?:mock_server|tests|benchmarks)\b", example.source) == []
 
 
-def test_examples_are_of_no_other_kind() -> None:
+def test_examples_have_known_kinds() -> None:
     kinds = {example.kind for example in examples()}
 
-    # No server of Postgres is at hand here.
+    # No Postgres server is available here.
     assert kinds == {"here", "spark", "delta-sharing", "JVM connector", "psycopg"}
 
 
-# Lines of blocks without a language that no test runs as they stand, and what does instead.
+# Lines of blocks without a language that no test runs as they are, and the tests that cover them.
 NOT_RUN = {
     r"bash (scripts/|\.ci/run)": "they are the suite and its demonstration",
     r"(venv/bin/)?pip install |python -m venv |source venv": "scripts/wheels installs each extra",
@@ -360,20 +360,20 @@ NOT_RUN = {
 DRAWINGS = {("architecture.md", "who is asked"), ("replica.md", "_delta_log/")}
 
 
-def test_every_block_is_run_or_named_with_its_reason(tmp_path: Path) -> None:
+def test_every_block_is_run_or_exempt_with_a_reason(tmp_path: Path) -> None:
     used, drawn, unknown = set(), set(), []
-    # The directories that the examples of the configuration share.
+    # The directories that the example configuration shares.
     for directory in ("documents", "churn/1", "churn/2", "skills/report"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "skills/report/SKILL.md").write_text("---\ndescription: Writes a report\n---\n")
     for page in PAGES:
         for marks, block in re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             language = marks.split(" ")[0]
-            if language in ("python", "py"):  # the one is run above and in tests/spark, the other by test_engines.py
+            if language in ("python", "py"):  # tests above and in tests/spark run the first, test_engines.py the second
                 continue
-            if page.name == "recipes.md":  # test_recipes.py uses all of them, and checks that
+            if page.name == "recipes.md":  # test_recipes.py runs all of them, and checks that
                 continue
-            if language == "json":  # the configuration of a program that starts a server for assistants
+            if language == "json":  # the configuration of a program that starts an MCP server
                 (servers,) = json.loads(block).values()
                 for server in servers.values():
                     assert (server["command"], main([*server["args"], "--help"])) == ("delta-sharing", ExitCode.OK)
@@ -396,13 +396,13 @@ def test_every_block_is_run_or_named_with_its_reason(tmp_path: Path) -> None:
     assert drawn == DRAWINGS
 
 
-# A server does not end by itself: tests of its own start it.
+# A server does not exit by itself; it has its own tests.
 COMMAND = re.compile(r"^delta-sharing (?!serve)[a-z-].*", re.MULTILINE)
 WITH_COMMANDS = [page for page in PAGES if COMMAND.search(page.read_text())]
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
-def test_the_command_lines_of_a_page_run(
+def test_command_lines_of_a_page_run(
     page: Path, example_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
@@ -414,7 +414,7 @@ def test_the_command_lines_of_a_page_run(
         words = shlex.split(command, comments=True)[1:]
         assert main(words) == 0, (command, capsys.readouterr().err)
         told = capsys.readouterr()
-        # A header, and rows below it; or a line about the file.
+        # A header with rows below it, or a line about the file.
         name = words[2] if words[0] == "-p" else words[0]
         has_header = name in ("head", "read", "changes", "sql") and not {"--json", "--explain"} & {*words}
         assert len(told.out.splitlines()) > has_header or re.search(r"[1-9]\d* rows .*written", told.err), command
@@ -423,7 +423,7 @@ def test_the_command_lines_of_a_page_run(
 
 @pytest.fixture
 def example_folder(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with ``demo.share``, the profile of a server with the demo's tables."""
+    """A working directory with ``demo.share``, the profile of a server with the demo tables."""
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -438,21 +438,21 @@ def commands_of(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _schema(kind: object, *, nullable: bool) -> pa.Schema:
-    if kind == "variant":  # as it is without options
+    if kind == "variant":  # the default, without options
         return pa.schema([pa.field("c", pa.string(), nullable)])
     field = {"name": "c", "type": kind, "nullable": nullable, "metadata": {}}
     return to_arrow_schema(parse_schema(json.dumps({"type": "struct", "fields": [field]})))
 
 
 def _kind_of(kind: object) -> object:
-    """Return what is the same for the types of one line."""
+    """Return the properties that the types of one line share."""
     field = {"name": "c", "type": kind, "nullable": True, "metadata": {}}
     found = parse_schema(json.dumps({"type": "struct", "fields": [field]})).fields[0].type
     return found.base if isinstance(found, PrimitiveType) else type(found)
 
 
 def _of_iceberg() -> dict[object, list[str]]:
-    """Return the names of Iceberg's types by what they are here."""
+    """Return the names of Iceberg's types by our names."""
     found: dict[object, list[str]] = {}
     for name, kind in ICEBERG_TYPES.items():
         schema = {"type": "struct", "fields": [{"id": 1, "name": "c", "required": False, "type": kind}]}
@@ -467,13 +467,13 @@ def _arrow(schema: pa.Schema) -> str:
 
 def _pandas(schema: pa.Schema, backend: Any = "numpy") -> str:
     dtype = str(frames.to_pandas(schema, [], backend)["c"].dtype)
-    # pandas 2 has object where pandas 3 has its own string type.
+    # pandas 2 uses object where pandas 3 has a string type.
     return "str" if pa.types.is_string(schema.field(0).type) and dtype == "object" else dtype
 
 
 def _polars(schema: pa.Schema) -> str:
     dtype = pl.from_arrow(schema.empty_table()).schema["c"]  # type: ignore[union-attr]
-    # Before version 2 Polars has no maps.
+    # Polars before version 2 has no maps.
     return "Map(String, Int64)" if str(dtype) == "List(Struct({'key': String, 'value': Int64}))" else str(dtype)
 
 
@@ -487,5 +487,5 @@ def _spark(kind: object) -> str:
 
 def _duckdb(schema: pa.Schema) -> str:
     found = str(duckdb.from_arrow(known_to_duckdb(schema).empty_table()).types[0]).replace('"', "")
-    # Before version 2 DuckDB has no type without values.
+    # DuckDB before version 2 has no null type.
     return "NULL" if schema.field(0).type == pa.null() and found == "INTEGER" else found

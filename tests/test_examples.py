@@ -1,4 +1,4 @@
-"""The examples in the docstrings of public names run, and the names that people use most have one."""
+"""The examples in docstrings of public names run, and the most used names have one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client.scans import ReadOutputs
 
-# Each output of a read has one, Spark's runs with the tests of Spark.
+# Each output of a read has an example; the Spark tests run Spark's.
 OUTPUTS = {f"Scan.{name}" for name in dir(ds.Scan) if not name.startswith("_") and hasattr(ReadOutputs, name)}
 MOST_USED = {
     "SharedTable",
@@ -62,17 +62,15 @@ def _examples() -> dict[str, doctest.DocTest]:
 EXAMPLES = _examples()
 
 
-def test_the_names_that_people_use_most_have_examples() -> None:
+def test_most_used_names_have_examples() -> None:
     assert set(EXAMPLES) >= MOST_USED
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.endswith("to_spark")])
-def test_examples_of_docstrings_run(
-    name: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docstring_examples_run(name: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
-    # As the example of the class SharedTable makes it.
+    # As in the example of the class SharedTable.
     EXAMPLES[name].globs["table"] = ds.SharingClient("demo.share").table("demo.shop.orders")
     told: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(EXAMPLES[name], out=told.append)

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and what they are committed with is what a run shows."""
+"""The notebooks run from top to bottom, and their committed outputs equal those of a run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NOTEBOOKS = [
 ]
 
 
-def test_the_notebooks_are_those_that_the_first_one_leads_to() -> None:
+def test_first_notebook_links_to_all_others() -> None:
     first, *others = notebooks([])
 
     assert re.findall(r"\]\((\w+\.ipynb)\)", texts(nbformat.read(first, 4))) == [path.name for path in others]
 
 
 @pytest.mark.parametrize("path", notebooks([]), ids=lambda path: path.stem)
-def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> None:
+def test_committed_outputs_are_complete_and_name_no_machine(path: Path) -> None:
     notebook = nbformat.read(path, 4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -47,8 +47,8 @@ def kernel() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One kernel, and so one JVM, for all notebooks with Spark; its sessions are as small and quick as those of the
-    other tests."""
+    """One kernel, and so one JVM, for all notebooks with Spark; its sessions are as small and fast as in other
+    tests."""
     from tests.spark.conftest import SETTINGS, forked_workers, quick_workers
 
     folder = tmp_path_factory.mktemp("spark-conf")
@@ -72,7 +72,8 @@ def test_notebook_output_matches_the_committed_one(path: Path, request: pytest.F
 
 
 def _shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
-    """What kinds of output each cell has: numbers, and the width of a table, are a machine's and a version's."""
+    """Return the kinds of output of each cell: numbers and the width of a table depend on the machine and on
+    versions."""
     return [
         [f"{one.output_type} {sorted(one.get('data', {}))}" for one in cell.get("outputs", [])]
         for cell in notebook.cells

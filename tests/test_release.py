@@ -1,4 +1,4 @@
-"""Requirements of a release: metadata that invents nothing, complete files, workflows that can be trusted."""
+"""Requirements of a release: correct metadata, complete files, secure workflows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _metadata(home: str) -> dict[str, Any]:
     return found
 
 
-def test_metadata_names_no_home_until_there_is_one() -> None:
+def test_metadata_has_no_home_page_until_one_exists() -> None:
     metadata = _metadata("")
     text = metadata["readme"]["text"]
 
@@ -46,7 +46,7 @@ def test_metadata_names_no_home_until_there_is_one() -> None:
     assert "![" not in text
 
 
-def test_one_setting_is_the_base_of_every_link() -> None:
+def test_every_link_uses_the_configured_base() -> None:
     metadata = _metadata(HOME)
     text = metadata["readme"]["text"]
     relative = re.findall(r"\]\((?!https://)([^)]*)\)", (ROOT / "README.md").read_text())
@@ -68,7 +68,7 @@ def test_release_links_point_to_its_tag() -> None:
     assert long_description(readme, "", "main").startswith("a [e](https://x.org)")
 
 
-def test_no_file_names_a_home_of_the_project() -> None:
+def test_no_file_names_a_home_page_of_the_project() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git work tree: what belongs to the repository is unknown")
@@ -101,14 +101,14 @@ def test_sdist_and_wheel_have_the_expected_contents(tmp_path: Path) -> None:
     assert len(license_texts) == 1
 
 
-def test_extras_are_for_users() -> None:
+def test_extras_contain_no_developer_packages() -> None:
     groups = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"])
 
     assert {"test", "docs", "dev"} <= groups
     assert not groups & set(PROJECT["optional-dependencies"])
 
 
-def test_conda_recipe_has_the_packages_requirements() -> None:
+def test_conda_recipe_has_the_requirements_of_the_package() -> None:
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
     run = recipe["requirements"]["run"]
     optional = recipe["requirements"]["run_constraints"]
@@ -121,7 +121,7 @@ def test_conda_recipe_has_the_packages_requirements() -> None:
 
 
 def _named(lines: list[str]) -> dict[str, str]:
-    """Return name -> range; conda-forge has DuckDB's Python package under another name."""
+    """Return name -> range; DuckDB's Python package has another name on conda-forge."""
     parsed = [Requirement(line) for line in lines]
     return {one.name.lower().removeprefix("python-"): str(one.specifier) for one in parsed}
 
@@ -154,7 +154,7 @@ def test_release_is_tested_on_three_systems_without_secrets() -> None:
     assert "secrets." not in text
 
 
-def test_a_tag_is_refused_unless_every_file_names_its_version(tmp_path: Path) -> None:
+def test_tag_must_match_the_version_in_every_file(tmp_path: Path) -> None:
     problems = runpy.run_path(str(ROOT / "scripts" / "release.py"))["problems"]
     (tmp_path / "delta_sharing_client").mkdir()
     (tmp_path / "conda").mkdir()
@@ -187,7 +187,7 @@ def test_issue_forms_are_valid(name: str) -> None:
 
 
 def test_sdist_tests_import_only_installed_packages() -> None:
-    """``scripts/wheels`` runs them with these extras and the group ``test``."""
+    """``scripts/wheels`` runs them with these extras and the dependency group ``test``."""
     extras = re.search(r'install "\$work/tests" .*\[(.*)\]', (ROOT / "scripts" / "wheels").read_text())
     assert extras is not None
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
@@ -197,7 +197,7 @@ def test_sdist_tests_import_only_installed_packages() -> None:
     for entry in groups["test"]:
         lines += [entry] if isinstance(entry, str) else groups[entry["include-group"]]
     installed = {Requirement(line).name.lower() for line in lines}
-    # Packages that come with these and with pytest.
+    # Dependencies of these packages and of pytest.
     installed |= {"numpy", "packaging", "pluggy"}
 
     missing = {}

@@ -1,4 +1,4 @@
-"""Every message that a caller can meet is a sentence: one convention, read from every ``raise`` of the sources."""
+"""Every message that a caller can see is a sentence; the convention is checked for every ``raise`` of the sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for package in ("delta_sharing_client", "mock_server") for path in (ROOT / package).rglob("*.py"))
 OURS = {
     *(name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)),
-    # Those of the server, and the functions that make them.
+    # Error classes of the server, and the functions that create them.
     "ApiError",
     "ConfigError",
     "data_lost",
@@ -24,7 +24,7 @@ OURS = {
     "not_found",
     "unsupported",
 }
-# Stands for an inserted value, so that the sentence around it can be checked.
+# Represents an inserted value, so that the sentence around it can be checked.
 VALUE = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -50,7 +50,7 @@ def test_messages_are_sentences(path: Path) -> None:
         ('No column "a".', "names something in double quotation marks"),
     ],
 )
-def test_the_convention_is_checked(message: str, complaint: str | None) -> None:
+def test_check_of_the_convention_detects_violations(message: str, complaint: str | None) -> None:
     assert _complaint(message) == complaint
 
 
@@ -60,14 +60,14 @@ def _complaint(message: str) -> str | None:
         return "does not begin with a capital letter"
     if not message.rstrip("')`").endswith((".", "?", VALUE)) or (message.endswith(VALUE) and not _is_whole(message)):
         return "does not end with a full stop"
-    # The quotation marks of a shell are its own.
+    # Quotation marks in a shell command are allowed.
     if re.search(r'(?<!pip install )"[^"\s]+"', message):
         return "names something in double quotation marks"
     return None
 
 
 def _is_whole(message: str) -> bool:
-    """Whether a value at the end stands alone, as a sentence made elsewhere does: ``{}`` or ``One sentence. {}``."""
+    """Whether a value at the end is a whole sentence made elsewhere: ``{}`` or ``One sentence. {}``."""
     before = message[: -len(VALUE)].rstrip()
     return not before or before.endswith((".", "?", VALUE))
 
@@ -82,7 +82,7 @@ def _messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _text(node: ast.expr) -> str | None:
-    """Return a literal message with ``VALUE`` for what is put in, ``None`` for one that is made elsewhere."""
+    """Return a literal message with ``VALUE`` for inserted values, or ``None`` for a message made elsewhere."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):

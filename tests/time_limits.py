@@ -1,4 +1,4 @@
-"""Limits of time in tests: seconds of an idle machine, of which a slow or busy one gets more.
+"""Time limits in tests, in seconds of an idle machine; a slow or busy machine gets more.
 
 ::
 
@@ -6,8 +6,8 @@
     ...
     assert clock.within(SOON)
 
-A limit tells what ends soon from what waits for a time-out or works for ever, so it is far above what is needed. If it
-is exceeded, a known piece of work is measured, and the limit grows by what the machine takes for that.
+A limit distinguishes a fast operation from one that times out or never ends, so it is far above the expected time.
+If it is exceeded, a reference task is measured, and the limit grows with its time on this machine.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import threading
 import time
 from collections.abc import Callable
 
-# For what ends soon, and for how long a test waits for what would never happen.
+# For operations that end soon, and for how long a test waits for something that should not happen.
 SOON = 5.0
 HANGS = 120.0
-# The known piece of work, and its seconds on an idle machine with two cores of 2024.
+# The reference task, and its seconds on an idle machine with two cores of 2024.
 _BLOCKS, _TURNS, _REFERENCE = 300, 2000, 0.06
 _TRIES = 3
 
 
 class Stopwatch:
-    """Time since it was made, by ``now``: that of the wall, or of the processor (``time.process_time``)."""
+    """The time since its creation by ``now``: wall time, or processor time (``time.process_time``)."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -44,25 +44,25 @@ class Stopwatch:
         return self._now() - self._begun
 
     def within(self, seconds: float) -> bool:
-        """Whether an idle machine would have taken less than ``seconds`` until now."""
+        """Whether an idle machine would have needed less than ``seconds`` until now."""
         self.took, self.allowed = self.seconds, seconds
         for _ in range(_TRIES):
             if self.took < self.allowed:
                 return True
-            # Load comes and goes: the highest of a few.
+            # The load varies: the highest of a few measurements.
             self.allowed = max(self.allowed, seconds * slowness(self._now))
         return self.took < self.allowed
 
 
 def slowness(now: Callable[[], float] = time.monotonic) -> float:
-    """Return how many times longer this machine takes for a known piece of work than an idle one, at least 1."""
+    """Return how many times longer this machine takes for the reference task than an idle one, at least 1."""
     begun = now()
     _work()
     return max(1.0, (now() - begun) / _REFERENCE)
 
 
 def _work() -> None:
-    # Computing, and handing over between threads, which a busy machine delays most.
+    # Computation and hand-over between threads, which a busy machine delays most.
     block = bytes(65_536)
     for _ in range(_BLOCKS):
         hashlib.sha256(block).digest()

@@ -1,6 +1,6 @@
-"""Deletion vectors as some writers keep them, inside of the log, and what the rows hold that they remove.
+"""Inline deletion vectors in the forms of several writers, and poisoned values for the rows they remove.
 
-We read these vectors, and write files.
+The client reads inline vectors but writes files.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_f
 
 
 def encode_inline(vector: DeletionVector, *, text_padding: bool = False) -> DeletionVectorDescriptor:
-    """Return an inline descriptor that carries ``vector``, padded as Delta does it or as ``in_padded_text``."""
+    """Return an inline descriptor of ``vector``, padded like Delta or given as ``in_padded_text``."""
     file, (stored,) = encode_file([vector], "file:///vector")
     offset = stored.offset or 0
-    # In a file, the bytes stand between their size and their checksum.
+    # In a file, the bytes are between their size and their checksum.
     data = file[offset + 4 : offset + 4 + stored.size_in_bytes]
     text = in_padded_text(data) if text_padding else z85_encode(data + bytes(-len(data) % 4))
     return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
@@ -39,10 +39,10 @@ def in_padded_text(data: bytes) -> str:
     return z85_encode(data[:whole]) + "#" * missing + z85_encode(bytes(missing) + data[whole:])[missing:]
 
 
-# === Removed rows ===
+# --- removed rows ---
 
-# What no row may hold that is asked or checked: of each type, values that overflow, divide by zero, order as nothing or
-# are no text.
+# Values that no evaluated row may have: for each type, values that overflow, divide by zero, are unordered or are not
+# valid text.
 _POISON: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Array]]] = [
     (pa.types.is_signed_integer, lambda kind: pa.array([(1 << kind.bit_width - 1) - 1, 0], kind)),
     (pa.types.is_floating, lambda kind: pa.array([float("nan"), 0.0], kind)),
@@ -60,12 +60,12 @@ _HALVES = pa.array([0, 1, 2], pa.int32())
 
 
 def poison(kind: pa.DataType) -> pa.Array:
-    """Return two values of a type that fail whoever looks at them."""
+    """Return two values of a type that make every evaluation fail."""
     return next(make(kind) for fits, make in _POISON if fits(kind))
 
 
 def poisoned(rows: pa.Table, positions: Sequence[int]) -> pa.Table:
-    """Return ``rows`` with poison at ``positions``, nested fields included: those rows are to be removed."""
+    """Return ``rows`` with poison at ``positions``, including nested fields; these rows must be removed."""
     if not len(positions):
         return rows
     indices = list(range(len(rows)))
@@ -78,7 +78,7 @@ def poisoned(rows: pa.Table, positions: Sequence[int]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-# === Every form of a bitmap ===
+# --- every form of a bitmap ---
 
 CONTAINER = 1 << 16
 _ARRAY_LIMIT = 4096
@@ -86,20 +86,20 @@ KINDS = {"array", "run", "bitset", "0 over", "1 over", "2 over", "3 over", "limi
 
 
 def container_values() -> st.SearchStrategy[list[int]]:
-    """Values of one container, of a form that ``bitmaps`` may store as array, runs or bitset."""
+    """Values of one container, in a form that ``bitmaps`` may store as array, runs or bitset."""
     scattered = st.lists(st.integers(0, CONTAINER - 1), min_size=1, max_size=20)
     run = st.tuples(st.integers(0, CONTAINER - 1), st.integers(1, 9000))
     runs = st.lists(run, min_size=1, max_size=4).map(
         lambda pairs: [value for start, rows in pairs for value in range(start, min(start + rows, CONTAINER))]
     )
-    # Every other value, so that runs do not pay, around the count at which an array becomes a bitset.
+    # Every other value, so that runs do not pay off, around the count at which an array becomes a bitset.
     many = st.integers(_ARRAY_LIMIT - 1, _ARRAY_LIMIT + 2).map(lambda count: list(range(1, 2 * count, 2)))
     return scattered | runs | many
 
 
 @st.composite
 def bitmaps(draw: st.DrawFn, keys: Sequence[int]) -> pyroaring.BitMap64:
-    """A bitmap of some of the containers ``keys``, where the first value of container k is k * 65,536."""
+    """A bitmap of some of the containers ``keys``; the first value of container k is k * 65,536."""
     found = pyroaring.BitMap64()
     for key in draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)):
         found |= pyroaring.BitMap64([key * CONTAINER + value for value in draw(container_values())])
@@ -109,7 +109,7 @@ def bitmaps(draw: st.DrawFn, keys: Sequence[int]) -> pyroaring.BitMap64:
 
 
 def kinds(bitmap: pyroaring.BitMap64, size: int, keys: Sequence[int]) -> set[str]:
-    """Return which of ``KINDS`` a bitmap of the containers ``keys`` and of ``size`` serialized bytes has."""
+    """Return the elements of ``KINDS`` in a bitmap of the containers ``keys`` with ``size`` serialized bytes."""
     counts = bitmap.get_statistics()
     found = {kind for kind in ("array", "run", "bitset") if counts[f"n_{kind}_containers"]}
     if any(bitmap.range_cardinality(key * CONTAINER, (key + 1) * CONTAINER) == _ARRAY_LIMIT + 1 for key in keys):

@@ -1,4 +1,4 @@
-"""The versions that the tests run with, which are old ones on purpose in `scripts/versions oldest`."""
+"""The installed versions of libraries; `scripts/versions oldest` runs the tests with old ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from deltalake import DeltaTable
 
 PANDAS = int(pd.__version__.partition(".")[0])
 PYARROW = int(pa.__version__.partition(".")[0])
-# pandas 1 counts nanoseconds, whatever comes.
+# pandas 1 always uses nanoseconds.
 TIME_UNIT = "us" if PANDAS >= 2 else "ns"
-# Tables with files that an old pyarrow does not open, and the first that does.
+# Tables with files that an old pyarrow cannot open, and the first version that can.
 NEWEST_TYPES = {"variant-stats-no-checkpoint": 22}
 
 
 def is_too_new(table: str) -> bool:
-    """Whether a table of the golden corpus has files that this pyarrow does not open."""
+    """Whether a table of the golden corpus has files that this pyarrow cannot open."""
     return NEWEST_TYPES.get(table, 0) > PYARROW
 
 
@@ -30,21 +30,21 @@ TAKES_VIEWS = PYARROW >= 16
 
 
 def parquet_settings(**settings: object) -> dict[str, object]:
-    """Return the settings of a Parquet writer or reader that this pyarrow knows."""
+    """Return the settings of a Parquet writer or reader that this pyarrow supports."""
     return {name: value for name, value in settings.items() if _PARQUET_SETTINGS.get(name, 0) <= PYARROW}
 
 
-# Older releases of sqlglot do not tell date_add from dateadd.
+# Older versions of sqlglot do not distinguish date_add from dateadd.
 KNOWS_DATE_ADD = sqlglot.parse_one("date_add(a, 1)", read="databricks").key == "tsordsadd"
 
 
 def understood(cases: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the cases whose first value is SQL that this sqlglot understands."""
+    """Return the cases whose first value is SQL that this sqlglot supports."""
     return [case for case in cases if KNOWS_DATE_ADD or not re.search(r"\bdate_?add\(", case[0])]
 
 
 def rows_of_deltalake(table: DeltaTable, column: str) -> list[Any]:
-    """Return the values of a column, of files that deltalake names; an old pyarrow does not take its schemas."""
+    """Return the values of a column of files that deltalake lists; an old pyarrow does not accept its schemas."""
     found: list[Any] = []
     for uri in table.file_uris():
         found += pq.ParquetFile(uri).read([column])[column].to_pylist()

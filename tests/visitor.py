@@ -1,4 +1,4 @@
-"""A visitor of the page of ``delta-sharing browse`` that is no browser: it asks what the page asks."""
+"""A client of the page of ``delta-sharing browse`` that sends the same requests without a browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.time_limits import HANGS, Stopwatch
 
 
 class Visitor:
-    """Has opened the address, and so has the cookie and the key."""
+    """Opens the URL, and so has the cookie and the key."""
 
     def __init__(self, address: str) -> None:
         self.base = address.partition("/?")[0]
@@ -27,32 +27,32 @@ class Visitor:
         }
 
     def answer(self, question: str, values: dict[str, Any]) -> requests.Response:
-        """Return the response to a question."""
+        """Return the response to a request."""
         return self.http.post(
             f"{self.base}/api/{question}", data=json.dumps(values), headers=self.headers, timeout=HANGS
         )
 
     def ask(self, question: str, **values: Any) -> dict[str, Any]:
-        """Return the answer to a question, which must have one."""
+        """Return the result of a request that must succeed."""
         response = self.answer(question, values)
         found: dict[str, Any] = response.json()
         assert response.status_code == 200, found
         return found
 
     def refusal(self, question: str, **values: Any) -> dict[str, Any]:
-        """Return the reason why a question has no answer."""
+        """Return the error of a request that must fail."""
         response = self.answer(question, values)
         assert response.status_code == 400, response.text
         found: dict[str, Any] = response.json()
         return found
 
     def preview(self, **values: Any) -> dict[str, Any]:
-        """Return the first rows, as the page does: planned, then read."""
+        """Return the first rows like the page: plan, then read."""
         plan = self.ask("plan", **values)
         return plan | self.ask("preview", plan=plan["plan"])
 
     def until(self, found: dict[str, Any], is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask for the progress of a download until ``is_it``."""
+        """Poll the progress of a download until ``is_it`` is true."""
         clock = Stopwatch()
         while not is_it(found):
             assert clock.within(HANGS), found
@@ -60,8 +60,8 @@ class Visitor:
         return found
 
     def downloaded(self, question: str = "download", **values: Any) -> requests.Response:
-        """Return the file of a download, once it is there."""
+        """Return the file of a download once it exists."""
         found = self.until(self.ask(question, **values), lambda one: one["state"] != "running")
         assert found["state"] == "ready", found
-        # A part would be taken for the whole.
+        # A partial file would look complete.
         return self.http.get(f"{self.base}/files/{found['file']}", headers={"Range": "bytes=0-1"}, timeout=HANGS)

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-from delta_sharing_client.delta.data_types import DecimalType, PrimitiveType, StructField, StructType, is_primitive
+from delta_sharing_client.delta.data_types import DecimalType, PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.deletion_vectors import (
     DeletionVector,
     decode_file,
@@ -43,6 +43,7 @@ from delta_sharing_client.delta.partition_values import parse_partition_value
 from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
 from delta_sharing_client.delta.type_rows import TYPES as ROWS
+from delta_sharing_client.delta.type_rows import is_primitive
 from delta_sharing_client.delta.variant.column import variant_to_json
 from delta_sharing_client.errors import DeltaSharingError
 from tests.time_limits import Stopwatch

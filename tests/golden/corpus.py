@@ -1,7 +1,7 @@
 """The golden corpus: tables written by other engines, and the rows a reader must return.
 
-The folder is named by ``DELTA_GOLDEN_TABLES``; its README describes the layout. Nothing here knows our client: rows
-come in as Arrow tables and are compared as multisets of canonical values.
+``DELTA_GOLDEN_TABLES`` names the directory; its README describes the layout. This module does not use the client:
+rows are Arrow tables, compared as multisets of canonical values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENVIRONMENT = "DELTA_GOLDEN_TABLES"
 
 @functools.cache
 def folder() -> pathlib.Path | None:
-    """Return the corpus folder, ``None`` when the environment names none; a named folder must exist."""
+    """Return the directory of the corpus, ``None`` if the environment names none; a named directory must exist."""
     named = os.environ.get(ENVIRONMENT)
     if not named:
         return None
@@ -38,7 +38,7 @@ def folder() -> pathlib.Path | None:
 
 @dataclasses.dataclass(frozen=True)
 class GoldenTable:
-    """One table of the corpus with what it must show."""
+    """A table of the corpus with its expected rows."""
 
     name: str
     path: pathlib.Path
@@ -83,12 +83,12 @@ class GoldenTable:
         return target
 
     def expected_rows(self, version: int, schema: pa.Schema) -> collections.Counter[object] | None:
-        """Return the rows of ``version`` as canonical values, ``None`` where the corpus only has column checks."""
+        """Return the rows of ``version`` as canonical values, ``None`` if the corpus only has column checks."""
         directory = self.path / f"expected_v{version}"
         if version == self.latest_version and not directory.is_dir():
             directory = self.path / "expected"
         if directory.is_dir():
-            # coerce: the corpus holds INT96 timestamps beyond the range of nanoseconds
+            # coerce: the corpus has INT96 timestamps beyond the range of nanoseconds
             parts = [
                 pq.read_table(file, coerce_int96_timestamp_unit="us") for file in sorted(directory.glob("*.parquet"))
             ]
@@ -122,7 +122,8 @@ def tables() -> list[GoldenTable]:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ``table`` in ``schema``: expected files may be narrower or looser than the table (INT96, nullability)."""
+    """Return ``table`` with ``schema``: expected files may have narrower or looser types than the table (INT96,
+    nullability)."""
     by_name = {name.lower(): name for name in table.column_names}
     columns = []
     for field in schema:
@@ -136,7 +137,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def reinterpret(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Reinterpret zone-less instants as UTC, or the reverse, without shifting them."""
+    """Reinterpret timestamps without a zone as UTC, or the reverse, without shifting them."""
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).cast(target)
 
 
@@ -152,20 +153,21 @@ def arrow_rows(table: pa.Table) -> Iterable[tuple[object, ...]]:
 
 
 def values(column: pa.ChunkedArray) -> list[object]:
-    """``to_pylist``, but timestamps as integers of microseconds: Python's own end at year 9999 and need tz data."""
+    """Like ``to_pylist``, but with timestamps as integers of microseconds: Python's end at year 9999 and need tz
+    data."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     return column.to_pylist()
 
 
 def json_rows(rows: Iterable[Sequence[object]], schema: pa.Schema) -> Iterable[tuple[object, ...]]:
-    """Yield the corpus' JSON rows as the same canonical values."""
+    """Yield the JSON rows of the corpus as the same canonical values."""
     for row in rows:
         yield tuple(canonical_json(value, field.type) for value, field in zip(row, schema, strict=True))
 
 
 def canonical(value: object, data_type: pa.DataType) -> object:
-    """Return a Python value of Arrow as a hashable that compares by meaning (NaN equals NaN, 1.0 is not 1)."""
+    """Return a Python value of Arrow as a hashable that is compared by meaning (NaN equals NaN, 1.0 is not 1)."""
     if value is None:
         return None
     if pa.types.is_floating(data_type):
@@ -190,13 +192,13 @@ def canonical(value: object, data_type: pa.DataType) -> object:
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return ("list", tuple(canonical(item, data_type.value_type) for item in value))  # type: ignore[attr-defined]
     if isinstance(value, str) and value[:1] in ("{", "["):
-        # a variant comes out as JSON text, whose key order and spacing mean nothing
+        # a variant is JSON text, whose key order and spacing have no meaning
         return _json(json.loads(value))
     return value
 
 
 def canonical_json(value: object, data_type: pa.DataType) -> object:
-    """Return a value of the corpus' JSON as ``canonical`` returns the same value from Arrow."""
+    """Return a JSON value of the corpus in the form that ``canonical`` returns for the same Arrow value."""
     if value is None:
         return None
     if pa.types.is_floating(data_type):

@@ -1,4 +1,4 @@
-"""The golden corpus by directory access: the same rows as by URL, from the tables' own logs, here and in S3."""
+"""The golden corpus with directory access: the same rows as by URL, from the tables' own logs, locally and in S3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [
     for version in sorted({*TABLES[name].versions, TABLES[name].latest_version})
 ]
 KEYS = {"aws_access_key_id": "planted-key", "aws_secret_access_key": "planted-secret"}
-# Every kind of log and of file name, but not the whole corpus: each request to the store of the tests takes its time.
+# Every kind of log and file name, but not the whole corpus, as requests to the S3 server of the tests are slow.
 IN_S3 = [
     name
     for name in (
@@ -112,7 +112,7 @@ def test_version_of_golden_table_reads_from_its_directory(served: Served, name: 
 
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
 @pytest.mark.parametrize("name", sample(IN_S3, 4))
-def test_golden_table_in_s3_is_the_same_both_ways(in_s3: Served, name: str) -> None:
+def test_golden_table_in_s3_equals_the_one_read_by_url(in_s3: Served, name: str) -> None:
     table = in_s3.table(name)
     by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
     direct = table.scan()

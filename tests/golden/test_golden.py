@@ -1,4 +1,4 @@
-"""Every golden table through server, wire and client, in both response formats and at every version."""
+"""Every golden table through server and client, in both response formats and at every version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMATS = ("delta", "parquet")
 
 
 class Served:
-    """The staged corpus behind a running server."""
+    """The staged corpus and its running server."""
 
     def __init__(self, root: pathlib.Path, client: ds.SharingClient) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class Served:
 
 
 def shared_name(name: str) -> str:
-    """A shared table's name has no dots (protocol, "Names"); some folders of the corpus do."""
+    """The name of a shared table has no dots (protocol, "Names"); some directories of the corpus do."""
     return name.replace(".", "_")
 
 
@@ -90,13 +90,13 @@ def test_version_of_golden_table_reads_as_expected(served: Served, name: str, ve
         return
     assert_matches(table, version, scan.to_arrow())
     with pytest.MonkeyPatch.context() as patch:
-        # The same in the smallest pieces, as for a consumer that may stop.
+        # The same with the smallest batches, as for a consumer that may stop.
         make_gentle(patch)
         assert_matches(table, version, scan.to_arrow())
 
 
 @pytest.mark.parametrize("name", sample([name for name in READABLE if not is_too_new(name)], 4))
-def test_latest_golden_table_reads_in_the_servers_format(served: Served, name: str) -> None:
+def test_latest_golden_table_reads_in_the_default_format(served: Served, name: str) -> None:
     table = TABLES[name]
     rows = served.table(name).scan().to_arrow()
     assert_matches(table, table.latest_version, rows)
@@ -107,7 +107,7 @@ def test_latest_golden_table_reads_in_the_servers_format(served: Served, name: s
 
 @pytest.mark.parametrize("wire", FORMATS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_golden_table_that_must_be_refused_is_refused(served: Served, name: str, wire: str) -> None:
+def test_unsupported_golden_table_is_refused(served: Served, name: str, wire: str) -> None:
     with pytest.raises(DeltaSharingError) as refusal:
         served.table(name).scan(response_format=wire).to_arrow()
     assert len(str(refusal.value)) > 20
@@ -127,7 +127,7 @@ def test_golden_table_without_data_files_fails(served: Served, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(name for name, t in TABLES.items() if t.outcome == "empty-or-refuse"))
-def test_golden_table_with_two_spellings_of_a_path(served: Served, name: str) -> None:
+def test_golden_table_with_two_spellings_of_a_path_is_read(served: Served, name: str) -> None:
     try:
         rows = served.table(name).scan().to_arrow()
     except DeltaSharingError:

@@ -1,4 +1,4 @@
-"""The log side of every golden table: versions, live files, schemas and times, without reading a row."""
+"""The log of every golden table: versions, live files, schemas and timestamps, without reading a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(folder() is None, reason="DELTA_GOLDEN_TABLES names no folder of conformance tables"),
 ]
 
-# Tables that can be refused by the log alone; the others are refused when their data or deletion vectors are read.
+# Tables that are refused because of their log alone; others are refused when their data or deletion vectors are read.
 LOG_REFUSALS = {
     "missing-schema",
     "unsupported-feature",
@@ -35,7 +35,7 @@ LOG_REFUSALS = {
     "not-a-table",
     "log-gap",
 }
-# One file by two spellings, added and removed: Delta Spark sees an empty table, and so do we.
+# One file under two spellings, added and removed: Delta Spark reads an empty table, and so do we.
 EMPTY = {"canonicalized-paths-normal-a"}
 EXPECTED_WARNINGS = {
     "crc-full",
@@ -57,7 +57,7 @@ def _tables() -> list[GoldenTable]:
 
 TABLES = _tables()
 READ = [table for table in TABLES if table.outcome != "refuse"]
-# Its log is a good one: what is refused is a read, as no column of it can be (tests/golden/test_golden.py).
+# The log is valid; reads are refused, because no column of the table is supported (tests/golden/test_golden.py).
 WITHOUT_A_COLUMN = {"table-with-geo"}
 REFUSED = [
     table
@@ -115,7 +115,7 @@ def test_checksum_mismatch_error_shows_both_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", [t for t in READ if "active_files" in t.expected], ids=_name)
-def test_the_live_files_are_those_listed(table: GoldenTable, tmp_path: Path) -> None:
+def test_live_files_equal_the_listed_ones(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     listed: Sequence[Mapping[str, object]] = table.expected["active_files"]  # type: ignore[assignment]
     wanted = [] if table.name in EMPTY else sorted((str(item["path"]), item["size"]) for item in listed)
@@ -124,7 +124,7 @@ def test_the_live_files_are_those_listed(table: GoldenTable, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("table", REFUSED, ids=_name)
-def test_a_table_that_its_log_rules_out_is_refused(table: GoldenTable, tmp_path: Path) -> None:
+def test_table_with_an_unsupported_log_is_refused(table: GoldenTable, tmp_path: Path) -> None:
     with pytest.raises(DeltaSharingError) as caught:
         _ = DeltaLog.open(table.stage(tmp_path / "table")).snapshot().schema
     assert len(str(caught.value)) > 20

@@ -48,11 +48,11 @@ def follow_once(path: str) -> None:
 
 # Each function takes a path and creates a file or directory there.
 WRITERS: dict[str, Callable[[Any], object]] = {
-    "Read.to_parquet": lambda path: scan().to_parquet(path),
-    "Read.to_csv": lambda path: scan().to_csv(path),
-    "Read.to_ipc": lambda path: scan().to_ipc(path),
-    "Read.to_excel": lambda path: scan().to_excel(path),
-    "Read.to_jsonl": lambda path: scan().to_jsonl(path),
+    "ReadOutputs.to_parquet": lambda path: scan().to_parquet(path),
+    "ReadOutputs.to_csv": lambda path: scan().to_csv(path),
+    "ReadOutputs.to_ipc": lambda path: scan().to_ipc(path),
+    "ReadOutputs.to_excel": lambda path: scan().to_excel(path),
+    "ReadOutputs.to_jsonl": lambda path: scan().to_jsonl(path),
     "SharedTable.replicate": lambda path: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
     "SharedTable.follow": follow_once,
     "FileAsset.download": lambda path: ds.SharingClient("~/demo.share").volume("demo.shop.documents").download(path),

@@ -1,6 +1,6 @@
-"""Iceberg's own client reads from our server, and our client from Iceberg's own server: ``bash scripts/iceberg``.
+"""Iceberg's client reads from our server, and our client reads from Iceberg's server: ``bash scripts/iceberg``.
 
-The tables are those that its Spark runtime wrote (``tests/tables_iceberg``), in a store that speaks S3.
+Iceberg's Spark runtime wrote the tables (``tests/tables_iceberg``); a local S3 server stores them.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def bucket() -> Iterator[Bucket]:
 
 @pytest.fixture(scope="module")
 def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The rows that Spark reads through our server's catalog."""
+    """The rows that Spark reads through the catalog of our server."""
     folder = tmp_path_factory.mktemp("spark")
     shared = {f"s.made.{table.name}": table.location for table in TABLES}
-    # The one of the demo, which our own writer wrote.
+    # The demo table, written by our own writer.
     demo.build(folder / "demo")
     shared["s.made.refunds"] = str(folder / "demo" / "lake" / "refunds")
     with mock_server.running(shared, s3=store(bucket)) as server:
@@ -80,7 +80,7 @@ def test_spark_reads_through_our_catalog(rows_of_spark: pathlib.Path, table: Ice
     assert_same_rows(rows, table.rows())
 
 
-def test_spark_reads_the_table_of_our_demo_with_its_lineage(rows_of_spark: pathlib.Path) -> None:
+def test_spark_reads_the_demo_table_with_its_lineage(rows_of_spark: pathlib.Path) -> None:
     rows = pq.read_table(rows_of_spark / "refunds.parquet")
     assert len(rows) == 285
     assert set(rows[LINEAGE[1]].to_pylist()) == {1, 2, 4}
@@ -89,7 +89,7 @@ def test_spark_reads_the_table_of_our_demo_with_its_lineage(rows_of_spark: pathl
 
 @pytest.fixture(scope="module")
 def client(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharingClient]:
-    """A client of Iceberg's REST test server, where the tables are registered."""
+    """A client of Iceberg's REST test server, in which the tables are registered."""
     folder = tmp_path_factory.mktemp("catalog")
     with (
         iceberg_server(bucket, folder) as uri,
@@ -101,14 +101,14 @@ def client(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for table in TABLES:
             body = {"name": table.name, "metadata-location": table.expected["metadata"]}
             session.post(f"{uri}v1/namespaces/made/register", json=body).raise_for_status()
-        # This catalog gives keys without saying where the store is.
+        # This catalog returns keys without the endpoint of the store.
         options = ds.ReadOptions(storage_options=bucket.storage_options)
         with ds.SharingClient({**server.profile, "icebergEndpoint": uri}, options) as client:
             yield client
 
 
 @by_table
-def test_our_client_reads_from_icebergs_server(client: ds.SharingClient, table: IcebergTable) -> None:
+def test_our_client_reads_from_the_iceberg_server(client: ds.SharingClient, table: IcebergTable) -> None:
     rows = client.table(f"s.made.{table.name}").scan(row_lineage=table.name in OF_VERSION_3).to_arrow()
     if table.expected["current_snapshot"] is None:
         assert rows.num_rows == 0
@@ -135,7 +135,7 @@ def iceberg_server(bucket: Bucket, folder: pathlib.Path) -> Iterator[str]:
         "include-credentials": "true",
         "rest.port": str(port),
     }
-    # A property is a variable with two underscores for a hyphen and one for a dot.
+    # Each property is an environment variable with two underscores for a hyphen and one for a dot.
     settings = {
         f"CATALOG_{name.replace('-', '__').replace('.', '_').upper()}": value for name, value in properties.items()
     }

@@ -1,7 +1,7 @@
-"""The golden tables through the JVM connector and through this client, from one server: ``bash scripts/peers``.
+"""The golden tables read from one server by the JVM connector and by this client: ``bash scripts/peers``.
 
 The connector is built from its own source, whose parquet response format needs no Delta Lake for Spark. Reads that
-it refuses are skipped by the reason; what both read must be the same rows.
+it refuses are skipped with the reason; if both read a table, the rows must be the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import mock_server
 from tests.golden import corpus
 
 CONNECTOR = os.environ.get("DELTA_SHARING_JVM_CONNECTOR")
-# Its own class: the short name is that of our data source, too.
+# The connector's class, because our data source has the same short name.
 FORMAT = "io.delta.sharing.spark.DeltaSharingDataSource"
 TABLES = {table.name: table for table in corpus.tables() if table.outcome == "read"}
 SETTINGS = {
@@ -71,7 +71,7 @@ def test_both_read_the_same_rows(spark: Any, served: tuple[pathlib.Path, ds.Shar
     try:
         ours = client.table(table).scan(response_format="parquet").to_arrow()
     except ds.RequestError:
-        # Then the connector may not read it either.
+        # The connector must refuse it as well.
         with pytest.raises(Exception, match=r"400|delta"):
             spark.read.format(FORMAT).load(f"{profile}#{table}").collect()
         pytest.skip("The table needs the delta response format, which the connector built here does not read.")

@@ -1,4 +1,4 @@
-"""MLflow opens a downloaded version of a model: ``bash scripts/mlflow``."""
+"""MLflow loads a downloaded version of a model: ``bash scripts/mlflow``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The driver that ``spark_kills`` starts and kills: streams, each with an idempotent sink of JSON files.
 
-``by_hand`` does what Spark does with a stream reader, offset log and commit log included, without a JVM: many more
-lives in the same time.
+``by_hand`` calls a stream reader like Spark, with offset log and commit log, but without a JVM, which allows many
+more runs in the same time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def main(asked: dict[str, Any]) -> None:
     builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
     spark = builder.config("spark.connect.grpc.binding.port", "0").getOrCreate()
     for stream in asked["streams"]:
-        # A stream whose server is away must not keep the others from beginning; all at once, Spark gives up on Python
-        # processes that do not start within ten seconds.
+        # A stream without a server must not keep the others from starting; if all start at once, Spark gives up on
+        # Python processes that need more than ten seconds.
         begun = threading.Event()
         threading.Thread(target=follow, args=(spark, stream, begun), daemon=True).start()
         begun.wait(45)
@@ -82,7 +82,7 @@ def by_hand(stream: dict[str, Any]) -> None:
                 last += 1
                 _write(offsets / str(last), end)
             else:
-                # As Spark does after a crash: the same batch, planned anew from its offsets.
+                # Like Spark after a crash: the same batch, planned again from its offsets.
                 start, end = (_read(offsets / str(last - 1)) if last else planner.initialOffset()), start
             rows = [
                 (row["id"], row.get("_change_type", "insert"))
@@ -110,7 +110,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 def connected(spark: Any) -> Any:
-    """Return a session of Spark Connect to the server in the JVM of ``spark``."""
+    """Return a Spark Connect session to the server in the JVM of ``spark``."""
     from pyspark.sql.connect.session import SparkSession
 
     service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
@@ -119,7 +119,7 @@ def connected(spark: Any) -> Any:
 
 
 def sink(out: str) -> Any:
-    """Return the sink: a file for each batch, which a batch that comes again replaces."""
+    """Return the sink: a file for each batch, which a repeated batch replaces."""
 
     def write(frame: Any, batch: int) -> None:
         # Spark Connect sends this function to its server, which has this package.
@@ -137,14 +137,14 @@ def sink(out: str) -> Any:
 
 
 def hold(out: str) -> None:
-    """Wait for as long as the soak keeps batches from their commits, and leave a mark that one waits."""
+    """Wait while the soak test delays commits, and create a marker file that shows the wait."""
     while (Path(out) / "hold").exists():
         (Path(out) / "held").touch()
         time.sleep(0.05)
 
 
 def check_again(out: str, batch: int, rows: list[tuple[int, str]]) -> None:
-    """Refuse a batch that came before with other rows, and leave a mark of one that came with the same."""
+    """Refuse a repeated batch with different rows, and create a marker file for one with equal rows."""
     before = Path(out) / f"{batch}.json"
     if not before.exists():
         return

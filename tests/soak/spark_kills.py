@@ -1,10 +1,10 @@
-"""Real kills of Spark drivers in the middle of streams: restarted until they are through, they lose and double no row.
+"""Spark drivers are killed during streams and restarted until they finish; no row is lost or repeated.
 
-Each driver has the streams of some modes and is killed with SIGKILL, its Python workers with it, at a random moment or
-after its sinks wrote a batch and before Spark commits it; the tables grow meanwhile. One mode's server goes away for a
-minute in one of the lives, and that stream must outlast it. A batch that reaches its sink twice must hold the same rows
-both times, and those that were not committed must come again. Then the streams run to the end of their
-tables, and the rows in their sinks are compared with those written. Needs PySpark 4.2 or newer and a JDK.
+Each driver runs the streams of some modes and is killed with SIGKILL together with its Python workers, at a random
+moment, or after its sinks wrote a batch and before Spark commits it; the tables grow meanwhile. In one run the
+server of one mode is down for a minute, and the stream must continue afterwards. A repeated batch must have the same
+rows, and uncommitted batches must be repeated. Then the streams run to the end of their tables, and the rows in
+their sinks are compared with the written ones. Needs PySpark 4.2 or newer and a JDK.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ HELP = "kill the drivers of Spark streams, and compare the rows"
 _START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
-_HELD = 0.4  # of the lives end between a sink and its commit
-# Streams must not come to the end of their tables before the end of the soak, nor stay far behind it.
+_HELD = 0.4  # of the runs end between a sink and its commit
+# Streams must neither reach the end of their tables before the end of the soak test nor fall far behind.
 _COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 600, 1500
 Row = tuple[int, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """A stream as one option or circumstance makes it; ``at_end`` replaces limits that would make the end slow."""
+    """A stream with one option or circumstance; ``at_end`` replaces limits that would make the end slow."""
 
     options: Mapping[str, str]
     at_end: Mapping[str, str]
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Wait until ``done()``, for ``seconds`` at most; return whether it is."""
+    """Wait until ``done()`` is true, for at most ``seconds``; return whether it is."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -102,7 +102,7 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 class _Table:
-    """A table that grows at random, and what each version adds to the snapshot and to the stream."""
+    """A randomly growing table, and the rows that each version adds to the snapshot and to the stream."""
 
     def __init__(self, path: Path, chance: random.Random, mode: Mode, most: int) -> None:
         self._writer = TableWriter(path, ID, properties=FEED if mode.is_feed else None)
@@ -115,7 +115,8 @@ class _Table:
         self.tail: list[list[Row]] = [[]]
 
     def grow(self) -> None:
-        """Commit inserts of several files, updates (of a feed), an OPTIMIZE or settings, unless it is long enough."""
+        """Commit inserts of several files, updates (of a feed), an OPTIMIZE or settings, unless the table is long
+        enough."""
         with self._lock:
             if len(self.tail) >= self._most:
                 return
@@ -136,7 +137,7 @@ class _Table:
                 self._note(ids, [(i, "insert") for i in ids])
 
     def expected(self, first: int, last: int | None, *, from_snapshot: bool) -> Counter[Row]:
-        """Return the rows of a stream that began at version ``first``, up to ``last`` or the end."""
+        """Return the rows of a stream that started at version ``first``, up to ``last`` or the end."""
         found: Counter[Row] = Counter()
         last = len(self.tail) - 1 if last is None else last
         if from_snapshot and last >= first:
@@ -165,7 +166,7 @@ class _Table:
 
 
 class _Server:
-    """A server at one address, which can go away and come back."""
+    """A server with a fixed address that can be stopped and restarted."""
 
     def __init__(self, tables: Mapping[str, Path], **options: Any) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -182,7 +183,7 @@ class _Server:
 
 
 class _Soak:
-    """The tables, the servers, the drivers' lives and what was counted."""
+    """The tables, the servers, the runs of the drivers and the counters."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments = arguments
@@ -208,7 +209,7 @@ class _Soak:
         self._profiles: dict[str, Path] = {}
         for name, server in self._servers.items():
             server.start()
-            # A file of our own: the server's goes with it.
+            # A separate copy, because the server deletes its own.
             self._profiles[name] = folder / f"{name}.share"
             self._profiles[name].write_text(json.dumps(server.server.profile))
         self._over = threading.Event()
@@ -216,7 +217,7 @@ class _Soak:
         self._grower.start()
         self.counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
         self.wrong: list[str] = []
-        # Batches that a sink has and that were not committed: each has to come again.
+        # Batches that a sink has and that were not committed; each must be repeated.
         self._held: dict[str, set[int]] = collections.defaultdict(set)
 
     def run(self) -> None:
@@ -247,7 +248,7 @@ class _Soak:
         return 1 if self.wrong else 0
 
     def _drivers(self) -> list[list[str]]:
-        """Return the modes of each of the two drivers that take turns: a JVM costs more than a stream."""
+        """Return the modes of each of the two alternating drivers: a JVM needs more resources than a stream."""
         names = [name for name, mode in self._modes.items() if not (mode.remote and self._arguments.by_hand)]
         return [group for group in (names[0::2], names[1::2]) if group]
 
@@ -265,14 +266,14 @@ class _Soak:
             if turn % 5 == 0:
                 self._servers["expiring"].server.expire_urls()
 
-    # === Lives ===
+    # --- runs ---
 
     def _life(self, names: list[str]) -> None:
         before = {name: self._batches(name) for name in names}
         if self._chance.random() < _HELD:
             self._held_life(names)
             return
-        # Some die while their streams begin.
+        # Some die while their streams start.
         begun = self._chance.choice([1, len(names), len(names), len(names)])
         with self._driver(names) as driver:
             wait_until(
@@ -286,7 +287,7 @@ class _Soak:
         self._note_life(names, before)
 
     def _held_life(self, names: list[str]) -> None:
-        """Kill a driver all of whose sinks have written a batch that Spark has not committed."""
+        """Kill a driver after all its sinks have written a batch that Spark has not committed."""
         before = {name: self._batches(name) for name in names}
         marks = [(self._places[name] / "out" / "hold", self._places[name] / "out" / "held") for name in names]
         for hold, _ in marks:
@@ -326,7 +327,7 @@ class _Soak:
         sys.stdout.flush()
 
     def _outlast(self, driver: subprocess.Popen[bytes]) -> None:
-        """Take the server away under the running stream, and see it go on when the server is back."""
+        """Stop the server during the stream, and assert that the stream continues when the server is back."""
         server = self._servers["failing"]
         server.stop()
         time.sleep(self._arguments.outage)
@@ -340,7 +341,7 @@ class _Soak:
     def _last_life(self, names: list[str]) -> None:
         with self._driver(names, last=True) as driver:
             if wait_until(lambda: self._is_over(driver, names), _END_SECONDS):
-                time.sleep(5)  # what comes twice may come late
+                time.sleep(5)  # a repeated batch may arrive late
         for name in names:
             if self._failure(name):
                 self.wrong.append(f"{name}: the stream failed: {self._failure(name)}")
@@ -383,7 +384,7 @@ class _Soak:
         asked = {"streams": streams, "settings": SETTINGS, "by_hand": self._arguments.by_hand}
         python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
         environment = {**os.environ, **python, "SPARK_HOME": str(self._spark_home)}
-        # Python workers by the hundred: each would compile every module it imports.
+        # Hundreds of Python workers would each compile every module they import.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self._folder / "drivers.log", "ab") as log:
             driver = subprocess.Popen(
@@ -400,7 +401,7 @@ class _Soak:
                 os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
 
-    # === What is on disk ===
+    # --- contents of the sinks ---
 
     def _batches(self, name: str) -> int:
         return len(list((self._places[name] / "out").glob("*.json")))
@@ -419,7 +420,7 @@ class _Soak:
         return Counter((i, kind) for file in files for i, kind in json.loads(file.read_text()))
 
     def _expected(self, name: str, *, committed: bool = False) -> Counter[Row]:
-        """Return the rows of a stream: all, or those of the versions that it has committed whole."""
+        """Return the rows of a stream: all, or those of the versions that it has committed completely."""
         resolved = [self._offset(name, batch) for batch in sorted(self._log(name, "offsets"))]
         first = next(offset for offset in resolved if offset["tableId"] is not None)
         last = None

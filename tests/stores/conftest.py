@@ -1,4 +1,4 @@
-"""The stores that ``scripts/stores`` and ``scripts/s3`` start: how they are filled, and whose credentials they take."""
+"""The stores that ``scripts/stores`` and ``scripts/s3`` start: their contents and credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delta_sharing_client.redact import Secret
 from mock_server.s3 import S3Settings
 
 AZURITE, GOOGLE, VERSITY = "DELTA_SHARING_AZURITE", "DELTA_SHARING_FAKE_GCS", "DELTA_SHARING_VERSITYGW"
-# Azurite's account, which is the same everywhere and published by its documentation.
+# Azurite's account, a fixed one that its documentation publishes.
 ACCOUNT = "devstoreaccount1"
 KEY = base64.b64decode("Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==")
 SAS_VERSION = "2020-08-04"
@@ -34,7 +34,7 @@ Vendor = Callable[[str, float], Mapping[str, object]]
 
 
 def signature(permissions: str, seconds: float) -> str:
-    """A shared access signature of the account, as a provider's server asks Azure for it."""
+    """A shared access signature of the account, like one that a provider's server requests from Azure."""
     end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
     until = end.strftime("%Y-%m-%dT%H:%M:%SZ")
     lines = [ACCOUNT, permissions, "b", "sco", "", until, "", "https,http", SAS_VERSION, ""]
@@ -45,9 +45,9 @@ def signature(permissions: str, seconds: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """A store: where an address in it begins, how it is filled, whose credentials it takes, how clients reach it.
+    """A store: its URL prefix, and functions to upload files, to create credentials and to connect.
 
-    ``ended`` makes credentials that have ended; ``None`` if the store takes any.
+    ``ended`` creates expired credentials; ``None`` if the store accepts any.
     """
 
     root: str
@@ -89,7 +89,7 @@ def fake_gcs(endpoint: str) -> Store:
 
 
 def versitygw(endpoint: str) -> Store:
-    """A server of S3 without a token service: its keys are those of the account, without a session token."""
+    """An S3 server without a token service: its keys are those of the account, without a session token."""
     client = boto3.client(
         "s3",
         endpoint_url=endpoint,

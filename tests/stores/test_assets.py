@@ -1,5 +1,5 @@
-"""Files of a volume in the stores that `scripts/stores` and `scripts/s3` start: listed, opened, downloaded, with odd
-names, in pages, and with credentials that end between two files."""
+"""Files of a volume in the stores that `scripts/stores` and `scripts/s3` start: listings, reads and downloads,
+special names, pages, and credentials that expire between two files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Open = Callable[..., contextlib.AbstractContextManager[ds.Volume]]
 
 @pytest.fixture
 def opened(store: Store) -> Open:
-    """Open the volume of a directory of the store."""
+    """Open the volume of a directory in the store."""
 
     @contextlib.contextmanager
     def open_volume(directory: str, vendors: Mapping[str, Vendor] | None = None, **options: Any) -> Iterator[ds.Volume]:
@@ -53,7 +53,7 @@ def opened(store: Store) -> Open:
 
 @pytest.fixture
 def directory(store: Store) -> str:
-    """The name of a directory of the store that nothing else uses."""
+    """A unique directory name in the store."""
     return f"assets/{time.time_ns()}"
 
 
@@ -61,12 +61,12 @@ def content(path: str) -> bytes:
     return (path * 50).encode()
 
 
-def test_odd_names_are_listed_read_and_downloaded(
+def test_special_names_are_listed_read_and_downloaded(
     store: Store, opened: Open, directory: str, tmp_path: pathlib.Path
 ) -> None:
     for path in ODD:
         store.put(f"{directory}/{path}", content(path))
-    # Beside the directory, with a name that begins like it.
+    # Next to the directory, with a name that starts with the directory's name.
     store.put(f"{directory}-not/other.txt", b"other")
     with opened(directory) as volume:
         assert sorted(file.path for file in volume.files()) == sorted(ODD)
@@ -118,7 +118,7 @@ def test_file_system_reads_a_frame(store: Store, opened: Open, directory: str) -
         assert not files.exists("prices/c.csv")
 
 
-def test_credentials_that_end_between_two_files_are_renewed(store: Store, opened: Open, directory: str) -> None:
+def test_credentials_that_expire_between_files_are_renewed(store: Store, opened: Open, directory: str) -> None:
     paths = [f"{number}.txt" for number in range(6)]
     for path in paths:
         store.put(f"{directory}/{path}", content(path))
@@ -140,7 +140,7 @@ def test_credentials_that_end_between_two_files_are_renewed(store: Store, opened
     assert set(given) == {f"{store.root}/{directory}"}
 
 
-def test_credentials_that_have_ended_are_refused_without_them(store: Store, opened: Open, directory: str) -> None:
+def test_expired_credentials_are_refused_without_being_shown(store: Store, opened: Open, directory: str) -> None:
     if store.ended is None:
         pytest.skip("This store takes every token.")
     store.put(f"{directory}/a.txt", b"a")

@@ -1,8 +1,8 @@
-"""Directory access to the stores of Azure and Google, as their emulators have them, and to a server of S3.
+"""Directory access to emulators of the Azure and Google stores, and to an S3 server.
 
 `scripts/stores` and `scripts/s3` start them.
 
-The golden tables are read from a store and by URL, and are the same; credentials end in the middle of a read.
+The golden tables have the same rows from a store and by URL; credentials expire during a read.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.stores
 
 DIRECTORY = ds.ReadOptions(access_mode=ds.AccessMode.DIR, max_attempts=2)
 
-# Its log names a file by an address on this machine, which no store has.
+# Its log names a file with a local path, which no store has.
 BOTH_WAYS = [name for name in READABLE if name != "table-with-dv-special-char.encoded"]
 
 
 def shared(store: Store, root: pathlib.Path, name: str) -> catalog.TableEntry:
-    """A table of this machine that lies in the store as well: by URL it is read here, by directory there."""
+    """A local table that is also in the store: it is read locally by URL, and from the store by directory."""
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         store.put(f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes())
     (entry,) = catalog.from_mapping({f"golden.corpus.{name}": root}).tables
@@ -56,7 +56,7 @@ def served(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
 @pytest.mark.parametrize("name", BOTH_WAYS)
-def test_golden_table_is_the_same_both_ways(store: Store, served: Served, name: str) -> None:
+def test_golden_table_in_a_store_equals_the_one_read_by_url(store: Store, served: Served, name: str) -> None:
     table = served.table(name)
     by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
     direct = table.scan()
@@ -72,7 +72,7 @@ def test_golden_table_is_the_same_both_ways(store: Store, served: Served, name: 
             changes = table.changes(**span)
             assert f"{store.root}/" in changes.explain()
             expected = table.changes(**span, options=by_url).to_arrow()
-            # A commit's time may be that of its file, which is another one in the store.
+            # The timestamp of a commit may be the modification time of its file, which differs in the store.
             found, expected = (rows.drop_columns("_commit_timestamp") for rows in (changes.to_arrow(), expected))
             assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
@@ -110,11 +110,11 @@ def test_credentials_expiring_during_a_read_are_renewed(store: Store, tmp_path: 
 
     assert sorted(found) == list(range(12))
     assert len(given) > 2
-    # Each before the one before it ended.
+    # Each one before the previous one expired.
     assert all(later - earlier < 3.5 for earlier, later in itertools.pairwise(given))
 
 
-def test_credentials_that_have_ended_are_refused_and_named(store: Store, tmp_path: pathlib.Path) -> None:
+def test_expired_credentials_are_refused_and_named(store: Store, tmp_path: pathlib.Path) -> None:
     if store.ended is None:
         pytest.skip("This store takes every token.")
     writer = TableWriter(tmp_path / f"ended-{time.time_ns()}", pa.schema([("id", pa.int64()), ("text", pa.string())]))
@@ -130,7 +130,7 @@ def test_credentials_that_have_ended_are_refused_and_named(store: Store, tmp_pat
     assert not any(secret in str(caught.value) for secret in ("sig=", "planted"))
 
 
-def test_a_part_is_read_in_another_process(store: Store, served: Served, tmp_path: pathlib.Path) -> None:
+def test_partition_is_read_in_another_process(store: Store, served: Served, tmp_path: pathlib.Path) -> None:
     import pickle
     import sys
 

@@ -1,9 +1,10 @@
-"""Write the tables of this folder with Iceberg's Spark runtime, and what Spark reads from them.
+"""Write the tables of this directory with Iceberg's Spark runtime, and the rows that Spark reads from them.
 
     python tests/tables_iceberg/make_tables.py [NAME ...]
 
-needs a JDK, PySpark 4.0, boto3, moto[server] and Maven Central (``PACKAGES``). Files lie in ``s3://lake/<name>/``, so that the
-absolute locations in metadata, manifests and position deletes are those of no machine: a test uploads the folder to moto.
+needs a JDK, PySpark 4.0, boto3, moto[server] and Maven Central (``PACKAGES``). Files are stored in
+``s3://lake/<name>/``, so that the absolute locations in metadata, manifests and position deletes name no machine: a
+test uploads the directory to moto.
 
 Each table becomes
 
@@ -45,7 +46,8 @@ MAKERS: dict[str, Callable[[Table], None]] = {}
 
 
 class Table:
-    """A table under construction: SQL in, the folder with its expectation out. ``{t}`` stands for the table."""
+    """A table under construction: executes SQL and writes the directory with its expected rows. ``{t}`` stands for
+    the table."""
 
     def __init__(self, spark: SparkSession, name: str, store: Any) -> None:
         self.spark = spark
@@ -53,7 +55,7 @@ class Table:
         self.store = store
         self.full_name = f"lake.made.`{name}`"
         self.filters: list[str] = []
-        # Spark cannot read lineage of snapshots from before an upgrade to version 3.
+        # Spark cannot read the lineage of snapshots from before an upgrade to version 3.
         self.lineage = False
 
     def sql(self, *statements: str) -> None:
@@ -73,18 +75,19 @@ class Table:
         )
 
     def java(self) -> Any:
-        """Return the ``org.apache.iceberg.Table``, for what Spark's SQL cannot write."""
+        """Return the ``org.apache.iceberg.Table``, for changes that Spark SQL does not support."""
         jvm = self.spark._jvm
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.full_name)
 
     def map_names(self) -> None:
-        """Give the table a name mapping of its current schema, as ``add_files`` and ``migrate`` do."""
+        """Give the table a name mapping of its current schema, like ``add_files`` and ``migrate``."""
         jvm, table = self.spark._jvm.org.apache.iceberg, self.java()
         mapping = jvm.mapping.NameMappingParser.toJson(jvm.mapping.MappingUtil.create(table.schema()))
         table.updateProperties().set("schema.name-mapping.default", mapping).commit()
 
     def add_file(self, rows: pa.Table, partition: str | None = None) -> None:
-        """Commit a Parquet file of another writer, as ``add_files`` does; its columns have no ids unless ``rows`` has."""
+        """Commit a Parquet file of another writer, like ``add_files``; its columns have no ids unless ``rows`` has
+        them."""
         jvm, table = self.spark._jvm.org.apache.iceberg, self.java()
         self.files = getattr(self, "files", 0) + 1
         sink = pa.BufferOutputStream()

@@ -1,11 +1,12 @@
-"""Let Delta Lake for Spark read what the client writes: rebuilt logs, local copies and rebuilt change feeds.
+"""Let Delta Lake for Spark read the client's output: rebuilt logs, local copies and rebuilt change feeds.
 
     python tests/tables_spark/check_rebuilt_logs.py SPARK_PYTHON [NAME ...]
 
-runs with the client's own interpreter, and starts ``SPARK_PYTHON``, one with what ``make_tables.py`` needs, to read.
-All tables of this folder and, where ``DELTA_GOLDEN_TABLES`` names them, the conformance tables are served, written to a
-temporary directory in the three forms, and read by both. A table that Spark refuses or reads differently is printed,
-and the exit status is 1 then. Run it by hand after changes of the log writer; the tests use ``deltalake``.
+runs with the client's interpreter, and starts ``SPARK_PYTHON``, an interpreter with the packages that
+``make_tables.py`` needs. All tables of this directory and, if ``DELTA_GOLDEN_TABLES`` names them, the conformance
+tables are served, written to a temporary directory in the three forms, and read by both. A table that Spark refuses
+or reads differently is printed, and the exit status is 1 then. Run it by hand after changes of the log writer; the
+tests use ``deltalake``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent)]
 
-# What Spark does not read, and why; one that it starts to read must be taken out.
+# Tables that Spark does not read, and why; remove one that it starts to read.
 KNOWN = {
     f"golden.table-with-icebegCompatV2Enabled {log}": "PySpark makes dicts of maps, whose keys cannot be lists"
     for log in ("copy", "copy before", "log")
@@ -48,7 +49,7 @@ def main(spark_python: str, chosen: list[str]) -> int:
 
 
 def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]], list[tuple[Any, list[Any]]]]:
-    """Write all logs below ``base``; return what Spark shall read, and our rows with the types of their columns."""
+    """Write all logs below ``base``; return the reads for Spark, and our rows with the types of their columns."""
     import delta_sharing_client as ds
     from delta_sharing_client.delta.log.delta_table import DeltaLog
     from tests.integration import spark_rows
@@ -100,7 +101,7 @@ def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]]
 
 
 def difference(ours: Counter[object], kinds: list[Any], job: dict[str, Any], answer: dict[str, Any]) -> str | None:
-    """Return how Spark's answer differs from our rows, ``None`` if it does not."""
+    """Return how Spark's rows differ from ours, ``None`` if they do not."""
     from tests.integration import spark_rows
 
     if "error" in answer:
@@ -114,7 +115,7 @@ def difference(ours: Counter[object], kinds: list[Any], job: dict[str, Any], ans
 
 
 def read(base: pathlib.Path) -> None:
-    """Read all logs with Spark; the half that runs with its interpreter."""
+    """Read all logs with Spark; this part runs with Spark's interpreter."""
     import make_tables
 
     spark = make_tables.session()
@@ -136,7 +137,7 @@ def read(base: pathlib.Path) -> None:
                 frame = frame.selectExpr(*named, *added)
             answers.append({"columns": frame.columns, "rows": make_tables.rows(frame)})
         except Exception as error:
-            spark.sql("SELECT 1").collect()  # an error of one table leaves Spark alive
+            spark.sql("SELECT 1").collect()  # after an error of one table Spark continues
             answers.append({"error": str(error)[:400]})
     (base / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
 

@@ -1,12 +1,13 @@
-"""Write the tables of this folder, and the rows Spark reads from them, with Delta Lake for Spark.
+"""Write the tables of this directory, and the rows that Spark reads from them, with Delta Lake for Spark.
 
     python tests/tables_spark/make_tables.py [NAME ...]
 
-needs a JDK, PySpark 4.2 and Maven Central (``PACKAGES``). With PySpark 3.5 it writes the tables of ``OLD_MAKERS`` with an
-old Delta Lake instead, which wrote other statistics. Each table becomes ``<name>/delta`` and
-``<name>/expected.json`` (and ``expected_cdf.json``) in the form of the conformance tables that ``tests/golden/corpus.py``
-reads; ``version_rows`` holds the rows of every version and ``row_lineage`` those of the latest one with row id and row
-commit version. What is expected is what Delta Lake for Spark read back, so the client is compared with another engine.
+needs a JDK, PySpark 4.2 and Maven Central (``PACKAGES``). With PySpark 3.5 it writes the tables of ``OLD_MAKERS``
+with an old Delta Lake instead, which wrote other statistics. Each table becomes ``<name>/delta`` and
+``<name>/expected.json`` (and ``expected_cdf.json``) in the form of the conformance tables that
+``tests/golden/corpus.py`` reads; ``version_rows`` holds the rows of every version and ``row_lineage`` those of the
+latest one with row id and row commit version. The expected rows are read back by Delta Lake for Spark, so the client
+is compared with another engine.
 
 The names: ``<feature>`` shows one feature in all its forms, ``pair-<a>-<b>`` runs one workload with two features on.
 """
@@ -30,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 IS_OLD = pyspark.__version__.startswith("3.5.")
 PACKAGES = "io.delta:delta-spark_2.12:3.2.1" if IS_OLD else "io.delta:delta-spark_4.2_2.13:4.4.0"
-# Packages that Spark brings in its own versions.
+# Packages of which Spark ships its own versions.
 EXCLUDED = [
     "com.fasterxml.jackson.core",
     "com.fasterxml.jackson.datatype",
@@ -69,7 +70,8 @@ PROPERTIES = {
 
 
 class Table:
-    """A table under construction: SQL in, the folder with its expectation out. ``{t}`` stands for the table."""
+    """A table under construction: executes SQL and writes the directory with its expected rows. ``{t}`` stands for
+    the table."""
 
     def __init__(self, spark: SparkSession, name: str, root: pathlib.Path) -> None:
         self.spark = spark
@@ -199,7 +201,7 @@ def mapping_upgraded(t: Table) -> None:
         "INSERT INTO {t} VALUES (1, 'a1', 'b1')",
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
         "'delta.minWriterVersion' = '5')",
-        # swap the names: a reader that goes by name takes one for the other
+        # swap the names: a reader that matches columns by name confuses them
         "ALTER TABLE {t} RENAME COLUMN a TO tmp",
         "ALTER TABLE {t} RENAME COLUMN b TO a",
         "ALTER TABLE {t} RENAME COLUMN tmp TO b",
@@ -320,8 +322,8 @@ def change_feed_null_partitions_mapped(t: Table) -> None:
 
 
 def _null_partitions(t: Table, properties: dict[str, str]) -> None:
-    """Whole files go: their tombstones have no keys for partition values that are null. With column mapping the files
-    have the partition columns in them."""
+    """Whole files are removed: their tombstones omit partition values that are null. With column mapping the files
+    contain the partition columns."""
     t.feed_from = 0
     t.create("id LONG, p INT, q DATE", properties, "PARTITIONED BY (p, q)")
     t.sql(
@@ -432,7 +434,7 @@ def geospatial(t: Table) -> None:
     first, second = point.format(x="F03F", y="0040"), point.format(x="1440", y="1840")
     line = "010200000002000000" + first[10:] + second[10:]
 
-    # Off unless asked for, as long as its protocol is a proposal; reading it back asks as well.
+    # Disabled by default while its protocol is a proposal; reads need the setting as well.
     t.spark.conf.set("spark.databricks.delta.geo.preview.enabled", "true")
     t.feed_from = 0
     t.create(
@@ -651,7 +653,7 @@ def empty(t: Table) -> None:
 
 @old_maker
 def old_statistics(t: Table) -> None:
-    # Offsets without their seconds, and truncated maxima with the mark U+FFFD.
+    # Offsets without seconds, and truncated maxima that end in U+FFFD.
     zones = {
         "Europe/Stockholm": 1850, "America/New_York": 1850, "Asia/Kolkata": 1850, "Africa/Monrovia": 1971, "UTC": 1850,
         "Europe/Amsterdam": 1936, "Asia/Riyadh": 1946, "Australia/Sydney": 1890,
@@ -730,7 +732,7 @@ for _first, _second in itertools.combinations(PROPERTIES, 2):
 
 
 def export(t: Table, target: pathlib.Path) -> None:
-    """Copy the table to ``target`` and write what Spark reads of it."""
+    """Copy the table to ``target`` and write the rows that Spark reads."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(t.path, target / "delta", ignore=shutil.ignore_patterns("*.crc", "_SUCCESS"))
     history = t.spark.sql(f"DESCRIBE HISTORY delta.`{t.path}`").select("version").collect()
@@ -800,7 +802,7 @@ def rows(frame: DataFrame) -> list[list[object]]:
 
 
 def jsonable(value: object, kind: object) -> object:
-    """Return a value of Spark as the corpus writes it."""
+    """Return a Spark value in the form of the corpus."""
     name = kind.typeName()  # type: ignore[attr-defined]
     if value is None:
         return None
