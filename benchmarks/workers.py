@@ -232,6 +232,7 @@ STARTS = {
     "start-client": "import delta_sharing_client as ds; ds.SharingClient({profile!r})",
     "start-import": "import delta_sharing_client",
     "start-pandas": "import pandas, pyarrow",
+    "start-libraries": "import pandas, pyarrow, requests, aiohttp",
     "start-help": ("--help",),
     "start-version": ("--version",),
     "start-ls": ("ls", "--profile", "{profile}"),
