@@ -1,6 +1,6 @@
-"""A walk through the client, against a server with sample tables: ``bash scripts/demo``.
+"""A tour of the client, with a server with sample tables: ``bash scripts/demo``.
 
-Each step prints what one would type, and then what comes of it. ``--keep`` leaves the server
+Each step prints the code or command, and then its output. ``--keep`` leaves the server
 running at the end.
 """
 
@@ -34,13 +34,13 @@ def main() -> None:
         "--keep", action="store_true", help="leave the server running at the end, until Ctrl-C"
     )
     parser.add_argument(
-        "--no-spark", action="store_true", help="leave out the part that starts Spark"
+        "--no-spark", action="store_true", help="skip the part that uses Spark"
     )
     arguments = parser.parse_args()
     pd.set_option("display.width", 120, "display.max_columns", 20)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="delta-sharing-tour-"))
-        # A server that stays needs a profile where one finds it.
+        # If the server keeps running, its profile is written to the working directory.
         profile = Path.cwd() / "demo.share" if arguments.keep else Path(folder) / "demo.share"
         stack.enter_context(demo_server(profile, Path(folder) / "server.log"))
         look_around(profile)
@@ -48,9 +48,9 @@ def main() -> None:
         read_history(profile)
         read_iceberg(profile)
         if arguments.no_spark:
-            say("Spark was left out, as asked.")
+            say("Spark is skipped, as requested.")
         elif shutil.which("java") is None:
-            say("There is no java on the path, so the Spark part is left out.")
+            say("There is no java on the path, so the Spark part is skipped.")
         else:
             read_as_spark(profile)
         if not arguments.keep:
@@ -64,13 +64,13 @@ def main() -> None:
 
 
 def look_around(profile: Path) -> None:
-    """What is shared, and what one table looks like, on the command line."""
+    """List the shared tables and describe one, on the command line."""
     command("ls", profile)
     command(f"describe {ORDERS}", profile)
 
 
 def read_rows(profile: Path) -> None:
-    """A table as pandas: whole, and only what is asked for."""
+    """Read a whole table into pandas, then only some columns and rows."""
     url = f"{profile}#{ORDERS}"
     say(f'ds.load_as_pandas("{profile.name}#{ORDERS}")')
     print(ds.load_as_pandas(url))
@@ -85,7 +85,7 @@ def read_rows(profile: Path) -> None:
 
 
 def read_history(profile: Path) -> None:
-    """An earlier version, and the changes since."""
+    """Read an earlier version, and the changes since then."""
     table = ds.SharingClient(profile).table(ORDERS)
     say(f"The table at version 0, and at version {table.version()}, the latest")
     print(f"{table.scan(version=0).count()} rows, then {table.scan().count()}")
@@ -97,7 +97,7 @@ def read_history(profile: Path) -> None:
 
 
 def read_iceberg(profile: Path) -> None:
-    """An Iceberg table: its snapshots, a tag, and the ids of its rows."""
+    """Read an Iceberg table: its snapshots, a tag, and row ids."""
     table = ds.SharingClient(profile).table(REFUNDS)
     say(f'An Iceberg table: client.table("{REFUNDS}"), and its history()')
     for snapshot in table.history():
@@ -108,13 +108,13 @@ def read_iceberg(profile: Path) -> None:
 
 
 def read_as_spark(profile: Path) -> None:
-    """The same table as a Spark frame, and another one followed by a streaming query."""
+    """Read the same table as a Spark DataFrame, and follow another one with a stream."""
     from pyspark.sql import DataFrame, SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    say("Spark starts, and tells of itself")
+    say("Spark starts and prints its messages")
 
     builder = (
         SparkSession.builder.master("local[2]")
@@ -150,7 +150,7 @@ def read_as_spark(profile: Path) -> None:
 
 @contextlib.contextmanager
 def demo_server(profile: Path, log: Path) -> Iterator[None]:
-    """Run ``python -m mock_server --demo`` meanwhile; it writes ``profile``."""
+    """Run ``python -m mock_server --demo`` while the block runs; it writes ``profile``."""
     profile.unlink(missing_ok=True)
     arguments = ["--demo", "--port", "0", "--profile-out", str(profile)]
     say(f"python -m mock_server {' '.join(arguments)}")

@@ -357,7 +357,7 @@ NOT_RUN = {
     r"export DELTA_SHARING_PROFILE=": "the test of commands sets it",
     r"spark-submit |  (--packages |job\.py)": "one needs the JVM connector's jar, which the suite does not download",
 }
-DRAWINGS = {("architecture.md", "who is asked"), ("replica.md", "_delta_log/")}
+DRAWINGS = {("architecture.md", "protocol and servers"), ("replica.md", "_delta_log/")}
 
 
 def test_every_block_is_run_or_exempt_with_a_reason(tmp_path: Path) -> None:

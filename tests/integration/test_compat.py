@@ -162,7 +162,7 @@ def test_objects_of_the_next_release_read_the_same_rows(profile_file: str) -> No
         assert client.table(listed).version() >= 0
 
 
-def test_changes_in_the_next_release_equal_the_functions(profile_file: str) -> None:
+def test_change_objects_of_the_next_release_read_the_same_rows(profile_file: str) -> None:
     table = delta_sharing.SharingClient(profile_file).table("demo.shop.orders")
     url = profile_file + "#demo.shop.orders"
 

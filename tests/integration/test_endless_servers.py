@@ -381,7 +381,7 @@ def test_http_response_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
         assert clock.within(3)
 
 
-# === TLS ===
+# --- TLS ---
 
 
 class Secure:

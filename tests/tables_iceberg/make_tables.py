@@ -117,7 +117,7 @@ MERGE_ON_READ = {
     "write_merge_mode": "merge-on-read",
 }
 
-# === one feature each ===
+# --- one feature each ---
 
 
 @maker
@@ -255,7 +255,7 @@ def swapped_names(t: Table) -> None:
     )
 
 
-# === files of other writers ===
+# --- files of other writers ---
 
 
 def _imported(first: int, names: str = "a s x y l e m f", **more: list[Any]) -> pa.Table:
@@ -332,7 +332,7 @@ def partition_values(t: Table) -> None:
     t.filters += ["p = 'a'", "p = 'x'", "p IS NULL"]
 
 
-# === deletes ===
+# --- deletes ---
 
 
 def _deletes(t: Table, version: int, tail: str = "") -> None:
@@ -489,7 +489,7 @@ def equality_delete(
     t.spark.sql(f"REFRESH TABLE {t.full_name}")
 
 
-# === partitions ===
+# --- partitions ---
 
 PARTITION_COLUMNS = (
     "id BIGINT, s STRING, n INT, big BIGINT, d DATE, m TIMESTAMP, z TIMESTAMP_NTZ, g DECIMAL(9,2), b BINARY"
@@ -610,7 +610,7 @@ def random_filters(seed: str, count: int) -> list[str]:
     return [tree(2) for _ in range(count)]
 
 
-# === branches, statistics, row lineage ===
+# --- branches, statistics, row lineage ---
 
 
 @maker
@@ -719,7 +719,7 @@ def many_manifests(t: Table) -> None:
     )
 
 
-# === what Spark reads ===
+# --- what Spark reads ---
 
 
 def export(t: Table, target: pathlib.Path, store: Any) -> None:

@@ -101,7 +101,7 @@ def old_maker(function: Callable[[Table], None]) -> Callable[[Table], None]:
     return function
 
 
-# === one feature each ===
+# --- one feature each ---
 
 
 @maker
@@ -648,7 +648,7 @@ def empty(t: Table) -> None:
     t.create("a INT, s STRUCT<x: ARRAY<INT>>, v VARIANT, p STRING", tail="PARTITIONED BY (p)")
 
 
-# === with Delta Lake 3.2 ===
+# --- with Delta Lake 3.2 ---
 
 
 @old_maker
@@ -674,7 +674,7 @@ def old_statistics(t: Table) -> None:
         )  # fmt: skip
 
 
-# === every pair of features, one workload ===
+# --- every pair of features, one workload ---
 
 
 def _pair(first: str, second: str) -> Callable[[Table], None]:
@@ -728,7 +728,7 @@ for _first, _second in itertools.combinations(PROPERTIES, 2):
         MAKERS[f"pair-{_first}-{_second}"] = _pair(_first, _second)
 
 
-# === what Spark reads back ===
+# --- what Spark reads back ---
 
 
 def export(t: Table, target: pathlib.Path) -> None:

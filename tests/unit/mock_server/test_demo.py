@@ -158,7 +158,7 @@ def test_tables_have_the_documented_digests(tmp_path: Path) -> None:
     }
 
 
-# === demo.lake.refunds ===
+# --- demo.lake.refunds ---
 
 
 def test_pyiceberg_reads_the_rows_of_the_demo_iceberg_table(root: Path) -> None:

@@ -215,7 +215,7 @@ def test_endpoints_must_not_overlap(warehouse: Path) -> None:
         pass
 
 
-# === the current metadata file ===
+# --- the current metadata file ---
 
 
 def test_the_metadata_file_with_the_highest_number_is_current() -> None:
