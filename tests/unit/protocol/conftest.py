@@ -1,4 +1,4 @@
-"""A sharing server made of canned replies: what arrives is recorded, what goes out may be cut, late or malformed."""
+"""A sharing server with prepared replies, which may be cut off, late or malformed; it records its requests."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.long_listing import Server
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
@@ -26,8 +27,8 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", 
 
 
 @dataclasses.dataclass
-class Seen:
-    """A request as it arrived; ``path`` is raw and starts after the endpoint's prefix."""
+class ReceivedRequest:
+    """A request as it arrived; ``path`` is not decoded and starts after the prefix of the endpoint."""
 
     method: str
     path: str
@@ -38,8 +39,8 @@ class Seen:
 
 @dataclasses.dataclass
 class Reply:
-    """``framing`` is length, chunked or close; with cut- before it, the body stops after ``cut`` bytes; reset sends
-    nothing at all."""
+    """``framing`` is length, chunked or close; after "cut-" the body stops after ``cut`` bytes; reset closes the
+    connection without a response."""
 
     status: int = 200
     body: bytes = b""
@@ -48,12 +49,12 @@ class Reply:
     cut: int = 0
 
 
-Route = Callable[[Seen], Reply]
+Route = Callable[[ReceivedRequest], Reply]
 
 
 class FakeServer:
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.requests: list[ReceivedRequest] = []
         self.routes: dict[tuple[str, str], list[Reply | Route]] = {}
         self._lock = threading.Lock()
         outer = self
@@ -75,7 +76,7 @@ class FakeServer:
         self.endpoint = f"http://127.0.0.1:{self._http.server_port}/prefix"
 
     def on(self, method: str, path: str, *replies: Reply | Route) -> None:
-        """Answer requests of a path with ``replies`` in turn, the last one from then on."""
+        """Send ``replies`` in turn to requests of a path; repeat the last one."""
         self.routes[method, path] = list(replies)
 
     def close(self) -> None:
@@ -88,15 +89,17 @@ class FakeServer:
         body = json.loads(raw) if raw[:1] == b"{" else raw.decode()
         path = parts.path.removeprefix("/prefix")
         query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
-        seen = Seen(handler.command, path, query, {k.lower(): v for k, v in handler.headers.items()}, body)
+        request = ReceivedRequest(
+            handler.command, path, query, {k.lower(): v for k, v in handler.headers.items()}, body
+        )
         with self._lock:
-            self.seen.append(seen)
+            self.requests.append(request)
             replies = self.routes.get((handler.command, path))
             if not replies:
                 reply: Reply | Route = Reply(404, b"404 Not Found")
             else:
                 reply = replies.pop(0) if len(replies) > 1 else replies[0]
-        _send(handler, reply(seen) if callable(reply) else reply)
+        _send(handler, reply(request) if callable(reply) else reply)
 
 
 def _send(handler: http.server.BaseHTTPRequestHandler, reply: Reply) -> None:
@@ -120,8 +123,8 @@ def _send(handler: http.server.BaseHTTPRequestHandler, reply: Reply) -> None:
         handler.wfile.write(body)
         return
     for start in range(0, len(body), 1000):
-        piece = body[start : start + 1000]
-        handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        chunk = body[start : start + 1000]
+        handler.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
     if reply.framing == "chunked":
         handler.wfile.write(b"0\r\n\r\n")
 
@@ -135,7 +138,7 @@ def as_json(value: object, status: int = 200, **fields: Any) -> Reply:
 
 
 def ndjson(*lines: object, version: int | None = 7, capabilities: str | None = None, **fields: Any) -> Reply:
-    """An NDJSON answer; a str line goes out as it is."""
+    """Return an NDJSON response; a line that is a str is sent unchanged."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     headers = {"Content-Type": "application/x-ndjson; charset=utf-8", **fields.pop("headers", {})}
     if version is not None:
@@ -171,7 +174,7 @@ def delta_file(name: str, kind: str = "add", wrapper: dict[str, object] | None =
 
 @pytest.fixture
 def wire() -> types.SimpleNamespace:
-    """The builders of replies, since test modules import nothing from here."""
+    """The builders of replies, as attributes: test modules cannot import conftest."""
     names = (Reply, error, as_json, ndjson, parquet_head, delta_head, parquet_file, delta_file)
     return types.SimpleNamespace(**{part.__name__: part for part in names}, token=TOKEN)
 
@@ -185,9 +188,14 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(autouse=True)
 def sleeps(sleeps: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Waits that can be interrupted are recorded too."""
+    """Record interruptible waits too."""
     monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: time.sleep(seconds))
     return sleeps
+
+
+@pytest.fixture(autouse=True)
+def empty_token_cache() -> None:
+    auth._tokens.clear()
 
 
 @pytest.fixture

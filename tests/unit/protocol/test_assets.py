@@ -1,4 +1,4 @@
-"""Volumes, models and skills: listings, single objects, versions, aliases and credentials, from any kind of server."""
+"""Volumes, models and skills: listings, single assets, versions, aliases and credentials."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def version_item(version=3, **fields):
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
-def test_listings_have_all_pages_and_fields(server, rest, wire, kind):
+def test_listing_has_all_pages_and_fields(server, rest, wire, kind):
     first = {"items": [item_of(kind, "a", shareId="1", id="2")], "nextPageToken": "x"}
-    rest_of = {"items": [item_of(kind, "b", futureField={"a": [1]})], "nextPageToken": ""}
+    second = {"items": [item_of(kind, "b", futureField={"a": [1]})], "nextPageToken": ""}
     for path in (f"{S}/{kind.plural}", f"/shares/s/all-{kind.plural}"):
-        server.on("GET", path, wire.as_json(first), wire.as_json({"nextPageToken": "y"}), wire.as_json(rest_of))
+        server.on("GET", path, wire.as_json(first), wire.as_json({"nextPageToken": "y"}), wire.as_json(second))
 
-    for found in (rest.list_assets(kind, "s", "d"), rest.list_all_assets(kind, "s")):
-        assert [(one.name, one.schema, one.share, one.share_id, one.id) for one in found] == [
+    for assets in (rest.list_assets(kind, "s", "d"), rest.list_all_assets(kind, "s")):
+        assert [(one.name, one.schema, one.share, one.share_id, one.id) for one in assets] == [
             ("a", "d", "s", "1", "2"),
             ("b", "d", "s", None, None),
         ]
-    assert [seen.query.get("pageToken") for seen in server.seen] == [None, "x", "y"] * 2
+    assert [request.query.get("pageToken") for request in server.requests] == [None, "x", "y"] * 2
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
@@ -92,14 +92,14 @@ def test_server_without_an_asset_type_has_no_such_assets(server, rest, wire, sle
 
     assert rest.list_assets(kind, "s", "d") == []
     assert rest.list_all_assets(kind, "s") == []
-    # Two requests and three: the second schema is not asked, and nothing is repeated.
-    assert len(server.seen) == 5
+    # The second schema is not requested, and no request is repeated.
+    assert len(server.requests) == 5
     assert sleeps == []
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
 @pytest.mark.parametrize(("status", "error"), [(401, AuthError), (403, AuthError), (400, RequestError)])
-def test_refusal_of_a_listing_is_an_error(server, rest, wire, kind, status, error):
+def test_refused_listing_is_an_error(server, rest, wire, kind, status, error):
     for path in (f"{S}/{kind.plural}", f"/shares/s/all-{kind.plural}"):
         server.on("GET", path, wire.error(status, "PERMISSION_DENIED"))
 
@@ -130,7 +130,7 @@ def test_listing_a_missing_schema_or_share_is_an_error(server, rest, wire):
         rest.list_all_assets(VOLUME, "unlike")
 
 
-def test_share_is_listed_by_schema_if_only_that_exists(server, rest, wire):
+def test_share_is_listed_by_schema_without_the_share_endpoint(server, rest, wire):
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "d"}, {"name": "e"}]}))
     server.on("GET", f"{S}/volumes", wire.as_json({"items": [item_of(VOLUME, "a")]}))
     server.on(
@@ -140,7 +140,7 @@ def test_share_is_listed_by_schema_if_only_that_exists(server, rest, wire):
     assert [(one.schema, one.name) for one in rest.list_all_assets(VOLUME, "s")] == [("d", "a"), ("e", "b")]
 
 
-def test_items_without_required_fields_are_skipped_and_logged(server, rest, wire, caplog):
+def test_invalid_items_are_skipped_and_logged(server, rest, wire, caplog):
     bad = [{"name": "a"}, item_of(VOLUME, "../etc"), item_of(VOLUME, "x" * 256), item_of(VOLUME, "")]
     bad += [{**item_of(VOLUME, "n"), "schema": None}]
     server.on("GET", "/shares/s/all-volumes", wire.as_json({"items": [*bad, item_of(VOLUME, "good")]}))
@@ -157,31 +157,24 @@ def test_items_without_required_fields_are_skipped_and_logged(server, rest, wire
             rest.list_all_assets(VOLUME, "s")
 
 
-def test_listing_that_never_ends_is_an_error(server, rest, wire):
-    server.on("GET", f"{S}/skills", wire.as_json({"items": [item_of(SKILL)], "nextPageToken": "x"}))
-
-    with pytest.raises(ProtocolError, match="nextPageToken twice"):
-        rest.list_assets(SKILL, "s", "d")
-
-
 # --- one asset ---
 
 
-def test_skill_has_all_fields_of_the_server(server, rest, wire):
-    told = {"license": "MIT", "compatibility": "git", "allowedTools": "Read  Bash(git:*)", "metadata": {"k": "v"}}
-    server.on("GET", f"{S}/skills/v", wire.as_json(item_of(SKILL, id="1", shareId="2", **told)))
+def test_skill_has_all_fields_of_the_response(server, rest, wire):
+    fields = {"license": "MIT", "compatibility": "git", "allowedTools": "Read  Bash(git:*)", "metadata": {"k": "v"}}
+    server.on("GET", f"{S}/skills/v", wire.as_json(item_of(SKILL, id="1", shareId="2", **fields)))
 
     skill = SharingClient(rest.profile).skill("s.d.v")
 
-    assert server.seen == []
+    assert server.requests == []
     assert (skill.description, skill.storage_location, skill.license) == ("what it does", "s3://b/v", "MIT")
     assert (skill.compatibility, skill.allowed_tools) == ("git", ("Read", "Bash(git:*)"))
     assert (skill.metadata, skill.id, skill.share_id) == ({"k": "v"}, "1", "2")
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
-def test_missing_asset_is_an_error_that_names_the_nearest(server, rest, wire, kind):
+def test_error_of_a_missing_asset_suggests_the_nearest_name(server, rest, wire, kind):
     serve_names(server, wire, kind, "documents")
 
     for status in (404, 405, 501):
@@ -193,7 +186,7 @@ def test_missing_asset_is_an_error_that_names_the_nearest(server, rest, wire, ki
         rest.get_asset(kind, AssetName("s", "d", "unlike"))
 
 
-def test_name_of_an_asset_of_another_type_is_reported(server, rest, wire):
+def test_error_names_the_type_of_an_asset_with_this_name(server, rest, wire):
     serve_names(server, wire, VOLUME, "documents")
     for path in ("/shares/s/all-tables", f"{S}/tables"):
         server.on("GET", path, wire.as_json({}))
@@ -203,26 +196,26 @@ def test_name_of_an_asset_of_another_type_is_reported(server, rest, wire):
         rest.get_table(AssetName("s", "d", "documents"))
 
 
-def test_missing_required_field_of_one_asset_is_an_error(server, rest, wire):
+def test_asset_without_a_required_field_is_an_error(server, rest, wire):
     server.on("GET", f"{S}/volumes/v", wire.as_json({"name": "v", "schema": "d", "share": "s"}))
 
     with pytest.raises(ProtocolError, match=r"Looking up volume s\.d\.v: .*'storageLocation' is missing"):
         rest.get_asset(VOLUME, NAME)
 
 
-def test_table_has_its_stated_formats(server, rest, wire, table):
+def test_table_has_the_formats_of_the_response(server, rest, wire, table):
     item = {"name": "t", "schema": "d", "share": "s", "id": "1", "format": "Delta, iceberg,"}
     server.on("GET", f"{S}/tables/t", wire.as_json(item))
 
-    found = Table("t", "s", "d", "1", formats=("delta", "iceberg"))
+    expected = Table("t", "s", "d", "1", formats=("delta", "iceberg"))
     client = SharingClient(rest.profile)
-    assert rest.get_table(table) == found
-    assert [client.get_table("s.d.t"), client.get_table(table), client.get_table(found)] == [found] * 3
-    assert asyncio.run(client.get_table_async("s.d.t")) == found
+    assert rest.get_table(table) == expected
+    assert [client.get_table("s.d.t"), client.get_table(table), client.get_table(expected)] == [expected] * 3
+    assert asyncio.run(client.get_table_async("s.d.t")) == expected
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_without_get_table_the_table_is_looked_up_in_the_listing(server, rest, wire, table, status):
+def test_table_is_looked_up_in_the_listing_without_get_table(server, rest, wire, table, status):
     server.on("GET", f"{S}/tables/t", wire.Reply(status, b"<html>"))
     server.on("GET", f"{S}/tables", wire.as_json({"items": [{"name": "T", "id": "1"}]}))
 
@@ -235,10 +228,10 @@ def test_without_get_table_the_table_is_looked_up_in_the_listing(server, rest, w
 # --- models ---
 
 
-def test_versions_and_aliases_of_a_model(server, rest, wire):
-    told = {"id": "i", "source": "runs:/1", "runId": "1", "comment": "c"}
+def test_model_lists_its_versions_and_finds_aliases(server, rest, wire):
+    fields = {"id": "i", "source": "runs:/1", "runId": "1", "comment": "c"}
     bare = {"version": 4, "status": "READY", "storageLocation": "s3://b/v/4"}
-    server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(**told), bare]}))
+    server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(**fields), bare]}))
     server.on("GET", f"{S}/models/v/versions/3", wire.as_json(version_item(status="PENDING_REGISTRATION")))
     server.on("GET", f"{S}/models/v/aliases/champion", wire.as_json(version_item(4)))
     model = SharingClient(rest.profile).model("s.d.v")
@@ -254,7 +247,7 @@ def test_versions_and_aliases_of_a_model(server, rest, wire):
     assert model.version(3).ref.path == ("shares", "s", "schemas", "d", "models", "v", "versions", "3")
 
 
-def test_missing_version_or_alias_names_the_versions(server, rest, wire):
+def test_error_of_a_missing_version_lists_the_versions(server, rest, wire):
     serve_names(server, wire, MODEL, "v")
     server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(1), version_item(3)]}))
 
@@ -266,7 +259,7 @@ def test_missing_version_or_alias_names_the_versions(server, rest, wire):
         rest.list_model_versions(AssetName("s", "d", "vv"))
 
 
-def test_another_version_than_the_requested_is_an_error(server, rest, wire):
+def test_response_about_another_version_is_an_error(server, rest, wire):
     server.on("GET", f"{S}/models/v/versions/3", wire.as_json(version_item(2)))
 
     with pytest.raises(ProtocolError, match=r"version 3 of model s\.d\.v: the response is about version 2"):
@@ -274,13 +267,13 @@ def test_another_version_than_the_requested_is_an_error(server, rest, wire):
 
 
 @pytest.mark.parametrize("version", [-1, True, "3", 3.0, None])
-def test_number_of_a_version_is_checked(rest, version):
+def test_invalid_version_number_is_refused(rest, version):
     with pytest.raises(UsageError, match="number of a version"):
         SharingClient(rest.profile).model("s.d.v").version(version)
 
 
 @pytest.mark.parametrize("alias", ["", "a/b", "..", None])
-def test_alias_is_checked(rest, alias):
+def test_invalid_alias_is_refused(rest, alias):
     with pytest.raises(UsageError, match="An alias n"):
         rest.get_model_alias(NAME, alias)
 
@@ -298,23 +291,23 @@ def credentials_path(ref, segment=0):
 @pytest.mark.parametrize("ref", REFS, ids=str)
 @pytest.mark.parametrize("cloud", list(CLOUDS))
 @pytest.mark.parametrize("nested", [False, True])
-def test_credentials_of_any_asset_in_either_place(server, rest, wire, ref, cloud, nested):
-    given = {cloud: CLOUDS[cloud], "expirationTime": 5, **({"location": "s3://b/v"} if ref.kind is TABLE else {})}
+def test_credentials_may_be_nested_or_at_the_top_level(server, rest, wire, ref, cloud, nested):
+    fields = {cloud: CLOUDS[cloud], "expirationTime": 5, **({"location": "s3://b/v"} if ref.kind is TABLE else {})}
     unset = dict.fromkeys((name for name in CLOUDS if name != cloud), None)
-    body = {"credentials": {**unset, **given}} if nested else {**unset, **given}
+    body = {"credentials": {**unset, **fields}} if nested else {**unset, **fields}
     server.on("POST", credentials_path(ref), wire.as_json(body))
 
-    found = rest.credentials(ref, "s3://b/v")
+    credentials = rest.credentials(ref, "s3://b/v")
 
-    assert found.kinds == (cloud,)
-    assert (found.location, found.expiration_time) == ("s3://b/v", 5)
-    assert type(found).__name__ == "TemporaryCredentials"
-    assert "planted" not in repr(found)
-    assert server.seen[0].body == ({"location": "s3://b/v"} if ref.kind is TABLE else "")
-    assert pickle.loads(pickle.dumps(found)) == found
+    assert credentials.kinds == (cloud,)
+    assert (credentials.location, credentials.expiration_time) == ("s3://b/v", 5)
+    assert type(credentials).__name__ == "TemporaryCredentials"
+    assert "planted" not in repr(credentials)
+    assert server.requests[0].body == ({"location": "s3://b/v"} if ref.kind is TABLE else "")
+    assert pickle.loads(pickle.dumps(credentials)) == credentials
 
 
-def test_access_point_of_databricks_is_kept(server, rest, wire):
+def test_aws_access_point_is_kept(server, rest, wire):
     arn = "arn:aws:s3:us-west-2:1:accesspoint/a"
     server.on("POST", credentials_path(REFS[1]), wire.as_json({"awsTempCredentials": {**AWS, "accessPoint": arn}}))
 
@@ -322,7 +315,7 @@ def test_access_point_of_databricks_is_kept(server, rest, wire):
 
 
 @pytest.mark.parametrize("ref", REFS, ids=str)
-def test_credentials_of_none_or_two_kinds_are_named(server, rest, wire, ref):
+def test_zero_or_two_kinds_of_credentials_are_refused(server, rest, wire, ref):
     server.on("POST", credentials_path(ref), wire.as_json({"location": "s3://b/v", "expirationTime": 5}))
     with pytest.raises(UnsupportedFeatureError, match=r"'awsTempCredentials', .*found none of them.* in 's3:'") as none:
         rest.credentials(ref, "s3://b/v")
@@ -337,7 +330,7 @@ def test_credentials_of_none_or_two_kinds_are_named(server, rest, wire, ref):
     assert str(ref) in str(none.value)
 
 
-def test_credentials_without_a_location_are_refused_for_a_table(server, rest, wire):
+def test_table_credentials_need_a_location(server, rest, wire):
     server.on("POST", credentials_path(REFS[0]), wire.as_json({"credentials": {"awsTempCredentials": AWS}}))
 
     with pytest.raises(ProtocolError, match="no 'location'"):
@@ -356,7 +349,7 @@ def test_malformed_credentials_are_not_shown(server, rest, wire):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_both_names_of_the_path_of_a_version_are_tried(server, rest, wire, sleeps, status):
+def test_version_credentials_are_requested_at_both_paths(server, rest, wire, sleeps, status):
     ref = REFS[3]
     server.on("POST", credentials_path(ref), wire.error(status, "NOT_IMPLEMENTED", "first"))
     server.on("POST", credentials_path(ref, 1), wire.as_json({"awsTempCredentials": AWS}))
@@ -369,12 +362,12 @@ def test_both_names_of_the_path_of_a_version_are_tried(server, rest, wire, sleep
         rest.credentials(ref, "s3://b/v")
 
 
-def test_refused_version_credentials_are_not_requested_twice(server, rest, wire):
+def test_refusal_of_one_path_ends_the_credentials_request(server, rest, wire):
     server.on("POST", credentials_path(REFS[3]), wire.error(403, "PERMISSION_DENIED"))
 
     with pytest.raises(AuthError):
         rest.credentials(REFS[3], "s3://b/v")
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
 
 
 def test_model_itself_has_no_credentials(rest):
@@ -385,13 +378,13 @@ def test_model_itself_has_no_credentials(rest):
 # --- the client ---
 
 
-def test_names_are_equal_without_regard_to_case():
+def test_asset_names_ignore_case():
     assert AssetName("S", "d", "V") == AssetName("s", "D", "v")
     assert len({AssetName("S", "d", "V"), AssetName("s", "D", "v"), AssetName("s", "d", "w")}) == 2
     assert AssetName("s", "d", "v") != "s.d.v"
 
 
-def test_client_lists_handles_of_all_kinds(server, rest, wire):
+def test_client_lists_assets_of_each_kind(server, rest, wire):
     for kind in OTHERS:
         serve_names(server, wire, kind, "a", "b")
         server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": [item_of(kind, "a")]}))
@@ -400,17 +393,17 @@ def test_client_lists_handles_of_all_kinds(server, rest, wire):
     assert repr(client.list_volumes("s.d")) == "[Volume(s.d.a)]"
     assert repr(client.list_models(ds.Schema("d", "s"))) == "[Model(s.d.a)]"
     assert repr(client.list_skills("s.d")) == "[Skill(s.d.a)]"
-    before = len(server.seen)
+    earlier = len(server.requests)
     volumes = client.list_all_volumes()
-    assert len(server.seen) == before + 2
+    assert len(server.requests) == earlier + 2
     assert [str(one) for one in (*volumes, *client.list_all_models("s"), *client.list_all_skills("s"))] == [
         *("s.d.a", "s.d.b") * 3
     ]
-    before = len(server.seen)
+    earlier = len(server.requests)
     assert volumes[0].storage_location == "s3://b/v"
     assert volumes[0].options.read_timeout == 7
     assert pickle.loads(pickle.dumps(volumes[0])).storage_location == "s3://b/v"
-    assert len(server.seen) == before
+    assert len(server.requests) == earlier
     html = volumes._repr_html_()
     assert "storage_location" in html
     assert "share_id" not in html
@@ -418,13 +411,13 @@ def test_client_lists_handles_of_all_kinds(server, rest, wire):
         client.volume("a.b")
 
 
-def test_coroutines_list_as_the_other_forms_do(server, rest, wire):
+def test_asynchronous_listings_equal_synchronous_ones(server, rest, wire):
     for kind in OTHERS:
         serve_names(server, wire, kind, "a")
         server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": [item_of(kind, "b")]}))
     client = SharingClient(rest.profile)
 
-    async def ask():
+    async def list_all():
         listed = [client.list_volumes_async("s.d"), client.list_models_async("s.d"), client.list_skills_async("s.d")]
         everything = [
             client.list_all_volumes_async(),
@@ -433,20 +426,20 @@ def test_coroutines_list_as_the_other_forms_do(server, rest, wire):
         ]
         return await asyncio.gather(*listed, *everything)
 
-    assert [repr(found) for found in asyncio.run(ask())] == [
+    assert [repr(assets) for assets in asyncio.run(list_all())] == [
         *("[Volume(s.d.b)]", "[Model(s.d.b)]", "[Skill(s.d.b)]"),
         *("[Volume(s.d.a)]", "[Model(s.d.a)]", "[Skill(s.d.a)]"),
     ]
 
 
-def test_many_threads_use_one_client_and_one_asset(server, rest, wire):
+def test_client_and_assets_are_thread_safe(server, rest, wire):
     for kind in OTHERS:
         serve_names(server, wire, kind, "v", "w")
         server.on("GET", f"{S}/{kind.plural}/v", wire.as_json(item_of(kind, id="1")))
     server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(1), version_item(2)]}))
     client = SharingClient(rest.profile)
     volume, model, skill = client.volume("s.d.v"), client.model("s.d.v"), client.skill("s.d.v")
-    asks = [
+    calls = [
         lambda: volume.storage_location,
         lambda: [one.version for one in model.versions()],
         lambda: skill.description,
@@ -458,11 +451,11 @@ def test_many_threads_use_one_client_and_one_asset(server, rest, wire):
     server.on("GET", f"{S}/skills", wire.as_json({"items": [item_of(SKILL, "v"), item_of(SKILL, "w")]}))
     start = threading.Barrier(20)
 
-    def ask(number):
+    def call(number):
         start.wait(30)
-        return asks[number % len(asks)]()
+        return calls[number % len(calls)]()
 
     with ThreadPoolExecutor(20) as pool:
-        found = list(pool.map(ask, range(20)))
+        results = list(pool.map(call, range(20)))
     expected = ["s3://b/v", [1, 2], "what it does", ["s.d.v", "s.d.w"], ["skill:v", "skill:w"]]
-    assert found == expected * 4
+    assert results == expected * 4

@@ -1,12 +1,12 @@
-"""Basic and OAuth authentication; the bearer token is tested with every request in test_rest."""
+"""Basic and OAuth authentication; test_rest tests bearer tokens."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
 import pickle
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import jwt
@@ -18,11 +18,6 @@ from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-
-
-@pytest.fixture(autouse=True)
-def no_tokens_of_other_tests():
-    auth._tokens.clear()
 
 
 @pytest.fixture
@@ -45,10 +40,10 @@ NOW = 1_700_000_000.0
 
 
 @pytest.mark.parametrize(
-    ("claims", "life"),
+    ("claims", "lifetime"),
     [
         ({"exp": NOW + 100}, 100.0),
-        ({"exp": int(NOW) + 3600, "sub": "x" * 50}, 3600.0),
+        ({"exp": int(NOW) + 3600, "issuer": "x" * 50}, 3600.0),
         ({"exp": NOW}, 300.0),
         ({"exp": NOW - 1}, 300.0),
         ({"exp": NOW + 10**9}, 300.0),
@@ -56,33 +51,33 @@ NOW = 1_700_000_000.0
         ({}, 300.0),
     ],
 )
-def test_the_life_of_a_token_is_in_its_claims(claims, life):
-    for sub in ("", "a", "ab", "abc"):  # of every length that Base64 pads in another way
-        text = jwt.encode({**claims, "iss": sub}, "k" * 32)
-        assert auth._life_of_jwt(text, NOW) == pytest.approx(life)
+def test_lifetime_of_a_jwt_comes_from_its_exp_claim(claims, lifetime):
+    for issuer in ("", "a", "ab", "abc"):  # each length of the Base64 padding
+        text = jwt.encode({**claims, "iss": issuer}, "k" * 32)
+        assert auth._life_of_jwt(text, NOW) == pytest.approx(lifetime)
 
 
 @pytest.mark.parametrize("claims", [b"[1]", b'"exp"', b"5", b"{", b"", b"[" * 100_000, b"\xff", b'{"exp":"2030"}'])
-def test_lifetime_of_an_opaque_token_is_unknown(claims):
-    part = base64.urlsafe_b64encode(claims).rstrip(b"=").decode()
-    for text in (f"x.{part}.y", f"x.{part}", "token", "", "a.!.b"):
+def test_opaque_token_has_the_default_lifetime(claims):
+    payload = base64.urlsafe_b64encode(claims).rstrip(b"=").decode()
+    for text in (f"x.{payload}.y", f"x.{payload}", "token", "", "a.!.b"):
         assert auth._life_of_jwt(text, NOW) == 300.0
 
 
 @pytest.mark.parametrize(
-    ("told", "life"),
+    ("expires_in", "lifetime"),
     [(3600, 3600.0), ("3599", 3599.0), (0.5, 0.5), (10**9 - 1, 10**9 - 1), (10**9, 300.0), (0, 300.0), (-1, 300.0),
      (None, 300.0), ("soon", 300.0), ([5], 300.0), (float("nan"), 300.0), (10**400, 300.0)],
 )  # fmt: skip
-def test_a_lifetime_is_a_number_of_seconds(told, life):
-    assert auth._seconds(told) == life
+def test_invalid_expires_in_gives_the_default_lifetime(expires_in, lifetime):
+    assert auth._seconds(expires_in) == lifetime
 
 
-@pytest.mark.parametrize(("expires", "is_over"), [(NOW - 1, True), (NOW, True), (NOW + 1, False), (None, False)])
-def test_a_token_is_over_at_its_end(monkeypatch, expires, is_over):
+@pytest.mark.parametrize(("expires", "is_expired"), [(NOW - 1, True), (NOW, True), (NOW + 1, False), (None, False)])
+def test_token_expires_at_its_expiration_time(monkeypatch, expires, is_expired):
     monkeypatch.setattr(time, "time", lambda: NOW)
     expires = None if expires is None else dt.datetime.fromtimestamp(expires, dt.UTC)
-    if is_over:
+    if is_expired:
         with pytest.raises(ProfileError, match="expired at 2023-11-14T22:13"):
             auth._check_expiration(expires)
     else:
@@ -91,10 +86,10 @@ def test_a_token_is_over_at_its_end(monkeypatch, expires, is_over):
 
 @pytest.mark.parametrize("seconds", [-5, 3600])
 def test_token_of_a_function_is_not_sent_after_its_expiration(server, wire, seconds):
-    end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    expires = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
     profile = Profile.load({
         "shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted",
-        "expirationTime": end.isoformat(),
+        "expirationTime": expires.isoformat(),
     })  # fmt: skip
     server.on("GET", "/shares", wire.as_json({}))
     if seconds < 0:
@@ -102,7 +97,7 @@ def test_token_of_a_function_is_not_sent_after_its_expiration(server, wire, seco
             RestClient(profile).list_shares()
     else:
         RestClient(profile).list_shares()
-    assert len(server.seen) == (seconds > 0)
+    assert len(server.requests) == (seconds > 0)
 
 
 def test_token_of_a_function_with_invalid_characters_is_refused(server):
@@ -110,14 +105,14 @@ def test_token_of_a_function_with_invalid_characters_is_refused(server):
     with pytest.raises(ProfileError, match="The bearer token of the profile") as caught:
         RestClient(Profile.load(fields)).list_shares()
     assert "planted" not in str(caught.value)
-    assert server.seen == []
+    assert server.requests == []
 
 
-def living(text, seconds=3600.0):
+def valid_token(text, seconds=3600.0):
     return auth._Token.living(text, time.time(), seconds)
 
 
-def test_a_failure_is_for_those_who_waited_for_it():
+def test_failed_token_request_is_not_cached():
     shared = auth._SharedToken()
 
     def fail():
@@ -126,30 +121,30 @@ def test_a_failure_is_for_those_who_waited_for_it():
     for _ in range(2):
         with pytest.raises(AuthError, match="no"):
             shared.get(fail)
-    assert shared.get(lambda: living("t1")).reveal() == "t1"
+    assert shared.get(lambda: valid_token("t1")).reveal() == "t1"
 
 
 @pytest.mark.parametrize("other", [None, "t2"])
-def test_token_made_by_another_thread_counts_after_the_wait(other):
-    shared = auth._SharedToken(living("t1", -1.0))
+def test_token_fetched_by_another_thread_is_used(other):
+    shared = auth._SharedToken(valid_token("t1", -1.0))
 
     def acquire(*, blocking):
-        shared.token = None if other is None else living(other)
+        shared.token = None if other is None else valid_token(other)
         return blocking
 
     shared._fetching = SimpleNamespace(acquire=acquire, release=lambda: None)
-    assert shared.get(lambda: living("t3")).reveal() == (other or "t3")
+    assert shared.get(lambda: valid_token("t3")).reveal() == (other or "t3")
 
 
 @pytest.mark.parametrize(("refused", "is_dropped"), [("Bearer t1", True), ("Bearer t2", False), (None, False)])
 def test_only_the_refused_token_is_dropped(refused, is_dropped):
-    shared = auth._SharedToken(living("t1"))
+    shared = auth._SharedToken(valid_token("t1"))
     shared.drop(refused)
     assert (shared.token is None) is is_dropped
     auth._SharedToken().drop(refused)
 
 
-def test_number_of_kept_tokens_is_limited_to_the_newest(monkeypatch, oauth):
+def test_cache_keeps_the_newest_tokens(monkeypatch, oauth):
     monkeypatch.setattr(auth, "_MAX_TOKENS", 2)
     credentials = [oauth(clientSecret=secret).profile.credentials for secret in "abc"]
     shared = [auth._shared_token(one) for one in credentials]
@@ -157,34 +152,34 @@ def test_number_of_kept_tokens_is_limited_to_the_newest(monkeypatch, oauth):
     assert auth._shared_token(credentials[2]) is shared[2]
 
 
-def test_forked_process_has_the_tokens_and_unlocked_locks(oauth):
+def test_forked_process_has_tokens_and_free_locks(oauth):
     credentials = oauth().profile.credentials
     shared = auth._shared_token(credentials)
-    shared.token = living("t1")
+    shared.token = valid_token("t1")
     with auth._tokens_lock, shared._fetching:
         auth._after_fork()
         assert auth._shared_token(credentials).get(None).reveal() == "t1"
         auth._shared_token(credentials).token = None
-        assert auth._shared_token(credentials).get(lambda: living("t2")).reveal() == "t2"
+        assert auth._shared_token(credentials).get(lambda: valid_token("t2")).reveal() == "t2"
 
 
 def grants(wire, *tokens, **fields):
     return [wire.as_json({"access_token": token, "expires_in": 3600, **fields}) for token in tokens]
 
 
-def tokens_asked(server):
-    return [seen for seen in server.seen if seen.path == "/token"]
+def token_requests(server):
+    return [request for request in server.requests if request.path == "/token"]
 
 
-def test_basic_login_goes_with_each_request_and_nothing_else(server, wire):
+def test_basic_login_is_sent_with_each_request(server, wire):
     server.on("GET", "/shares", wire.as_json({}))
     fields = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": server.endpoint}
     rest = RestClient(Profile.load({**fields, "username": "é", "password": "p:w"}))
 
     rest.list_shares()
 
-    (seen,) = server.seen
-    assert seen.headers["authorization"] == "Basic " + base64.b64encode("é:p:w".encode()).decode()
+    (request,) = server.requests
+    assert request.headers["authorization"] == "Basic " + base64.b64encode("é:p:w".encode()).decode()
 
 
 def test_refused_basic_login_shows_neither_password_nor_header(server, wire):
@@ -203,16 +198,15 @@ def test_one_token_serves_many_requests_and_threads(server, oauth, wire):
     server.on("GET", "/shares", wire.as_json({}))
     rest = oauth(scope="a b&c")
 
-    threads = [threading.Thread(target=rest.list_shares) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: rest.list_shares(), range(8))) == [[]] * 8
 
-    (asked,) = tokens_asked(server)
-    assert asked.body == "grant_type=client_credentials&scope=a+b%26c"
-    assert asked.headers["authorization"] == "Basic " + base64.b64encode(b"id:planted-secret").decode()
-    assert {seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"} == {"Bearer t1"}
+    (token_request,) = token_requests(server)
+    assert token_request.body == "grant_type=client_credentials&scope=a+b%26c"
+    assert token_request.headers["authorization"] == "Basic " + base64.b64encode(b"id:planted-secret").decode()
+    assert {request.headers["authorization"] for request in server.requests if request.path == "/shares"} == {
+        "Bearer t1"
+    }
 
 
 @pytest.mark.parametrize(
@@ -227,7 +221,7 @@ def test_one_token_serves_many_requests_and_threads(server, oauth, wire):
         (0, 1, False),
     ],
 )
-def test_token_is_renewed_shortly_before_its_end_only(server, oauth, wire, monkeypatch, expires_in, age, renewed):
+def test_token_is_renewed_shortly_before_it_expires(server, oauth, wire, monkeypatch, expires_in, age, renewed):
     server.on("POST", "/token", *grants(wire, "t1", "t2", expires_in=expires_in))
     server.on("GET", "/shares", wire.as_json({}))
     rest = oauth()
@@ -237,38 +231,41 @@ def test_token_is_renewed_shortly_before_its_end_only(server, oauth, wire, monke
     monkeypatch.setattr(time, "time", lambda: now + age)
     rest.list_shares()
 
-    assert len(tokens_asked(server)) == (2 if renewed else 1)
-    assert "scope" not in tokens_asked(server)[0].body
+    assert len(token_requests(server)) == (2 if renewed else 1)
+    assert "scope" not in token_requests(server)[0].body
 
 
-def test_refused_token_is_dropped_and_the_request_repeated_once(server, oauth, wire):
+def test_request_is_repeated_with_a_new_token_after_a_401(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1", "t2"))
     server.on("GET", "/shares", wire.error(401, "X"), wire.as_json({}))
 
     assert oauth().list_shares() == []
 
-    sent = [seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"]
+    sent = [request.headers["authorization"] for request in server.requests if request.path == "/shares"]
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
-def test_token_is_requested_in_a_parsable_form(server, oauth, wire):
+def test_token_is_requested_as_json(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
     oauth().list_shares()
-    (asked,) = tokens_asked(server)
-    assert (asked.headers["accept"], asked.headers["accept-encoding"]) == ("application/json", ACCEPTED_ENCODINGS)
+    (token_request,) = token_requests(server)
+    assert (token_request.headers["accept"], token_request.headers["accept-encoding"]) == (
+        "application/json",
+        ACCEPTED_ENCODINGS,
+    )
 
 
-def test_token_that_stays_refused_is_an_error(server, oauth, wire):
+def test_second_refused_token_is_an_error(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1"))
     server.on("GET", "/shares", wire.error(401, "X"))
 
     with pytest.raises(AuthError, match="does not accept"):
         oauth().list_shares()
-    assert len(server.seen) == 4
+    assert len(server.requests) == 4
 
 
-def test_token_endpoint_that_is_busy_is_tried_again(server, oauth, wire):
+def test_busy_token_endpoint_is_retried(server, oauth, wire):
     server.on("POST", "/token", wire.error(503, "X"), wire.Reply(framing="reset"), *grants(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
 
@@ -296,18 +293,18 @@ def test_token_endpoint_that_is_busy_is_tried_again(server, oauth, wire):
         (503, b"", "503"),
     ],
 )
-def test_token_endpoint_that_gives_no_token_is_an_auth_error(server, oauth, wire, status, body, shown):
+def test_response_without_a_token_is_an_auth_error(server, oauth, wire, status, body, shown):
     headers = {"Location": server.endpoint + "/elsewhere"} if status == 302 else {}
     server.on("POST", "/token", wire.Reply(status, body, headers))
 
     with pytest.raises(AuthError, match=shown) as caught:
         oauth().list_shares()
     assert "planted" not in str(caught.value) + repr(vars(caught.value))
-    # Another way to send the secret is for a refusal of this one.
-    assert [seen.path for seen in server.seen] == ["/token"] * {400: 2, 401: 2, 403: 2, 503: 3}.get(status, 1)
+    # After a refusal the secret is sent in the body instead of the header.
+    assert [request.path for request in server.requests] == ["/token"] * {400: 2, 401: 2, 403: 2, 503: 3}.get(status, 1)
 
 
-def test_token_endpoint_that_is_not_there_is_a_transport_error(server, oauth):
+def test_unreachable_token_endpoint_is_a_transport_error(server, oauth):
     with pytest.raises(TransportError, match="OAuth token"):
         oauth(tokenEndpoint="http://127.0.0.1:9/token").list_shares()
 
@@ -322,27 +319,26 @@ def test_client_pickles_with_credentials_and_without_token(server, oauth, wire):
 
     assert b"planted-t1" not in data
     copy = pickle.loads(data)
-    auth._tokens.clear()  # as another process sees it
+    auth._tokens.clear()  # as in another process
     assert copy.list_shares() == []
-    assert len(tokens_asked(server)) == 2
+    assert len(token_requests(server)) == 2
 
 
-def test_every_secret_of_a_login_is_masked(oauth, server, wire):
-    """The one that was given, and the one that was fetched for it."""
+def test_client_secret_and_fetched_token_are_masked(oauth, server, wire):
     server.on("POST", "/token", *grants(wire, "granted-token"))
     server.on("GET", "/shares", wire.as_json({}))
     client = oauth()
-    held = auth.make_auth(client.profile, ReadOptions())
-    assert "granted-token" not in held.secrets()
+    login = auth.make_auth(client.profile, ReadOptions())
+    assert "granted-token" not in login.secrets()
     client.list_shares()
-    assert {"granted-token", "planted-secret"} <= set(held.secrets())
+    assert {"granted-token", "planted-secret"} <= set(login.secrets())
 
 
 def test_only_a_bearer_token_has_an_expiration_time(oauth):
     assert oauth().profile.expiration_time is None
 
 
-def test_the_header_of_a_token_request_is_a_secret(oauth, server, wire):
+def test_authorization_header_is_masked_in_errors(oauth, server, wire):
     header = base64.b64encode(b"id:planted-secret").decode()
     server.on("POST", "/token", wire.error(400, "X", f"refused {header}"))
     with pytest.raises(AuthError, match="refused") as caught:

@@ -1,4 +1,4 @@
-"""Bodies: decoded to their very end, whatever their encoding and however they are framed."""
+"""Response bodies are decoded to their end, for every encoding and framing."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def raw_deflate(data):
 
 
 def stored_deflate(data):
-    """Not compressed, in two blocks: the first byte is zero."""
+    """Return Deflate with two stored blocks; its first byte is zero."""
     packer = zlib.compressobj(level=0, wbits=-15)
     return packer.compress(data[:99]) + packer.flush(zlib.Z_FULL_FLUSH) + packer.compress(data[99:]) + packer.flush()
 
 
 def deflate_like_text(data):
-    """With a byte order mark, and codes that Deflate fixes: the first byte is an opening brace, as of JSON."""
+    """Return Deflate with fixed Huffman codes whose first byte is an opening brace, as in JSON."""
     packer = zlib.compressobj(wbits=-15, strategy=zlib.Z_FIXED)
     packed = packer.compress("\ufeff".encode() + data) + packer.flush()
     assert packed[:1] == b"{"
@@ -53,9 +53,9 @@ ENCODINGS = {
 }
 
 
-def cut_at_a_line_end(data, pack, lines):
-    """Return ``data`` compressed, and the shortest start of it that unpacks to exactly its first ``lines`` lines."""
-    packer = zlib.compressobj(wbits={"gzip": 31, "x-gzip": 31, "deflate": 15}[pack])
+def cut_at_a_line_end(data, encoding, lines):
+    """Return compressed bytes without an end that decompress to the first ``lines`` lines of ``data``."""
+    packer = zlib.compressobj(wbits={"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding])
     start = b"".join(data.splitlines(keepends=True)[:lines])
     return packer.compress(start) + packer.flush(zlib.Z_SYNC_FLUSH)
 
@@ -63,10 +63,10 @@ def cut_at_a_line_end(data, pack, lines):
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_response_is_read_in_every_encoding_and_framing(server, rest, table, wire, name, framing):
-    encoding, pack = ENCODINGS[name]
+    encoding, compress = ENCODINGS[name]
     reply = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(300)), framing=framing)
     reply.headers["Content-Encoding"] = encoding
-    reply.body = pack(reply.body)
+    reply.body = compress(reply.body)
     server.on("POST", QUERY, reply)
 
     assert [action.file_id for action in query_table(rest, table).actions] == [str(n) for n in range(300)]
@@ -74,7 +74,7 @@ def test_response_is_read_in_every_encoding_and_framing(server, rest, table, wir
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
-def test_compressed_response_cut_at_a_line_loses_no_rows(server, rest, table, wire, encoding, framing):
+def test_compressed_response_cut_at_a_line_is_retried(server, rest, table, wire, encoding, framing):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(200))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines, framing=framing)
     half.headers["Content-Encoding"] = encoding
@@ -82,7 +82,7 @@ def test_compressed_response_cut_at_a_line_loses_no_rows(server, rest, table, wi
     server.on("POST", QUERY, half, whole)
 
     assert len(list(query_table(rest, table).actions)) == 200
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
     server.on("POST", QUERY, half)
     with pytest.raises(TransportError, match="its compression has no end"):
@@ -98,17 +98,17 @@ def test_undecodable_body_is_requested_again():
         list(body.body_chunks(response, "Asking", None))
 
 
-def test_uncompressed_bytes_after_compressed_ones_are_an_error():
+def test_plain_bytes_after_a_gzip_member_are_an_error():
     with pytest.raises(ProtocolError, match="compression is broken"):
         list(body._inflated(iter([gzip.compress(b"a"), b'{"b": 1}']), False, "Asking", None))
 
 
-def test_compressed_bytes_may_look_like_text():
+def test_compressed_chunk_may_start_with_a_brace():
     data = random.Random(1).randbytes(5000)
     packed = gzip.compress(data)
-    at = packed.index(b"{", 20)
+    brace = packed.index(b"{", 20)
 
-    assert b"".join(body._inflated(iter([packed[:at], packed[at:]]), False, "Asking", None)) == data
+    assert b"".join(body._inflated(iter([packed[:brace], packed[brace:]]), False, "Asking", None)) == data
 
 
 def test_truncated_second_gzip_member_is_detected(server, rest, table, wire):
@@ -132,17 +132,17 @@ def test_damaged_compression_is_an_error(server, rest, wire, where):
         rest.list_shares()
 
 
-def test_body_decompressed_on_its_way_is_read_as_is(server, rest, table, wire):
+def test_body_that_a_proxy_decompressed_is_read(server, rest, table, wire):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(20)))
-    for mark in (b"", b"\xef\xbb\xbf", b"\n "):
+    for prefix in (b"", b"\xef\xbb\xbf", b"\n "):
         headers = {**whole.headers, "Content-Encoding": "gzip"}
-        cut = wire.Reply(200, mark + whole.body, headers, "cut-length", 400)
-        server.on("POST", QUERY, cut, wire.Reply(200, mark + whole.body, headers))
+        cut = wire.Reply(200, prefix + whole.body, headers, "cut-length", 400)
+        server.on("POST", QUERY, cut, wire.Reply(200, prefix + whole.body, headers))
         assert len(list(query_table(rest, table).actions)) == 20
 
 
 @pytest.mark.parametrize("chunks", [[b"a", b"\n", b"b"], [b"\na\n", b"\n"], [b"a\n", b"\n", b""]], ids=str)
-def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
+def test_chunk_may_begin_with_a_line_end(chunks):
     whole = b"".join(chunks)
     blocks = list(body.split_blocks(chunks))
     assert [line for block in blocks for line in block.lines] == whole.removesuffix(b"\n").split(b"\n")
@@ -150,7 +150,7 @@ def test_a_chunk_may_begin_with_the_end_of_a_line(chunks):
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_many_bytes_come_several_chunks_at_a_time(monkeypatch, is_cut):
+def test_small_chunks_are_joined_after_the_first(monkeypatch, is_cut):
     monkeypatch.setattr(body, "_AT_ONCE", 6)
     monkeypatch.setattr(body, "_BULK", 3)
 
@@ -159,15 +159,15 @@ def test_many_bytes_come_several_chunks_at_a_time(monkeypatch, is_cut):
         if is_cut:
             raise Transient(TransportError("cut"))
 
-    found = []
+    received = []
     with pytest.raises(Transient) if is_cut else contextlib.nullcontext():
         for chunk in body.in_bulk(chunks()):
-            found.append(chunk)
-    assert found == [b"aa", b"b", b"cc", b"def", b"gggg", b"h"]
+            received.append(chunk)
+    assert received == [b"aa", b"b", b"cc", b"def", b"gggg", b"h"]
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(5, False), (6, True)])
-def test_line_length_is_limited_however_it_arrives(length, is_refused):
+def test_line_length_is_limited_for_any_chunks(length, is_refused):
     line = b"x" * length
     for text in (line, line + b"\n", b"a\n" + line, b"a\nb\n" + line + b"\nc"):
         for first in range(len(text) + 1):
@@ -198,25 +198,25 @@ def test_body_length_is_limited(server, rest, wire, monkeypatch, limit, is_refus
         (401, None, AuthError, "Asking failed (401). The server refused the credentials."),
     ],
 )
-def test_a_refusal_is_an_error_of_its_kind(status, code, kind, message):
+def test_refusal_raises_the_error_of_its_status(status, code, kind, message):
     error = body.Refusal(status=status, code=code).error("Asking", table=None)
     assert (type(error), error.message) == (kind, message)
 
 
-def test_the_beginning_of_a_long_error_is_read():
+def test_long_error_body_is_cut():
     response = requests.Response()
     response.raw = urllib3.HTTPResponse(io.BytesIO(b"x" * 300), preload_content=False)
     assert body.start_of_body(response, 100, []) == b"x" * 100
 
 
-def test_longest_secret_at_a_cut_is_left_out():
+def test_secret_at_the_cut_of_an_error_is_removed():
     for secrets in (["abX", "bY"], ["bY", "abX"]):
         response = requests.Response()
         response.raw = urllib3.HTTPResponse(io.BytesIO(b"no ab" + b"x" * 300), preload_content=False)
         assert body.start_of_body(response, 5, secrets) == b"no "
 
 
-def test_only_a_message_that_is_too_long_is_cut():
+def test_long_message_is_cut_but_keeps_its_trace_id():
     assert body._shortened("x" * 500) == "x" * 500
     assert body._shortened("x" * 501) == "x" * 500 + " ..."
     traced = "x" * 501 + "[Trace Id: one] [Trace Id: two]"
@@ -224,35 +224,35 @@ def test_only_a_message_that_is_too_long_is_cut():
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
-def test_unrequested_encoding_is_refused_by_name(server, rest, wire, encoding):
+def test_unsupported_encoding_is_refused(server, rest, wire, encoding):
     server.on("GET", "/shares", wire.Reply(200, gzip.compress(b"{}"), {"Content-Encoding": encoding}))
 
     with pytest.raises(ProtocolError, match="encodings gzip, deflate"):
         rest.list_shares()
-    assert server.seen[0].headers["accept-encoding"] == "gzip, deflate"
+    assert server.requests[0].headers["accept-encoding"] == "gzip, deflate"
 
 
-def test_body_that_expands_past_its_limit_is_never_held_whole(server, rest, wire, monkeypatch):
+def test_decompression_stops_at_the_size_limit(server, rest, wire, monkeypatch):
     packed = gzip.compress(bytes(64 * 1024 * 1024))
     server.on("GET", "/shares", wire.Reply(200, packed, {"Content-Encoding": "gzip"}))
-    pieces = []
+    sizes = []
     inflated = body._inflated
 
-    def spy(*arguments):
-        for piece in inflated(*arguments):
-            pieces.append(len(piece))
-            yield piece
+    def spy(*args):
+        for chunk in inflated(*args):
+            sizes.append(len(chunk))
+            yield chunk
 
     monkeypatch.setattr(body, "_inflated", spy)
     monkeypatch.setattr("delta_sharing_client.protocol.transport._MAX_JSON_BYTES", 5_000_000)
 
     with pytest.raises(ProtocolError, match="longer than 5000000 bytes"):
         rest.list_shares()
-    assert max(pieces) <= 1024 * 1024
-    assert sum(pieces) < 7_000_000
+    assert max(sizes) <= 1024 * 1024
+    assert sum(sizes) < 7_000_000
 
 
-def test_piece_that_is_exactly_as_long_as_one_step_is_whole(server, rest, wire):
+def test_body_of_whole_decompression_steps_is_complete(server, rest, wire):
     for size in (1024 * 1024, 1024 * 1024 + 1, 3 * 1024 * 1024):
         text = b'{"items": [' + b" " * (size - 13) + b"]}"
         server.on("GET", "/shares", wire.Reply(200, gzip.compress(text), {"Content-Encoding": "gzip"}))
@@ -264,12 +264,12 @@ def test_piece_that_is_exactly_as_long_as_one_step_is_whole(server, rest, wire):
     [(b"\x78\x9c", 15), (b"\x78\x01", 15), (b"\x78", 15), (b"\x78\x9d", -15), (b"\x79\x9c", -15), (b"\x4b\x04", -15),
      (b"\x58\x85", 15), (b"\x08\x1d", 15), (b"\x08\x1e", -15), (b"\x79\x18", -15)],
 )  # fmt: skip
-def test_deflate_and_zlib_differ_by_their_first_bytes(start, window):
+def test_zlib_is_recognized_by_its_first_bytes(start, window):
     assert body._window(start, deflate=True) == window
     assert body._window(start, deflate=False) == 31
 
 
-def test_binary_page_is_still_a_page():
+def test_html_page_with_invalid_utf_8_is_recognized():
     assert body.html_page(b"<html><title>\xff a</title>") == "a page of HTML with the title '\ufffd a'"
     assert body.html_page(b"<html><title></title>") == "a page of HTML without a title"
     assert body.html_page(b"<html><h1></h1>") == "a page of HTML without a title"

@@ -1,4 +1,4 @@
-"""``SharingClient`` over the fake server."""
+"""``SharingClient`` with a server of prepared replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.names import Table
 
 
-def test_sharing_client_takes_names_and_values(server, profile, wire):
+def test_client_accepts_names_and_listed_objects(server, profile, wire):
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "a.b"}]}))
     server.on("GET", "/shares/a.b", wire.as_json({"share": {"name": "a.b"}}))
     server.on("GET", "/shares/a.b/schemas", wire.as_json({"items": [{"name": "d"}]}))
@@ -50,5 +50,5 @@ def test_options_of_a_read_apply_to_its_server_requests(server, wire, tmp_path, 
 
     with pytest.raises(ds.RequestError) as caught:
         load(f"{path}#s.d.t", ds.ReadOptions(max_attempts=1))
-    assert len(server.seen) == 1
-    assert f"QueryId-{caught.value.query_id}" in server.seen[0].headers["user-agent"]
+    assert len(server.requests) == 1
+    assert f"QueryId-{caught.value.query_id}" in server.requests[0].headers["user-agent"]

@@ -1,4 +1,4 @@
-"""Fresh URLs of the same files."""
+"""URLs of files are renewed before they expire and after the storage refuses them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import threading
 import tracemalloc
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,11 +28,11 @@ CHANGES = "/shares/s/schemas/d/tables/t/changes"
 
 @pytest.fixture
 def signing(wire):
-    """Answer with files whose URLs are signed anew each time; the version is stated where one was asked for."""
+    """Respond with files whose URLs differ in each response; their version is present if the request has one."""
     numbers = itertools.count()
 
     def make(*names, token=None, version=7, expires=None):
-        def answer(seen):
+        def respond(request):
             number = next(numbers)
             vector = {
                 "storageType": "p",
@@ -39,7 +40,7 @@ def signing(wire):
                 "sizeInBytes": 1,
                 "cardinality": 1,
             }
-            wrapper = {"version": version} if "version" in seen.body else {}
+            wrapper = {"version": version} if "version" in request.body else {}
             if expires is not None:
                 wrapper["expirationTimestamp"] = expires
             lines = [
@@ -49,29 +50,29 @@ def signing(wire):
             end = [{"endStreamAction": {"refreshToken": f"{token}{number}"}}] if token else []
             return wire.ndjson(*wire.delta_head(), *lines, *end, version=version)
 
-        return answer
+        return respond
 
     return make
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still here, and is the same on the server."""
-    found = types.SimpleNamespace(now=1_700_000_000_000)
-    monkeypatch.setattr(protocol_lines, "http_date", lambda text: found.now / 1000)
+    """One clock for client and server that stands still."""
+    clock = types.SimpleNamespace(now=1_700_000_000_000)
+    monkeypatch.setattr(protocol_lines, "http_date", lambda text: clock.now / 1000)
     for module in (protocol_lines, protocol_urls):
-        monkeypatch.setattr(module, "steady_ms", lambda: found.now)
-    return found
+        monkeypatch.setattr(module, "steady_ms", lambda: clock.now)
+    return clock
 
 
 def read(rest, table, request=None):
     request = request or QueryRequest()
-    answer = query_table(rest, table, request)
-    actions = list(answer.actions)
-    return RefreshingUrls(rest, table, request, answer), {action.file_id: action for action in actions}
+    response = query_table(rest, table, request)
+    actions = list(response.actions)
+    return RefreshingUrls(rest, table, request, response), {action.file_id: action for action in actions}
 
 
-def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, table, signing):
+def test_refused_urls_are_renewed_with_one_query(server, rest, table, signing):
     server.on("POST", QUERY, signing("a", "b", token="r"))
     urls, files = read(rest, table, QueryRequest(limit_hint=9))
 
@@ -80,15 +81,15 @@ def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, tabl
 
     assert fresh == {"a": "https://x/a?1", "b": "https://x/b?1"}
     assert vector == "https://x/dv?1"
-    assert len(server.seen) == 2
-    assert server.seen[1].body == {"limitHint": 9, "includeRefreshToken": True, "refreshToken": "r0"}
+    assert len(server.requests) == 2
+    assert server.requests[1].body == {"limitHint": 9, "includeRefreshToken": True, "refreshToken": "r0"}
 
 
-def test_token_replaces_the_requested_time(server, rest, table, signing):
+def test_refresh_sends_the_token_instead_of_a_timestamp(server, rest, table, signing):
     server.on("POST", QUERY, signing("a", token="r"))
     urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
     urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
-    assert server.seen[1].body == {"includeRefreshToken": True, "refreshToken": "r0"}
+    assert server.requests[1].body == {"includeRefreshToken": True, "refreshToken": "r0"}
 
 
 def test_next_refresh_uses_the_newest_token(server, rest, table, signing):
@@ -100,65 +101,65 @@ def test_next_refresh_uses_the_newest_token(server, rest, table, signing):
     third = urls.url_for(key, rejected=second)
 
     assert third == "https://x/a?2"
-    assert [seen.body.get("refreshToken") for seen in server.seen] == [None, "r0", "r1"]
+    assert [request.body.get("refreshToken") for request in server.requests] == [None, "r0", "r1"]
 
 
-def test_url_that_is_about_to_expire_is_renewed_before(server, rest, table, signing, clock):
+def test_url_is_renewed_before_it_expires(server, rest, table, signing, clock):
     soon, later = clock.now + 30_000, clock.now + 3_600_000
     server.on("POST", QUERY, signing("a"), signing("a", expires=soon), signing("a", expires=later))
     urls, files = read(rest, table)
-    key, found = url_key(files["a"]), []
+    key, received = url_key(files["a"]), []
     for seconds in (0, 14, 1, 0):
         clock.now += seconds * 1000
-        found.append(urls.url_for(key))
-    assert found == [f"https://x/a?{n}" for n in (1, 1, 2, 2)]
+        received.append(urls.url_for(key))
+    assert received == [f"https://x/a?{n}" for n in (1, 1, 2, 2)]
 
 
-def test_without_a_token_the_version_is_pinned_and_keys_match(server, rest, table, signing):
+def test_refresh_without_a_token_requests_the_version(server, rest, table, signing):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table)
 
     assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path) == "https://x/a?1"
-    assert server.seen[1].body == {"version": 7}
+    assert server.requests[1].body == {"version": 7}
 
 
-def test_query_by_timestamp_is_renewed_by_its_version(server, rest, table, signing):
+def test_query_by_timestamp_is_refreshed_by_version(server, rest, table, signing):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
 
     urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
 
-    assert server.seen[1].body == {"version": 7}
+    assert server.requests[1].body == {"version": 7}
 
 
-def test_expired_token_falls_back_to_the_version(server, rest, table, signing, wire):
+def test_refresh_with_an_expired_token_requests_the_version(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", token="r"), wire.error(400, "INVALID_PARAMETER_VALUE"), signing("a"))
     urls, files = read(rest, table)
 
     assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path) == "https://x/a?1"
-    assert server.seen[2].body == {"version": 7}
+    assert server.requests[2].body == {"version": 7}
 
 
-def test_an_expired_token_is_not_sent_again(server, rest, table, signing, wire):
+def test_expired_token_is_not_sent_again(server, rest, table, signing, wire):
     expired = wire.error(400, "INVALID_PARAMETER_VALUE")
     server.on("POST", QUERY, signing("a", token="r"), expired, signing("a"), signing("a"))
     urls, files = read(rest, table)
     fresh = urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
     urls.url_for(url_key(files["a"]), rejected=fresh)
-    assert [seen.body for seen in server.seen[2:]] == [{"version": 7}] * 2
+    assert [request.body for request in server.requests[2:]] == [{"version": 7}] * 2
 
 
-def test_a_refusal_that_is_not_about_the_token_is_passed_on(server, rest, table, signing, wire):
+def test_other_refusals_of_a_refresh_are_raised(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", token="r"), wire.error(409, "X"), signing("a"))
     urls, files = read(rest, table)
 
     with pytest.raises(RequestError):
         urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("refusal", [400, 403])
-def test_without_history_an_unchanged_latest_snapshot_serves(server, rest, table, signing, wire, refusal):
+def test_refresh_without_history_uses_the_latest_snapshot(server, rest, table, signing, wire, refusal):
     no_history = wire.error(refusal, "X", "history is not shared")
     server.on("POST", QUERY, signing("a"), no_history, signing("a"), no_history, signing("a", version=8))
     urls, files = read(rest, table, QueryRequest(refresh_token="old"))
@@ -168,19 +169,19 @@ def test_without_history_an_unchanged_latest_snapshot_serves(server, rest, table
     assert fresh == "https://x/a?1"
     with pytest.raises(DataError, match="table has changed: it is at version 8 now"):
         urls.url_for(key, rejected=fresh)
-    assert ["refreshToken" in seen.body for seen in server.seen] == [True, False, False, False, False]
+    assert ["refreshToken" in request.body for request in server.requests] == [True, False, False, False, False]
 
 
-def test_requested_version_has_no_substitute(server, rest, table, signing, wire):
+def test_refused_refresh_of_a_requested_version_is_raised(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a"), wire.error(403, "X"))
     urls, files = read(rest, table, QueryRequest(version=7))
 
     with pytest.raises(AuthError):
         urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
 
-def test_file_that_is_gone_or_in_another_format_is_a_data_error(server, rest, table, signing, wire):
+def test_removed_file_or_other_format_is_a_data_error(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", "b"), signing("a"))
     urls, files = read(rest, table)
     with pytest.raises(DataError, match="does not list the file") as caught:
@@ -193,29 +194,29 @@ def test_file_that_is_gone_or_in_another_format_is_a_data_error(server, rest, ta
         urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
 
 
-def test_refresh_requests_the_format_of_the_response(server, rest, table, wire):
+def test_refresh_requests_the_format_of_the_first_response(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), wire.parquet_file("a")))
     urls, files = read(rest, table)
     assert urls._format is ResponseFormat.PARQUET
 
     urls.url_for(url_key(files["a"]))
 
-    assert server.seen[1].headers["delta-sharing-capabilities"].startswith("responseformat=parquet;")
+    assert server.requests[1].headers["delta-sharing-capabilities"].startswith("responseformat=parquet;")
 
 
-def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, wire):
+def test_refresh_of_a_change_feed_separates_versions(server, rest, table, wire):
     numbers = itertools.count()
 
-    def answer(seen):
-        n = next(numbers)
+    def respond(request):
+        number = next(numbers)
         lines = [
-            wire.delta_file("f", kind, {"version": version}, path=f"https://x/{kind}{version}?{n}")
+            wire.delta_file("f", kind, {"version": version}, path=f"https://x/{kind}{version}?{number}")
             for version, kind in ((1, "add"), (2, "remove"), (3, "add"), (3, "cdc"))
         ]
-        # A server may state its current version, which is not that of a snapshot.
-        return wire.ndjson(*wire.delta_head(), wire.delta_head({"version": 2})[1], *lines, version=3 + n)
+        # A server may send its current version in the header of a change feed.
+        return wire.ndjson(*wire.delta_head(), wire.delta_head({"version": 2})[1], *lines, version=3 + number)
 
-    server.on("GET", CHANGES, answer)
+    server.on("GET", CHANGES, respond)
     request = ChangesQuery(starting_version=1)
     first = query_table(rest, table, request)
     keys = [url_key(file) for file in first.actions if isinstance(file, SharedFile)]
@@ -224,46 +225,39 @@ def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, w
     assert [urls.url_for(key) for key in keys] == [
         f"https://x/{name}?1" for name in ("add1", "remove2", "add3", "cdc3")
     ]
-    assert server.seen[0].query == server.seen[1].query
-    assert server.seen[1].headers["delta-sharing-capabilities"].startswith("responseformat=delta;")
+    assert server.requests[0].query == server.requests[1].query
+    assert server.requests[1].headers["delta-sharing-capabilities"].startswith("responseformat=delta;")
 
 
-def test_range_of_versions_is_requested_again_unchanged(server, rest, table, wire):
+def test_refresh_repeats_a_query_of_a_version_range(server, rest, table, wire):
     lines = [wire.delta_file("f", "add", {"version": 5})]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *lines, version=5))
     urls, files = read(rest, table, QueryRequest(starting_version=5, ending_version=6))
 
     urls.url_for(url_key(files["f"]))
 
-    assert server.seen[0].body == server.seen[1].body
+    assert server.requests[0].body == server.requests[1].body
 
 
 def test_many_threads_cause_one_refresh(server, rest, table, signing):
     names = [f"f{n}" for n in range(20)]
     server.on("POST", QUERY, signing(*names))
     urls, files = read(rest, table)
-    results = []
 
-    def work(file):
-        results.append(urls.url_for(url_key(file), rejected=file.action.path))
+    with ThreadPoolExecutor(20) as pool:
+        renewed = pool.map(lambda file: urls.url_for(url_key(file), rejected=file.action.path), files.values())
 
-    threads = [threading.Thread(target=work, args=(file,)) for file in files.values()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(results) == sorted(f"https://x/{name}?1" for name in names)
-    assert len(server.seen) == 2
+    assert sorted(renewed) == sorted(f"https://x/{name}?1" for name in names)
+    assert len(server.requests) == 2
 
 
-def test_failed_refresh_fails_waiting_threads_and_is_retried(server, rest, table, signing, wire):
+def test_failed_refresh_fails_waiting_threads_only(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table, QueryRequest(version=7))
     key, path = url_key(files["a"]), files["a"].action.path
     started, gate = threading.Event(), threading.Event()
 
-    def refuse(seen):
+    def refuse(request):
         return wire.error(400, "X")
 
     def hold(*args):
@@ -297,7 +291,7 @@ def test_failed_refresh_fails_waiting_threads_and_is_retried(server, rest, table
     assert urls.url_for(key, rejected=path) == "https://x/a?1"
 
 
-def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
+def test_pickled_urls_hold_no_urls_or_tokens(server, rest, table, signing):
     names = [f"file-{n}" for n in range(100)]
     server.on("POST", QUERY, signing(*names, token="planted"))
     urls, files = read(rest, table)
@@ -312,7 +306,7 @@ def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
     assert copy.url_for(key, rejected=files["file-5"].action.path) == "https://x/file-5?2"
 
 
-def test_files_without_an_expiration_use_the_responses(server, rest, table, wire, clock):
+def test_file_without_expiration_uses_that_of_the_response(server, rest, table, wire, clock):
     end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + 3_600_000}}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a"), end))
     urls, files = read(rest, table)
@@ -320,11 +314,11 @@ def test_files_without_an_expiration_use_the_responses(server, rest, table, wire
     for minutes, queries in ((0, 2), (1, 2), (57, 2), (1, 3)):
         clock.now += minutes * 60_000
         assert urls.url_for(url_key(files["a"]))
-        assert len(server.seen) == queries
+        assert len(server.requests) == queries
 
 
 @pytest.mark.parametrize(("own", "least"), [(10, 60), (60, 10)])
-def test_files_own_expiration_takes_precedence(server, rest, table, wire, clock, own, least):
+def test_expiration_of_a_file_takes_precedence(server, rest, table, wire, clock, own, least):
     end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + least * 60_000}}
     file = wire.delta_file("a", wrapper={"expirationTimestamp": clock.now + own * 60_000})
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file, end))
@@ -332,7 +326,7 @@ def test_files_own_expiration_takes_precedence(server, rest, table, wire, clock,
     for minutes, queries in ((0, 2), (own - 2, 2), (1, 3)):
         clock.now += minutes * 60_000
         assert urls.url_for(url_key(files["a"]))
-        assert len(server.seen) == queries
+        assert len(server.requests) == queries
 
 
 @pytest.mark.parametrize(
@@ -340,16 +334,16 @@ def test_files_own_expiration_takes_precedence(server, rest, table, wire, clock,
     [lambda now: now - 3_600_000, lambda now: now + 5_000, lambda now: now // 1000 + 3_600, lambda now: 1],
     ids=["a clock ahead", "five seconds", "in seconds", "nonsense"],
 )
-def test_all_files_of_a_plan_are_renewed_by_one_query(server, rest, table, signing, clock, expires):
+def test_expired_urls_of_a_plan_are_renewed_by_one_query(server, rest, table, signing, clock, expires):
     names = [f"file-{number}" for number in range(40)]
     server.on("POST", QUERY, signing(*names, expires=expires(clock.now)))
     urls, files = read(rest, table)
     assert len({urls.url_for(url_key(files[name])) for name in names}) == 40
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
 
-def test_server_that_repeats_urls_is_not_asked_for_each_file(server, rest, table, wire, clock):
-    """Some keep the URLs that they have signed until shortly before their end."""
+def test_repeated_urls_cause_one_refresh(server, rest, table, wire, clock):
+    """Some servers return the same URLs until shortly before they expire."""
     end = clock.now + 3_600_000
     files = [wire.delta_file(f"file-{number}", wrapper={"expirationTimestamp": end}) for number in range(40)]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files))
@@ -358,10 +352,10 @@ def test_server_that_repeats_urls_is_not_asked_for_each_file(server, rest, table
     assert all(file.renew_at < clock.now for file in planned.values())
     for file in planned.values():
         assert urls.url_for(url_key(file)) == file.action.path
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
 
-def test_a_vector_within_its_action_has_no_url(server, rest, table, wire):
+def test_inline_deletion_vector_has_no_url(server, rest, table, wire):
     vector = {"storageType": "i", "pathOrInlineDv": "##093", "sizeInBytes": 2, "cardinality": 1}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a", deletionVector=vector)))
     urls, files = read(rest, table)
@@ -371,31 +365,31 @@ def test_a_vector_within_its_action_has_no_url(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 100])
-def test_many_urls_are_compressed_and_found_in_any_order(server, rest, table, signing, monkeypatch, block):
+def test_urls_are_stored_in_blocks_and_read_in_any_order(server, rest, table, signing, monkeypatch, block):
     monkeypatch.setattr(protocol_urls, "_BLOCK", block)
     names = [f"file-{number}" for number in range(23)]
     server.on("POST", QUERY, signing(*names))
     urls, files = read(rest, table)
 
     order = random.Random(block).sample(names, len(names))
-    found = {name: urls.url_for(url_key(files[name]), rejected=files[name].action.path) for name in [*order, *names]}
+    renewed = {name: urls.url_for(url_key(files[name]), rejected=files[name].action.path) for name in [*order, *names]}
 
-    assert found == {name: f"https://x/{name}?1" for name in names}
+    assert renewed == {name: f"https://x/{name}?1" for name in names}
     vectors = {urls.url_for(url_key(file) + "#dv", rejected="https://x/dv?0") for file in files.values()}
     assert vectors == {"https://x/dv?1"}
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
     assert len(urls._urls._unpacked) <= protocol_urls._UNPACKED
     with pytest.raises(DataError, match="does not list the file"):
         urls.url_for("another")
 
 
-def test_urls_of_very_many_files_take_little_memory():
-    known = protocol_urls._KnownUrls()
+def test_url_takes_less_than_80_bytes():
+    urls = protocol_urls._KnownUrls()
     tracemalloc.start()
     for number in range(50_000):
         name = f"{number:032x}"
-        known.put(name, protocol_urls._Url(f"https://storage.example/{name}?X-Amz-Expires=3600&{'x' * 200}", None))
+        urls.put(name, protocol_urls._Url(f"https://storage.example/{name}?X-Amz-Expires=3600&{'x' * 200}", None))
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size < 80 * 50_000
-    assert known.get(f"{7:032x}").url.startswith("https://storage.example/0")
+    assert urls.get(f"{7:032x}").url.startswith("https://storage.example/0")

@@ -1,6 +1,6 @@
-"""Token endpoints as Entra ID, Okta, Keycloak, Databricks and others have them: what they want and how they refuse it.
+"""Models of the token endpoints of Entra ID, Okta, Keycloak, Databricks and a JWT grant.
 
-What each checks and answers is taken from its documentation and from bodies that its users post.
+Their checks and responses follow the documentation of each provider and responses that its users have published.
 """
 
 from __future__ import annotations
@@ -28,49 +28,44 @@ PEM = KEY.private_bytes(
 ).decode()
 
 
-@pytest.fixture(autouse=True)
-def no_tokens_of_other_tests():
-    auth._tokens.clear()
-
-
 class Refused(Exception):
     """A refusal with its status and body."""
 
 
 class Provider:
-    """A token endpoint at ``/token``; the fields are those of an error of this provider."""
+    """A token endpoint at ``/token``; subclasses check a request and raise the errors of one provider."""
 
     def __init__(self, server, wire) -> None:
-        self.asked = []
+        self.forms = []
         self.wire = wire
         self.path = "/token"
-        server.on("POST", self.path, self.answer)
+        server.on("POST", self.path, self.respond)
         server.on("GET", "/shares", wire.as_json({"items": []}))
 
-    def answer(self, seen):
-        form = parse_qs(seen.body, strict_parsing=True)
-        self.asked.append(form)
+    def respond(self, request):
+        form = parse_qs(request.body, strict_parsing=True)
+        self.forms.append(form)
         try:
-            self.check(form, seen.headers.get("authorization"))
+            self.check(form, request.headers.get("authorization"))
         except Refused as refused:
             status, body = refused.args
             return self.wire.as_json(body, status=status)
-        return self.given()
+        return self.granted()
 
-    def given(self):
+    def granted(self):
         return self.wire.as_json({"token_type": "Bearer", "expires_in": 3599, "access_token": "granted"})
 
     def check(self, form, header):
         raise NotImplementedError
 
 
-def posted(form, header):
-    """Client and secret of a body."""
+def body_credentials(form, header):
+    """Return the client id and secret in a body."""
     return (form["client_id"][0], form["client_secret"][0]) if header is None and "client_secret" in form else None
 
 
-def basic(header, *, decoding):
-    """Client and secret of a header, form-encoded as RFC 6749 has it, or as they are."""
+def header_credentials(header, *, decoding):
+    """Return the client id and secret in a Basic header, form-decoded (RFC 6749) or unchanged."""
     if not (header or "").startswith("Basic "):
         return None
     client, _, secret = base64.b64decode(header[6:]).decode().partition(":")
@@ -78,13 +73,13 @@ def basic(header, *, decoding):
 
 
 class Entra(Provider):
-    """v2 endpoints want a scope, ``.../.default``; v1 endpoints a resource. They take the body."""
+    """v2 endpoints need a scope ``.../.default``, v1 endpoints a resource; both expect the secret in the body."""
 
     def check(self, form, header):
         if form.get("scope") != ["api://sharing/.default"] and form.get("resource") != ["api://sharing"]:
             text = "AADSTS90014: The required field 'scope' is missing from the credential."
             raise Refused(400, {"error": "invalid_request", "error_description": text, "error_codes": [90014]})
-        if posted(form, header) != ("the-client", SECRET):
+        if body_credentials(form, header) != ("the-client", SECRET):
             text = (
                 "AADSTS7000215: Invalid client secret provided. Ensure the secret being sent in the request is the "
                 "client secret value.\r\nTrace ID: 0e1d\r\nCorrelation ID: 7c2f\r\nTimestamp: 2026-08-01 10:00:00Z"
@@ -94,10 +89,10 @@ class Entra(Provider):
 
 
 class Okta(Provider):
-    """Wants the header, not encoded, and a scope that it knows; errors have two shapes."""
+    """Expects a Basic header without form encoding, and a configured scope; errors have two forms."""
 
     def check(self, form, header):
-        if basic(header, decoding=False) != ("the-client", SECRET):
+        if header_credentials(header, decoding=False) != ("the-client", SECRET):
             raise Refused(
                 401, {"errorCode": "invalid_client", "errorSummary": "Invalid value for 'client_id' parameter."}
             )
@@ -107,10 +102,10 @@ class Okta(Provider):
 
 
 class Keycloak(Provider):
-    """Decodes the header, as RFC 6749 has it; takes an audience."""
+    """Expects a form-encoded Basic header (RFC 6749) and an audience."""
 
     def check(self, form, header):
-        if basic(header, decoding=True) != ("the-client", SECRET):
+        if header_credentials(header, decoding=True) != ("the-client", SECRET):
             text = "Invalid client or Invalid client credentials"
             raise Refused(401, {"error": "unauthorized_client", "error_description": text})
         if form.get("audience") != ["sharing"]:
@@ -118,19 +113,19 @@ class Keycloak(Provider):
 
 
 class Databricks(Provider):
-    """Wants the header and the scope ``all-apis``; answers 201 here, as a gateway before it may."""
+    """Expects a Basic header and the scope ``all-apis``; responds with 201, as some gateways do."""
 
     def check(self, form, header):
-        if basic(header, decoding=False) != ("the-client", SECRET) or form.get("scope") != ["all-apis"]:
+        if header_credentials(header, decoding=False) != ("the-client", SECRET) or form.get("scope") != ["all-apis"]:
             text = "Client authentication failed"
             raise Refused(401, {"error": "invalid_client", "error_description": text})
 
-    def given(self):
+    def granted(self):
         return self.wire.as_json({"access_token": "granted", "expires_in": "3600"}, status=201)
 
 
 class Jwts(Provider):
-    """A grant that the client signs (RFC 7523, 2.1), for a resource."""
+    """Expects a JWT grant (RFC 7523, 2.1) with a resource."""
 
     def check(self, form, header):
         try:
@@ -158,7 +153,7 @@ def list_shares(fields):
 
 
 @pytest.mark.parametrize(
-    ("provider", "fields", "requests"),
+    ("provider", "fields", "count"),
     [
         (Entra, {"scope": "api://sharing/.default"}, 3),
         (Entra, {"scope": "api://sharing/.default", "tokenEndpointAuthMethod": "client_secret_post"}, 1),
@@ -169,17 +164,17 @@ def list_shares(fields):
         (Databricks, {"scope": "all-apis", "tokenEndpointAuthMethod": "client_secret_basic"}, 1),
     ],
 )
-def test_each_provider_gives_a_token_by_a_remembered_method(server, wire, provider, fields, requests):
+def test_each_provider_grants_a_token_and_its_method_is_kept(server, wire, provider, fields, count):
     endpoint = provider(server, wire)
 
     assert list_shares(profile(server, **fields)) == []
-    assert len(endpoint.asked) == requests
-    assert server.seen[-1].headers["authorization"] == "Bearer granted"
+    assert len(endpoint.forms) == count
+    assert server.requests[-1].headers["authorization"] == "Bearer granted"
 
     for shared in auth._tokens.values():
         shared.token = None
     assert list_shares(profile(server, **fields)) == []
-    assert len(endpoint.asked) == requests + 1
+    assert len(endpoint.forms) == count + 1
 
 
 @pytest.mark.parametrize(
@@ -198,25 +193,25 @@ def test_each_provider_gives_a_token_by_a_remembered_method(server, wire, provid
         (Databricks, {"scope": "all-apis", "clientSecret": "wrong"}, "invalid_client: Client authentication failed"),
     ],
 )
-def test_the_reason_of_each_provider_is_shown_and_no_secret(server, wire, provider, fields, expected):
+def test_error_of_each_provider_is_shown_without_secrets(server, wire, provider, fields, expected):
     provider(server, wire)
 
     with pytest.raises(AuthError, match=expected) as caught:
         list_shares(profile(server, **fields))
     assert SECRET not in str(caught.value) + repr(vars(caught.value))
-    assert all(seen.path == "/token" for seen in server.seen)
+    assert all(request.path == "/token" for request in server.requests)
 
 
-def test_several_resources_are_several_fields(server, wire):
+def test_each_resource_is_a_field_of_the_form(server, wire):
     endpoint = Entra(server, wire)
     fields = {"resource": ["api://sharing", "api://more"], "scope": "api://sharing/.default"}
 
     list_shares(profile(server, **fields))
 
-    assert endpoint.asked[-1]["resource"] == ["api://sharing", "api://more"]
+    assert endpoint.forms[-1]["resource"] == ["api://sharing", "api://more"]
 
 
-def signed(server, **fields):
+def jwt_profile(server, **fields):
     settings = {
         "tokenEndpoint": f"{server.endpoint}/token",
         "clientId": "the-client",
@@ -229,16 +224,16 @@ def signed(server, **fields):
     return {**kind, "auth": settings}
 
 
-def test_a_signed_grant_is_for_a_resource(server, wire):
+def test_jwt_grant_names_its_resource(server, wire):
     endpoint = Jwts(server, wire)
 
-    assert list_shares(signed(server)) == []
-    assert endpoint.asked[0]["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    assert list_shares(jwt_profile(server)) == []
+    assert endpoint.forms[0]["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
 
     with pytest.raises(AuthError, match=r"\(400\): invalid_grant: Audience doesn't match\. Check"):
-        list_shares(signed(server, issuer="https://elsewhere.test"))
+        list_shares(jwt_profile(server, issuer="https://elsewhere.test"))
     with pytest.raises(AuthError, match=r"\(400\): invalid_target\. Check"):
-        list_shares(signed(server, audience="https://elsewhere.test"))
+        list_shares(jwt_profile(server, audience="https://elsewhere.test"))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +244,7 @@ def test_a_signed_grant_is_for_a_resource(server, wire):
         (b'{"error": {"message": "the tenant is gone"}}', {}, "the tenant is gone"),
     ],
 )
-def test_gateway_before_the_provider_is_recognized(server, wire, body, headers, expected):
+def test_error_of_a_gateway_is_shown(server, wire, body, headers, expected):
     server.on("POST", "/token", wire.Reply(401, body, headers))
 
     with pytest.raises(AuthError, match=expected):

@@ -1,4 +1,4 @@
-"""Names of tables, and the profile in front of them."""
+"""Names of tables, and table URLs, which have a profile in front of the name."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_url_splits_at_the_last_mark(profile, schema, table):
     assert split_table_url(f"{profile}#{name}") == (profile or None, str(name))
 
 
-def test_names_with_dots_stand_in_backticks():
+def test_part_with_a_dot_is_quoted_by_backticks():
     assert AssetName.parse("a.b.c.`d.v4`") == AssetName("a.b", "c", "d.v4")
     assert AssetName.parse("`a.b`.`c.d`.e") == AssetName("a.b", "c.d", "e")
     assert str(AssetName("a", "b.c", "d")) == "a.`b.c`.d"
 
 
-def test_profile_may_hold_marks_and_dots():
+def test_profile_path_may_contain_marks_and_dots():
     assert split_table_url("/x#1/my.share#a.b.c.d") == ("/x#1/my.share", "a.b.c.d")
     assert split_table_url("#a.b.c.d") == (None, "a.b.c.d")
 
@@ -65,7 +65,7 @@ def test_invalid_table_url_is_refused(url):
 
 
 @pytest.mark.parametrize("parts", [("..", "b", "c"), ("a", "..", "c"), ("a", "", "c"), ("a", "b", "x" * 256)])
-def test_names_that_cannot_be_are_refused(parts):
+def test_invalid_part_of_a_name_is_refused(parts):
     kind = ("share", "schema", "asset")[[len(part) % 254 == 2 or not part for part in parts].index(True)]
     with pytest.raises(UsageError, match=f"An? {kind} n"):
         AssetName(*parts)
@@ -75,7 +75,7 @@ def test_names_that_cannot_be_are_refused(parts):
             AssetName(name, "b", "c")
 
 
-def test_listed_values_print_only_what_the_server_sent() -> None:
+def test_repr_omits_fields_that_the_server_did_not_send() -> None:
     assert repr(ds.Share("s")) == "Share(name='s')"
     assert repr(ds.Schema("d", "s", id="1")) == "Schema(name='d', share='s', id='1')"
     assert repr(ds.Table("t", "s", "d")) == "Table(name='t', share='s', schema='d')"

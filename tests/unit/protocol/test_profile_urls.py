@@ -1,4 +1,4 @@
-"""Profiles at URLs: fetched by our own HTTP, whatever else is installed."""
+"""Profiles at http and https URLs are fetched without fsspec; other URLs need a package."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PROFILE = {"shareCredentialsVersion": 1, "endpoint": "https://h/api/", "bearerTo
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         content = json.dumps(PROFILE).encode()
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.paths.append(self.path)  # type: ignore[attr-defined]
         path = self.path.partition("?")[0].rpartition("://")[2]
-        name = path.rpartition("/")[2]
-        status = {"moved": 302, "away": 302, "around": 302, "lost": 302, "gone": 404, "shut": 403}.get(name, 200)
-        if name == "busy" and len(self.server.asked) == 1:  # type: ignore[attr-defined]
+        file_name = path.rpartition("/")[2]
+        status = {"moved": 302, "away": 302, "around": 302, "lost": 302, "gone": 404, "shut": 403}.get(file_name, 200)
+        if file_name == "busy" and len(self.server.paths) == 1:  # type: ignore[attr-defined]
             status = 503
-        if name == "long":
+        if file_name == "long":
             content = b" " * (1 << 20) + content
         self.send_response(status)
         location = {
@@ -39,10 +39,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "away": "http://example.com/x?sig=planted",
             "around": "around",
             "there": "gone",
-        }.get(name)
+        }.get(file_name)
         if location:
             self.send_header("Location", location)
-        is_cut = name == "cut" and len(self.server.asked) == 1  # type: ignore[attr-defined]
+        is_cut = file_name == "cut" and len(self.server.paths) == 1  # type: ignore[attr-defined]
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content[:-1] if is_cut else content)
@@ -57,7 +57,7 @@ def start() -> Iterator[Any]:
 
     def begin(context: ssl.SSLContext | None = None) -> Any:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.asked = []  # type: ignore[attr-defined]
+        server.paths = []  # type: ignore[attr-defined]
         if context is not None:
             server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -89,7 +89,7 @@ def test_profile_at_an_https_url_needs_no_other_package(start: Any, tmp_path: An
         Profile.load(url)
 
 
-def test_redirects_are_followed_and_judged(start: Any) -> None:
+def test_redirects_to_allowed_hosts_are_followed(start: Any) -> None:
     server = start()
     base = f"http://127.0.0.1:{server.server_port}"
     assert Profile.load(f"{base}/moved").endpoint == "https://h/api"
@@ -99,21 +99,21 @@ def test_redirects_are_followed_and_judged(start: Any) -> None:
     assert "planted" not in str(caught.value)
     with pytest.raises(ProfileError, match="redirects more than 5 times"):
         Profile.load(f"{base}/around")
-    assert server.asked.count("/around") == 6
-    # Its status is none of a redirect.
+    assert server.paths.count("/around") == 6
+    # Without a redirect status the Location header is ignored.
     assert Profile.load(f"{base}/there").endpoint == "https://h/api"
-    assert server.asked[-1] == "/there"
+    assert server.paths[-1] == "/there"
 
 
 def test_proxy_of_the_options_is_used(start: Any) -> None:
     server, proxy = start(), start()
     options = ReadOptions(proxy=f"http://127.0.0.1:{proxy.server_port}")
     assert Profile.load(f"http://127.0.0.1:{server.server_port}/my.share", options).endpoint == "https://h/api"
-    assert (len(server.asked), len(proxy.asked)) == (0, 1)
+    assert (len(server.paths), len(proxy.paths)) == (0, 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("gone", "There is no profile file at"),
         ("shut", "HTTP status 403"),
@@ -121,20 +121,20 @@ def test_proxy_of_the_options_is_used(start: Any) -> None:
         ("long", "longer than 1048576 bytes"),
     ],
 )
-def test_responses_other_than_a_profile_are_refused(start: Any, name: str, said: str) -> None:
-    with pytest.raises(ProfileError, match=said) as caught:
+def test_response_without_a_profile_is_refused(start: Any, name: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message) as caught:
         Profile.load(f"http://127.0.0.1:{start().server_port}/{name}?sig=planted")
     assert "planted" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["busy", "cut"])
-def test_server_that_is_busy_or_breaks_off_is_asked_again(start: Any, name: str) -> None:
+def test_busy_or_interrupted_server_is_retried(start: Any, name: str) -> None:
     server = start()
     assert Profile.load(f"http://127.0.0.1:{server.server_port}/{name}").endpoint == "https://h/api"
-    assert server.asked == [f"/{name}"] * 2
+    assert server.paths == [f"/{name}"] * 2
 
 
-def test_text_with_a_lone_surrogate_is_not_a_profile() -> None:
+def test_profile_with_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(ProfileError, match="is not valid JSON"):
         Profile.load('{"a": "\ud800"')
 
@@ -154,7 +154,7 @@ def test_refused_connection_is_reported(start: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "S3", "gs", "abfss"])
-def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_in_an_object_store_needs_the_storage_extra(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = store.MemoryStore()
     obstore.put(memory, "my.share", json.dumps(PROFILE).encode())
     folders = []
@@ -167,7 +167,7 @@ def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkey
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"\xef\xbb\xbf\r\n", "is empty"),
@@ -178,9 +178,9 @@ def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkey
         (b'{"shareCredentialsVersion": 1, "endpoint": "\xff"}', "is not valid JSON;"),
     ],
 )
-def test_files_other_than_profiles_are_recognized(tmp_path: Any, content: bytes, said: str) -> None:
+def test_error_says_what_an_invalid_profile_file_contains(tmp_path: Any, content: bytes, message: str) -> None:
     (tmp_path / "my.share").write_bytes(content)
-    with pytest.raises(ProfileError, match=said) as caught:
+    with pytest.raises(ProfileError, match=message) as caught:
         Profile.load(tmp_path / "my.share")
     assert "download it again" in str(caught.value)
     assert "planted" not in str(caught.value)

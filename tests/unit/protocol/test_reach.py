@@ -1,6 +1,6 @@
-"""A server elsewhere cannot make its recipients send requests to services of their own machine.
+"""A remote server cannot make its recipients send requests to services of their own machine.
 
-Here 127.8.8.8 is the recipient's own machine, and the rest of loopback is elsewhere: the servers of the tests.
+In these tests 127.8.8.8 is the recipient's machine; the other loopback addresses, with the test servers, are remote.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUERY = "/shares/s/schemas/d/tables/t/query"
 
 
 class Service:
-    """A service of the recipient's machine; counts who connects."""
+    """A service of the recipient's machine, which counts connections."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -58,17 +58,17 @@ class Service:
 
 
 class Names:
-    """A name server: the addresses of a name, of which each question takes the next list, if there are several."""
+    """A name server; each lookup of a name takes the next of its lists of addresses, and the last list remains."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, list[list[str]]] = {}
-        self._asked = socket.getaddrinfo
+        self._getaddrinfo = socket.getaddrinfo
 
     def __call__(self, host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
         name = host.decode() if isinstance(host, bytes) else host
-        known = self.addresses.get(name, [[name]])
-        found = known.pop(0) if len(known) > 1 else known[0]
-        return [each for address in found for each in self._asked(address, port, *args, **kwargs)]
+        lists = self.addresses.get(name, [[name]])
+        addresses = lists.pop(0) if len(lists) > 1 else lists[0]
+        return [each for address in addresses for each in self._getaddrinfo(address, port, *args, **kwargs)]
 
 
 @pytest.fixture
@@ -77,10 +77,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
     def is_here(address: str) -> bool:
         try:
-            found = ipaddress.ip_address(address)
+            parsed = ipaddress.ip_address(address)
         except ValueError:
             return real(address)
-        return str(getattr(found, "ipv4_mapped", None) or found) == OWN
+        return str(getattr(parsed, "ipv4_mapped", None) or parsed) == OWN
 
     monkeypatch.setattr(network, "is_here", is_here)
     monkeypatch.setattr(sessions, "is_here", is_here)
@@ -93,9 +93,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    found = Names()
-    monkeypatch.setattr(socket, "getaddrinfo", found)
-    return found
+    names = Names()
+    monkeypatch.setattr(socket, "getaddrinfo", names)
+    return names
 
 
 @pytest.fixture
@@ -108,34 +108,34 @@ def read(server: Any) -> Callable[..., list[int]]:
     return rows
 
 
-def listed(wire: Any, url: str, **fields: object) -> Any:
-    """The response to a query: a table with one file."""
+def one_file(wire: Any, url: str, **fields: object) -> Any:
+    """Return the response to a query of a table with one file."""
     file = wire.delta_file("f", wrapper=fields.pop("wrapper", None), **{"path": url, "size": len(DATA), **fields})
     return wire.ndjson(*wire.delta_head(), file, capabilities="responseformat=delta")
 
 
-def fetched(allowed: network.Allowed, url: str) -> bytes:
+def fetch(allowed: network.Allowed, url: str) -> bytes:
     reader = Reader(Http(ds.ReadOptions(), allowed, "t"), None, ScanReport())
     file = RemoteFile(reader, key="f", url=url, size=len(DATA), file_id="f")
     return bytes(loop.call(file.read(ByteRange(0, len(DATA)))).to_pybytes())
 
 
-# Names that lead to the recipient's machine, and texts of its address.
-PLACES = ["inside.test", "evil.localhost", OWN, "127.526344", "2131232776", "[::ffff:127.8.8.8]"]
+# Names that resolve to the recipient's machine, and spellings of its address.
+HOSTS = ["inside.test", "evil.localhost", OWN, "127.526344", "2131232776", "[::ffff:127.8.8.8]"]
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, names: Names, service: Service) -> str:
+@pytest.fixture(params=HOSTS)
+def own_host(request: pytest.FixtureRequest, names: Names, service: Service) -> str:
     for name in ("inside.test", "evil.localhost"):
         names.addresses[name] = [[OWN]]
     return f"{request.param}:{service.port}"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_no_data_file_is_read_from_the_own_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str, scheme: str
+def test_no_data_file_is_read_from_this_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str, scheme: str
 ) -> None:
-    server.on("POST", QUERY, listed(wire, f"{scheme}://{place}/containers/create?sig=planted"))
+    server.on("POST", QUERY, one_file(wire, f"{scheme}://{own_host}/containers/create?sig=planted"))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous") as caught:
         read()
     assert caught.value.file_id == "f"
@@ -143,12 +143,12 @@ def test_no_data_file_is_read_from_the_own_machine(
     assert service.connections == 0
 
 
-def test_no_deletion_vector_is_read_from_the_own_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, place: str
+def test_no_deletion_vector_is_read_from_this_machine(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, own_host: str
 ) -> None:
     vector = {
         "storageType": "p",
-        "pathOrInlineDv": f"http://{place}/v?sig=planted",
+        "pathOrInlineDv": f"http://{own_host}/v?sig=planted",
         "offset": 1,
         "sizeInBytes": 34,
         "cardinality": 1,
@@ -164,30 +164,30 @@ def test_no_deletion_vector_is_read_from_the_own_machine(
     assert service.connections == 0
 
 
-def test_no_storage_redirects_to_the_own_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str
+def test_redirect_of_a_storage_to_this_machine_is_refused(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str
 ) -> None:
-    server.on("GET", "/f", wire.Reply(307, b"", {"Location": f"http://{place}/shutdown"}))
-    server.on("POST", QUERY, listed(wire, f"{server.endpoint}/f"))
+    server.on("GET", "/f", wire.Reply(307, b"", {"Location": f"http://{own_host}/shutdown"}))
+    server.on("POST", QUERY, one_file(wire, f"{server.endpoint}/f"))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
         read()
     assert service.connections == 0
 
 
-def test_no_renewed_url_is_of_the_own_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str
+def test_renewed_url_of_this_machine_is_refused(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str
 ) -> None:
     server.on("GET", "/f", wire.Reply(403))
-    server.on("POST", QUERY, listed(wire, f"{server.endpoint}/f"), listed(wire, f"http://{place}/shutdown"))
+    server.on("POST", QUERY, one_file(wire, f"{server.endpoint}/f"), one_file(wire, f"http://{own_host}/shutdown"))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
         read()
     assert service.connections == 0
 
 
-def test_no_server_redirects_to_the_own_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, place: str
+def test_redirect_of_a_server_to_this_machine_is_refused(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str
 ) -> None:
-    server.on("POST", QUERY, wire.Reply(307, b"", {"Location": f"http://{place}/shutdown"}))
+    server.on("POST", QUERY, wire.Reply(307, b"", {"Location": f"http://{own_host}/shutdown"}))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
         read()
     assert service.connections == 0
@@ -221,7 +221,7 @@ def test_catalog_name_must_not_resolve_to_this_machine(server: Any, service: Ser
     assert service.connections == 0
 
 
-def test_catalog_next_to_a_local_server_is_requested(own_server: Any, names: Names) -> None:
+def test_local_server_may_name_a_local_catalog(own_server: Any, names: Names) -> None:
     names.addresses["catalog.test"] = [["127.0.0.1"]]
     catalog = own_server.endpoint.replace("127.0.0.1", "catalog.test")
     endpoint = own_server.endpoint.replace("127.0.0.1", "sharing.test")
@@ -230,27 +230,27 @@ def test_catalog_next_to_a_local_server_is_requested(own_server: Any, names: Nam
 
     with pytest.raises(DeltaSharingError):
         table.scan().to_arrow()
-    assert own_server.seen[0].path == "/v1/config"
+    assert own_server.requests[0].path == "/v1/config"
 
 
-def test_rebound_dns_name_is_checked_when_used(
+def test_name_that_resolves_to_this_machine_later_is_refused(
     server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
-    # One name for endpoint and data: first it leads to the server, and then to a service here.
+    # The name of endpoint and data resolves to the server first, and then to a service of this machine.
     names.addresses["evil.test"] = [["127.0.0.1"], [OWN]]
-    server.on("POST", QUERY, listed(wire, f"http://evil.test:{service.port}/shutdown"))
+    server.on("POST", QUERY, one_file(wire, f"http://evil.test:{service.port}/shutdown"))
     with pytest.raises(ProtocolError, match="leads to this machine"):
         read(server.endpoint.replace("127.0.0.1", "evil.test"))
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
     assert service.connections == 0
 
 
-def test_forbidden_addresses_are_left_out(
+def test_forbidden_addresses_of_a_name_are_skipped(
     server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
     names.addresses["mixed.test"] = [[OWN, "127.0.0.1"]]
     storage.put("f", DATA)
-    server.on("POST", QUERY, listed(wire, f"http://mixed.test:{storage.port}/f"))
+    server.on("POST", QUERY, one_file(wire, f"http://mixed.test:{storage.port}/f"))
     assert read() == [1, 2, 3]
     sock = connected("mixed.test", storage.port, 5, network.Reach.REMOTE)
     assert sock.getpeername() == ("127.0.0.1", storage.port)
@@ -260,17 +260,17 @@ def test_forbidden_addresses_are_left_out(
     assert service.connections == 0
 
 
-def test_a_connection_serves_no_read_that_may_not_make_it(
+def test_connection_to_this_machine_is_not_shared(
     server: Any, wire: Any, service: Service, storage: Storage, names: Names
 ) -> None:
-    """A connection to this machine that one read made is not there for a read of another server."""
+    """A read that may not connect to this machine does not reuse a connection of another read."""
     storage.put("f", DATA)
     names.addresses["data.test"] = [["127.0.0.1"]]
     url = f"http://data.test:{storage.port}/f"
     for _ in range(2):
-        assert fetched(network.Allowed(http=True, loopback=True), url) == DATA
+        assert fetch(network.Allowed(http=True, loopback=True), url) == DATA
     assert storage.connections == 1
-    assert fetched(network.Allowed(http=True), url) == DATA
+    assert fetch(network.Allowed(http=True), url) == DATA
     assert storage.connections == 2
 
 
@@ -279,7 +279,7 @@ def test_a_connection_serves_no_read_that_may_not_make_it(
 
 @pytest.fixture
 def own_server(service: Service, server: Any, names: Names, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The server is the recipient's own, under names too."""
+    """The server runs on the recipient's machine; some names resolve to it."""
     monkeypatch.setattr(network, "is_here", lambda address: address == "127.0.0.1")
     monkeypatch.setattr(sessions, "is_here", lambda address: address == "127.0.0.1")
     network._judged.cache_clear()
@@ -288,31 +288,31 @@ def own_server(service: Service, server: Any, names: Names, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "sharing.test", "x.localhost"])
-@pytest.mark.parametrize("data", ["127.0.0.1", "localhost", "sharing.test", "x.localhost"])
-def test_a_server_here_names_this_machine(
-    own_server: Any, wire: Any, read: Callable[..., list[int]], storage: Storage, host: str, data: str
+@pytest.mark.parametrize("data_host", ["127.0.0.1", "localhost", "sharing.test", "x.localhost"])
+def test_local_server_may_name_local_files(
+    own_server: Any, wire: Any, read: Callable[..., list[int]], storage: Storage, host: str, data_host: str
 ) -> None:
     storage.put("f", DATA)
-    own_server.on("POST", QUERY, listed(wire, f"http://{data}:{storage.port}/f"))
+    own_server.on("POST", QUERY, one_file(wire, f"http://{data_host}:{storage.port}/f"))
     assert read(own_server.endpoint.replace("127.0.0.1", host)) == [1, 2, 3]
 
 
-def test_clear_text_to_a_name_of_this_machine_stays_here(
+def test_http_is_only_sent_to_addresses_of_this_machine(
     own_server: Any, service: Service, storage: Storage, names: Names
 ) -> None:
-    """``allowed`` is that of an https endpoint on this machine."""
-    names.addresses["evil.localhost"] = [[OWN]]  # which is elsewhere for this test
+    """``allowed`` has the rules for an https endpoint on this machine."""
+    names.addresses["evil.localhost"] = [[OWN]]  # remote in this test
     storage.put("f", DATA)
     allowed = network.Allowed(loopback=True)
-    assert fetched(allowed, f"http://x.localhost:{storage.port}/f") == DATA
+    assert fetch(allowed, f"http://x.localhost:{storage.port}/f") == DATA
     with pytest.raises(ProtocolError, match=r"evil\.localhost:.* is not this machine"):
-        fetched(allowed, f"http://evil.localhost:{service.port}/f")
+        fetch(allowed, f"http://evil.localhost:{service.port}/f")
     assert service.connections == 0
 
 
-def test_a_read_with_coroutines_is_checked_too(server: Any, wire: Any, service: Service, names: Names) -> None:
+def test_asynchronous_read_is_checked_too(server: Any, wire: Any, service: Service, names: Names) -> None:
     names.addresses["inside.test"] = [[OWN]]
-    server.on("POST", QUERY, listed(wire, f"http://inside.test:{service.port}/f"))
+    server.on("POST", QUERY, one_file(wire, f"http://inside.test:{service.port}/f"))
     profile = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "t"}
 
     async def read() -> pa.Table:

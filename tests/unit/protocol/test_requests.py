@@ -1,4 +1,4 @@
-"""Valid requests, and requests that are refused before they are sent."""
+"""Fields and capabilities of requests, and the scheme of file ids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHANGES = "/shares/s/schemas/d/tables/t/changes"
 
 @pytest.mark.parametrize("value", [-1, True, "1", 1.0, 2**63])
 @pytest.mark.parametrize("name", ["version", "starting_version", "ending_version"])
-def test_a_version_is_a_long(name, value):
+def test_version_beyond_int64_is_refused(name, value):
     message = f"'{name}' must be a whole number from 0 to {2**63 - 1}, found "
     for query in (QueryRequest, ChangesQuery) if name != "version" else (QueryRequest,):
         query(**{name: 0})
@@ -52,7 +52,7 @@ def test_capabilities_name_features_only_with_delta():
 
 
 @pytest.mark.parametrize(
-    ("header", "promised"),
+    ("header", "expected"),
     [
         (None, False),
         ("", False),
@@ -62,29 +62,29 @@ def test_capabilities_name_features_only_with_delta():
         ("nonsense;;=;includeendstreamaction", False),
     ],
 )
-def test_promise_of_an_end_is_read_in_any_spelling(header, promised):
+def test_end_of_stream_capability_of_a_response_is_parsed(header, expected):
     headers = {} if header is None else {CAPABILITIES_HEADER: header}
 
-    assert promises(headers, END_STREAM_ACTION) is promised
+    assert promises(headers, END_STREAM_ACTION) is expected
 
 
 # === fileidhash ===
 
 
-@pytest.mark.parametrize("wanted", list(FileIdHash))
-def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, table, wire, wanted):
-    rest = RestClient(profile, ReadOptions(file_id_hash=wanted))
+@pytest.mark.parametrize("scheme", list(FileIdHash))
+def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, table, wire, scheme):
+    rest = RestClient(profile, ReadOptions(file_id_hash=scheme))
     lines = [*wire.delta_head(), wire.delta_file("f", wrapper={"version": 7, "timestamp": 1})]
-    server.on("POST", QUERY, wire.ndjson(*lines, headers={"FileIdHash": wanted.value.upper()}))
-    server.on("GET", CHANGES, wire.ndjson(*lines, headers={"fileidhash": wanted.value}))
+    server.on("POST", QUERY, wire.ndjson(*lines, headers={"FileIdHash": scheme.value.upper()}))
+    server.on("GET", CHANGES, wire.ndjson(*lines, headers={"fileidhash": scheme.value}))
 
     assert len(list(query_table(rest, table).actions)) == 1
     assert len(list(query_table(rest, table, ChangesQuery(starting_version=7)).actions)) == 1
-    assert [seen.headers["fileidhash"] for seen in server.seen] == [wanted.value] * 2
+    assert [request.headers["fileidhash"] for request in server.requests] == [scheme.value] * 2
 
     for headers, shown in (({}, "none"), ({"fileidhash": "crc"}, "'crc'"), ({"fileidhash": ""}, "''")):
         server.on("POST", QUERY, wire.ndjson(*lines, headers=headers))
-        with pytest.raises(ProtocolError, match=f"file ids by the scheme '{wanted.value}'.* is {shown},"):
+        with pytest.raises(ProtocolError, match=f"file ids by the scheme '{scheme.value}'.* is {shown},"):
             query_table(rest, table)
 
 
@@ -92,23 +92,23 @@ def test_file_id_scheme_is_requested_only_if_configured(server, rest, table, wir
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), headers={"fileidhash": "parquet"}))
 
     assert list(query_table(rest, table).actions) == []
-    assert "fileidhash" not in server.seen[0].headers
+    assert "fileidhash" not in server.requests[0].headers
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_file_has_one_id_in_both_formats(tmp_path, asynchronous):
+def test_file_has_one_id_in_both_formats(tmp_path, asynchronous):
     writer = TableWriter(tmp_path / "t", pa.schema([("id", pa.int64()), ("text", pa.string())]))
     writer.insert(writer.file(rows_of([1])), writer.file(rows_of([2])))
-    found = {}
+    ids = {}
     with mock_server.running(tables={"s.d.t": writer.path}) as mock:
         for scheme in (None, *FileIdHash):
             for response_format in (ResponseFormat.DELTA, ResponseFormat.PARQUET):
                 client = RestClient(Profile.load(mock.profile), ReadOptions(file_id_hash=scheme))
                 query = QueryRequest(asynchronous=asynchronous)
-                answer = query_table(client, AssetName("s", "d", "t"), query, response_format=response_format)
-                found[scheme, response_format] = {action.file_id for action in answer.actions}
+                response = query_table(client, AssetName("s", "d", "t"), query, response_format=response_format)
+                ids[scheme, response_format] = {action.file_id for action in response.actions}
     for scheme in FileIdHash:
-        one, other = (found[scheme, form] for form in (ResponseFormat.DELTA, ResponseFormat.PARQUET))
-        assert one == other
-        assert one == found[None, ResponseFormat[scheme.name]]
-    assert found[None, ResponseFormat.DELTA].isdisjoint(found[None, ResponseFormat.PARQUET])
+        delta_ids, parquet_ids = (ids[scheme, form] for form in (ResponseFormat.DELTA, ResponseFormat.PARQUET))
+        assert delta_ids == parquet_ids
+        assert delta_ids == ids[None, ResponseFormat[scheme.name]]
+    assert ids[None, ResponseFormat.DELTA].isdisjoint(ids[None, ResponseFormat.PARQUET])

@@ -1,4 +1,4 @@
-"""Answers of a sharing server as they come from a socket: whole or cut, with strange heads, with bytes behind them."""
+"""Responses read from a socket: whole or cut off, with unusual headers, and with bytes after their end."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ STRAY = HEAD + json.dumps({"items": [{"name": "stray"}]}).encode()
 
 
 @pytest.mark.parametrize(
-    "answers",
+    "responses",
     [
         [HEAD + BODY + STRAY],
         [[HEAD + BODY, STRAY]],
@@ -82,17 +82,17 @@ STRAY = HEAD + json.dumps({"items": [{"name": "stray"}]}).encode()
     ids=["with the body", "after the body", "in pieces", "a line end", "chunks"],
 )
 def test_connection_with_trailing_bytes_is_not_reused(
-    raw: Raw, client: ds.SharingClient, answers: list[bytes | list[bytes]]
+    raw: Raw, client: ds.SharingClient, responses: list[bytes | list[bytes]]
 ) -> None:
     raw.close_after = False
-    raw.answers = [*answers, HEAD + BODY]
+    raw.answers = [*responses, HEAD + BODY]
     assert shares(client) == ["whole"]
-    pause(0.2)  # until they are there
+    pause(0.2)  # until the bytes have arrived
     assert shares(client) == ["whole"]
     assert raw.connections == 2
 
 
-def test_a_connection_without_them_is_used_again(raw: Raw, client: ds.SharingClient) -> None:
+def test_connection_without_trailing_bytes_is_reused(raw: Raw, client: ds.SharingClient) -> None:
     raw.close_after = False
     raw.answers = [HEAD + BODY]
     for _ in range(5):
@@ -114,17 +114,17 @@ def test_endless_trailers_end_with_an_error(raw: Raw, client: ds.SharingClient, 
 @pytest.mark.parametrize(
     "location", ["http://127.0.0.1:{port}\\@{good}/", "//127.0.0.1:{port}\\@{good}/", "/\\127.0.0.1:{port}/"]
 )
-def test_a_backslash_sends_the_token_nowhere(raw: Raw, client: ds.SharingClient, location: str) -> None:
-    evil = Raw()
-    evil.answers = [HEAD + BODY]
+def test_redirect_with_a_backslash_is_refused(raw: Raw, client: ds.SharingClient, location: str) -> None:
+    attacker = Raw()
+    attacker.answers = [HEAD + BODY]
     try:
-        target = location.format(port=evil.url.rpartition(":")[2], good=raw.url.rpartition("/")[2])
+        target = location.format(port=attacker.url.rpartition(":")[2], good=raw.url.rpartition("/")[2])
         raw.answers = [f"HTTP/1.1 307 There\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()]
         with pytest.raises(ProtocolError, match="backslash"):
             shares(client)
-        assert evil.requests == []
+        assert attacker.requests == []
     finally:
-        evil.close()
+        attacker.close()
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", HEAD + BODY[:3]], ids=["nothing", "half a head", "half a body"])
@@ -133,16 +133,16 @@ def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, sent: byt
     raw.pause = 20
     profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"})
     rest, interrupt = RestClient(profile, ReadOptions(ca_bundle=bundle, read_timeout=30, max_attempts=2)), Interrupt()
-    ended: list[BaseException | float] = []
+    results: list[BaseException | float] = []
 
-    def ask() -> None:
+    def fetch() -> None:
         operation = rest.operation(interrupt)
         try:
             operation.fetch(rest.metadata_request(AssetName.parse("s.d.t"), {}, None, None))
         except BaseException as error:
-            ended.append(error)
+            results.append(error)
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=fetch)
     thread.start()
     while not raw.requests and thread.is_alive():
         pause(0.01)
@@ -151,13 +151,13 @@ def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, sent: byt
     interrupt.set()
     thread.join(HANGS)
     assert clock.within(SOON)
-    assert isinstance(ended[0], (CancelledError, DeltaSharingError))
+    assert isinstance(results[0], (CancelledError, DeltaSharingError))
     with pytest.raises(CancelledError):
         interrupt.check()
 
 
-def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))  # accepts, and says nothing
+def test_interrupt_ends_a_tls_handshake(bundle: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))  # accepts connections and sends nothing
     profile = {
         "shareCredentialsVersion": 1,
         "endpoint": f"https://127.0.0.1:{listener.getsockname()[1]}",
@@ -176,7 +176,7 @@ def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
 def test_response_of_many_small_chunks_is_accepted(
     raw: Raw, client: ds.SharingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line in front of each chunk counts up to its bytes, and no further."""
+    """The length limit applies to the size line of each chunk, not to all of them together."""
     monkeypatch.setattr(sessions, "_LONGEST_HEAD", 200)
     chunks = b"".join(b"3\r\n%s\r\n" % BODY[at : at + 3] for at in range(0, len(BODY) // 3 * 3, 3))
     rest = BODY[len(BODY) // 3 * 3 :]
@@ -186,11 +186,11 @@ def test_response_of_many_small_chunks_is_accepted(
     assert shares(client) == ["whole"]
 
 
-def test_separate_request_is_not_redirected_or_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
+def test_token_request_is_streamed_and_not_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: dict[str, Any] = {}
 
-    def request(self: object, method: str, url: str, **how: Any) -> None:
-        asked.update(how)
+    def request(self: object, method: str, url: str, **keywords: Any) -> None:
+        arguments.update(keywords)
         raise requests.exceptions.ConnectionError
 
     monkeypatch.setattr(sessions.Session, "request", request)
@@ -204,66 +204,66 @@ def test_separate_request_is_not_redirected_or_read_at_once(monkeypatch: pytest.
             headers={"X": "y"},
             data={"a": "b"},
         )
-    assert (asked["allow_redirects"], asked["stream"]) == (False, True)
-    assert (asked["timeout"], asked["data"], asked["headers"]["X"]) == ((3, 4), {"a": "b"}, "y")
+    assert (arguments["allow_redirects"], arguments["stream"]) == (False, True)
+    assert (arguments["timeout"], arguments["data"], arguments["headers"]["X"]) == ((3, 4), {"a": "b"}, "y")
 
 
-# === The bytes of one response ===
+# === Bytes of one response ===
 
 
 def source(data: bytes, sock: socket.socket | None = None, interrupt: Interrupt | None = None) -> sessions._Source:
-    """Return the source that a response reads, without a connection."""
+    """Return the source of the bytes of a response, without a connection."""
     watch = RequestLimits(ReadOptions(), Deadline(None), "Reading", None, interrupt)
     return sessions._Source(io.BytesIO(data), sock or object(), watch)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("left", [b"", b"x"])
-def test_response_with_trailing_bytes_closes_its_connection(left: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        lines = sessions._Lines(source(b"head\r\n" + left, ours))
+@pytest.mark.parametrize("trailing", [b"", b"x"])
+def test_response_with_trailing_bytes_closes_its_connection(trailing: bytes) -> None:
+    client_socket, server_socket = socket.socketpair()
+    with client_socket, server_socket:
+        lines = sessions._Lines(source(b"head\r\n" + trailing, client_socket))
         assert lines.readline() == b"head\r\n"
         lines.close()
         lines.close()
         assert lines.closed
         assert lines.raw.closed
-        ours.settimeout(HANGS)
-        if left:
-            assert theirs.recv(1) == b""
+        client_socket.settimeout(HANGS)
+        if trailing:
+            assert server_socket.recv(1) == b""
         else:
-            theirs.sendall(b"next")
-            assert ours.recv(4) == b"next"
+            server_socket.sendall(b"next")
+            assert client_socket.recv(4) == b"next"
 
 
 def test_bytes_after_the_end_of_a_response_are_not_read() -> None:
-    found = source(b"abc")
-    assert found.readable()
+    response = source(b"abc")
+    assert response.readable()
     buffer = bytearray(2)
-    assert found.readinto(buffer) == 2
-    found.end()
-    assert found.readinto(buffer) is None
-    assert found.read(1) is None
+    assert response.readinto(buffer) == 2
+    response.end()
+    assert response.readinto(buffer) is None
+    assert response.read(1) is None
     for _ in range(2):
-        found.close()
-        assert found._raw.closed
+        response.close()
+        assert response._raw.closed
 
 
-def test_the_end_of_a_response_is_out_of_reach_of_an_interrupt() -> None:
-    ours, theirs = socket.socketpair()
+def test_interrupt_after_a_response_keeps_the_connection() -> None:
+    client_socket, server_socket = socket.socketpair()
     interrupt = Interrupt()
-    with ours, theirs:
-        found = source(b"abc", ours, interrupt)
-        interrupt.use(ours)
-        found.end()
+    with client_socket, server_socket:
+        response = source(b"abc", client_socket, interrupt)
+        interrupt.use(client_socket)
+        response.end()
         interrupt.set()
-        theirs.sendall(b"next")
-        ours.settimeout(HANGS)
-        assert ours.recv(4) == b"next"
+        server_socket.sendall(b"next")
+        client_socket.settimeout(HANGS)
+        assert client_socket.recv(4) == b"next"
 
 
-def test_lines_have_a_length_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_length_of_the_lines_before_a_body_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_LONGEST_HEAD", 10)
-    for read, reaches in (
+    for read, is_reset in (
         (lambda lines: lines.read(2), False),
         (lambda lines: lines.read(3), True),
         (lambda lines: lines.read1(1), True),
@@ -271,12 +271,12 @@ def test_lines_have_a_length_together(monkeypatch: pytest.MonkeyPatch) -> None:
         lines = sessions._Lines(source(b"12345678\r\n" + b"abc" + b"1\r\n" + b"x" * 30))
         assert lines.readline() == b"12345678\r\n"
         read(lines)
-        if reaches:
+        if is_reset:
             lines.readline(6)
         else:
             with pytest.raises(http.client.LineTooLong):
                 lines.readline(6)
-    # All of them are as long as they may be.
+    # All lines have the maximum length.
     lines = sessions._Lines(source(2 * (b"abc" + b"12345678\r\n")))
     for read in (lines.read, lines.read1):
         assert (read(3), lines.readline()) == (b"abc", b"12345678\r\n")
@@ -296,7 +296,7 @@ def test_lines_have_a_length_together(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"HTTP/1.0 199 X\n\nHTTP/1.1 103 Y\r\nA: b\r\n\r\nHTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n"),
     ],
 )
-def test_a_head_ends_with_its_blank_line(data: bytes, head: bytes) -> None:
+def test_header_ends_with_a_blank_line(data: bytes, head: bytes) -> None:
     assert sessions._Lines(source(data)).head() == head
 
 
@@ -319,7 +319,7 @@ def test_truncated_header_is_not_accepted(data: bytes, error: type[Exception]) -
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_dead_addresses_of_a_server_are_not_waited_for(
+def test_unreachable_addresses_of_a_server_do_not_delay(
     raw: Raw, many_addresses: str, bundle: str, in_loop: bool
 ) -> None:
     profile = {"shareCredentialsVersion": 1, "endpoint": many_addresses, "bearerToken": "planted"}
@@ -333,7 +333,7 @@ def test_dead_addresses_of_a_server_are_not_waited_for(
 
 
 @pytest.mark.parametrize("raw", ["plain"], indirect=True)
-def test_dead_addresses_of_a_proxy_are_not_waited_for(
+def test_unreachable_addresses_of_a_proxy_do_not_delay(
     raw: Raw, many_addresses: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", many_addresses)
@@ -354,10 +354,10 @@ def test_addresses_are_tried_in_parallel_with_one_deadline(
     many_addresses: str, monkeypatch: pytest.MonkeyPatch, in_loop: bool
 ) -> None:
     port = int(many_addresses.rpartition(":")[2])
-    first = [
+    unreachable = [
         each for each in socket.getaddrinfo("many.test", port, type=socket.SOCK_STREAM) if each[4][0] != "127.0.0.1"
     ]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: first)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: unreachable)
 
     async def connect() -> socket.socket:
         return sessions.connected("many.test", port, 0.6, Reach.ANY)

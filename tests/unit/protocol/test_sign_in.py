@@ -1,4 +1,4 @@
-"""Every way to sign in, against a token endpoint that checks signatures, and what becomes of tokens over time."""
+"""Each OAuth grant with a token endpoint that checks signatures, and the renewal of tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl, unquote_plus
 
 import jwt
@@ -35,11 +36,6 @@ ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 KEYS = {"RS256": rsa.generate_private_key(65537, 2048), "ES256": ec.generate_private_key(ec.SECP256R1())}
 
 
-@pytest.fixture(autouse=True)
-def no_tokens_of_other_tests():
-    auth._tokens.clear()
-
-
 def pem(key, public=False) -> str:
     if public:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -49,27 +45,27 @@ def pem(key, public=False) -> str:
 
 
 class TokenEndpoint:
-    """Gives out ``granted-1``, ``granted-2`` ... to who proves who they are; everyone else is refused."""
+    """Grants the tokens ``granted-1``, ``granted-2`` ... to requests that pass ``check``, and refuses others."""
 
     def __init__(self, server, wire) -> None:
         self.url = f"{server.endpoint}/token"
-        self.asked: list[dict[str, str]] = []
+        self.forms: list[dict[str, str]] = []
         self._wire = wire
-        self._proofs: set[str] = set()
-        server.on("POST", "/token", self.answer)
+        self._token_ids: set[str] = set()
+        server.on("POST", "/token", self.respond)
         server.on("GET", "/shares", self.shares)
 
-    def answer(self, seen):
-        form = dict(parse_qsl(seen.body, strict_parsing=True))
-        self.asked.append(form)
+    def respond(self, request):
+        form = dict(parse_qsl(request.body, strict_parsing=True))
+        self.forms.append(form)
         try:
-            self.check(form, seen.headers.get("authorization"))
+            self.check(form, request.headers.get("authorization"))
         except (jwt.PyJWTError, AssertionError) as error:
             return self._wire.as_json({"error": "invalid_client", "error_description": repr(error)}, status=401)
-        return self._wire.as_json({"access_token": f"granted-{len(self.asked)}", "expires_in": 3600})
+        return self._wire.as_json({"access_token": f"granted-{len(self.forms)}", "expires_in": 3600})
 
-    def shares(self, seen):
-        if seen.headers.get("authorization") != f"Bearer granted-{len(self.asked)}":
+    def shares(self, request):
+        if request.headers.get("authorization") != f"Bearer granted-{len(self.forms)}":
             return self._wire.error(401, "UNAUTHENTICATED")
         return self._wire.as_json({"items": []})
 
@@ -78,8 +74,8 @@ class TokenEndpoint:
 
     def check_signed(self, token, algorithm, **expected):
         claims = jwt.decode(token, pem(KEYS[algorithm], public=True), [algorithm], **expected)
-        assert claims["jti"] not in self._proofs, "replayed"
-        self._proofs.add(claims["jti"])
+        assert claims["jti"] not in self._token_ids, "the token was used before"
+        self._token_ids.add(claims["jti"])
         return claims
 
 
@@ -87,7 +83,7 @@ def profile_of(server, **fields):
     return {"shareCredentialsVersion": 2, "endpoint": server.endpoint, **fields}
 
 
-def signing(server, key, algorithm, **fields):
+def jwt_profile(server, key, algorithm, **fields):
     return profile_of(
         server,
         type="oauth_jwt_bearer_private_key_jwt",
@@ -119,7 +115,7 @@ class SignedGrants(TokenEndpoint):
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.mark.parametrize("source", ["file", "text", "function"])
-def test_client_signs_its_grant_with_a_key_from_anywhere(server, wire, tmp_path, algorithm, source):
+def test_key_of_a_jwt_grant_may_be_file_text_or_function(server, wire, tmp_path, algorithm, source):
     endpoint = SignedGrants(server, wire)
     endpoint.algorithm = algorithm
     text = pem(KEYS[algorithm])
@@ -131,39 +127,39 @@ def test_client_signs_its_grant_with_a_key_from_anywhere(server, wire, tmp_path,
         "function": {"privateKey": lambda: text},
     }
 
-    rest = RestClient(Profile.load(signing(server, key[source], algorithm)), OPTIONS)
+    rest = RestClient(Profile.load(jwt_profile(server, key[source], algorithm)), OPTIONS)
 
     assert rest.list_shares() == rest.list_shares() == []
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.forms) == 1
 
 
-def test_a_key_needs_its_package(server, monkeypatch):
+def test_jwt_grant_needs_the_jwt_package(server, monkeypatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
-    profile = Profile.load(signing(server, {"privateKey": pem(KEYS["RS256"])}, "RS256"))
+    profile = Profile.load(jwt_profile(server, {"privateKey": pem(KEYS["RS256"])}, "RS256"))
     with pytest.raises(UsageError, match=r'needs the package .jwt.* "delta-sharing-client\[jwt\]"'):
         RestClient(profile, OPTIONS).list_shares()
 
 
-def test_grant_by_another_key_is_refused_and_not_replayed(server, wire):
+def test_each_jwt_grant_has_a_new_id(server, wire):
     endpoint = SignedGrants(server, wire)
     other = pem(rsa.generate_private_key(65537, 2048))
     with pytest.raises(AuthError, match="invalid_client"):
-        RestClient(Profile.load(signing(server, {"privateKey": other}, "RS256")), OPTIONS).list_shares()
+        RestClient(Profile.load(jwt_profile(server, {"privateKey": other}, "RS256")), OPTIONS).list_shares()
 
-    rest = RestClient(Profile.load(signing(server, {"privateKey": pem(KEYS["RS256"])}, "RS256")), OPTIONS)
+    rest = RestClient(Profile.load(jwt_profile(server, {"privateKey": pem(KEYS["RS256"])}, "RS256")), OPTIONS)
     rest.list_shares()
     auth._tokens.clear()
     rest.list_shares()
-    assert len(endpoint._proofs) == 2
+    assert len(endpoint._token_ids) == 2
 
 
 @pytest.mark.parametrize("where", ["error", "error_description"])
-def test_grant_that_an_endpoint_repeats_is_masked(server, wire, where):
-    def echo(seen):
-        return wire.as_json({where: f"no_{dict(parse_qsl(seen.body))['assertion']}"}, status=400)
+def test_jwt_grant_in_a_response_is_masked(server, wire, where):
+    def echo(request):
+        return wire.as_json({where: f"no_{dict(parse_qsl(request.body))['assertion']}"}, status=400)
 
     server.on("POST", "/token", echo)
-    rest = RestClient(Profile.load(signing(server, {"privateKey": pem(KEYS["ES256"])}, "ES256")), OPTIONS)
+    rest = RestClient(Profile.load(jwt_profile(server, {"privateKey": pem(KEYS["ES256"])}, "ES256")), OPTIONS)
 
     with pytest.raises(AuthError, match=r"no_\*\*\*") as caught:
         rest.list_shares()
@@ -173,16 +169,16 @@ def test_grant_that_an_endpoint_repeats_is_masked(server, wire, where):
 @pytest.mark.parametrize(
     ("key", "algorithm"),
     [("planted", "RS256"), (pem(KEYS["ES256"]), "RS256"), (pem(KEYS["RS256"]), "ES256")],
-    ids=["no key", "an elliptic one", "one of RSA"],
+    ids=["no key", "EC key", "RSA key"],
 )
-def test_unusable_key_is_named_by_its_algorithm_and_not_shown(server, key, algorithm):
-    rest = RestClient(Profile.load(signing(server, {"privateKey": key}, algorithm)), OPTIONS)
+def test_error_of_an_invalid_key_shows_its_algorithm_only(server, key, algorithm):
+    rest = RestClient(Profile.load(jwt_profile(server, {"privateKey": key}, algorithm)), OPTIONS)
 
     with pytest.raises(ProfileError, match=f"cannot sign with {algorithm}") as caught:
         rest.list_shares()
     assert caught.value.__context__ is None
     assert "planted" not in str(caught.value)
-    assert server.seen == []
+    assert server.requests == []
 
 
 def client(server, **fields):
@@ -191,21 +187,21 @@ def client(server, **fields):
 
 
 class DecodingEndpoint(TokenEndpoint):
-    """Reads the header as RFC 6749, 2.3.1, has it."""
+    """Expects a form-encoded header (RFC 6749, 2.3.1)."""
 
     def check(self, form, header):
         user, _, password = base64.b64decode(header.removeprefix("Basic ")).decode().partition(":")
         assert (unquote_plus(user), unquote_plus(password)) == ("the client:1", "s&cret +")
 
 
-def test_client_id_and_secret_are_percent_encoded_if_required(server, wire):
+def test_client_id_and_secret_are_form_encoded_if_required(server, wire):
     endpoint = DecodingEndpoint(server, wire)
     profile = Profile.load(client(server, clientId="the client:1", clientSecret="s&cret +"))
     assert RestClient(profile, OPTIONS).list_shares() == []
-    assert [set(form) for form in endpoint.asked] == [{"grant_type"}] * 2
+    assert [set(form) for form in endpoint.forms] == [{"grant_type"}] * 2
 
 
-def test_client_secret_and_audience_go_into_the_body_if_required(server, wire):
+def test_client_secret_is_sent_in_the_body_if_configured(server, wire):
     class Posted(TokenEndpoint):
         def check(self, form, header):
             assert header is None
@@ -224,7 +220,7 @@ def test_client_secret_and_audience_go_into_the_body_if_required(server, wire):
     assert RestClient(Profile.load(profile), OPTIONS).list_shares() == []
 
 
-def test_federated_client_sends_the_current_token_of_the_issuer(server, wire, tmp_path):
+def test_client_assertion_file_is_read_for_each_token(server, wire, tmp_path):
     class Federated(TokenEndpoint):
         def check(self, form, header):
             assert (form["client_id"], form["client_assertion_type"]) == ("the-client", ASSERTION_TYPE)
@@ -246,29 +242,31 @@ def test_federated_client_sends_the_current_token_of_the_issuer(server, wire, tm
     issue(2)
     auth._tokens.clear()
     rest.list_shares()
-    assert endpoint._proofs == {"1", "2"}
+    assert endpoint._token_ids == {"1", "2"}
 
     path.write_text("opaque-assertion")
     auth._tokens.clear()
-    server.on("POST", "/token", lambda seen: wire.as_json({"error": dict(parse_qsl(seen.body))["client_assertion"]}))
+    server.on(
+        "POST", "/token", lambda request: wire.as_json({"error": dict(parse_qsl(request.body))["client_assertion"]})
+    )
     with pytest.raises(AuthError, match=r"\(200\): \*\*\*") as caught:
         rest.list_shares()
     assert "opaque" not in str(caught.value)
 
 
-def identity(number, life):
-    claims = {"sub": f"repo:{number}", "exp": time.time() + life}
+def identity_token(number, lifetime):
+    claims = {"sub": f"repo:{number}", "exp": time.time() + lifetime}
     return jwt.encode(claims, KEYS["RS256"], "RS256")
 
 
 @pytest.mark.parametrize("kind", ["bearer_token", None])
-def test_identity_token_of_a_function_is_kept_until_near_expiry(server, wire, monkeypatch, kind):
+def test_token_of_a_function_is_kept_until_near_expiration(server, wire, monkeypatch, kind):
     server.on("GET", "/shares", wire.as_json({}))
     calls = []
 
     def token():
         calls.append(1)
-        return identity(len(calls), 600)
+        return identity_token(len(calls), 600)
 
     fields = {"shareCredentialsVersion": 1} if kind is None else {"type": kind}
     rest = RestClient(Profile.load(profile_of(server, **fields) | {"bearerToken": token}), OPTIONS)
@@ -280,7 +278,7 @@ def test_identity_token_of_a_function_is_kept_until_near_expiry(server, wire, mo
     monkeypatch.setattr(time, "time", lambda: now + 550)
     rest.list_shares()
     assert len(calls) == 2
-    sent = [seen.headers["authorization"] for seen in server.seen]
+    sent = [request.headers["authorization"] for request in server.requests]
     assert sent[0] == sent[1] != sent[2]
 
 
@@ -288,21 +286,21 @@ def test_bearer_token_of_a_file_is_read_again_after_a_401(server, wire, tmp_path
     path = tmp_path / "token"
     path.write_text("old")
 
-    def shares(seen):
-        return wire.as_json({}) if seen.headers["authorization"] == "Bearer new" else wire.error(401, "X")
+    def shares(request):
+        return wire.as_json({}) if request.headers["authorization"] == "Bearer new" else wire.error(401, "X")
 
     server.on("GET", "/shares", shares)
     fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
     rest = RestClient(Profile.load(profile_of(server, **fields)), OPTIONS)
     with pytest.raises(AuthError, match="where the profile says"):
         rest.list_shares()
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
     path.write_text("new")
     assert rest.list_shares() == []
 
 
-def test_errors_of_a_function_that_gives_a_token_are_its_own(server):
+def test_error_of_a_token_function_is_raised_unchanged(server):
     def token():
         raise LookupError("no cloud here")
 
@@ -313,7 +311,7 @@ def test_errors_of_a_function_that_gives_a_token_are_its_own(server):
 # === Rotation ===
 
 
-def test_profile_that_changed_on_disk_serves_the_next_request(server, wire, tmp_path):
+def test_changed_profile_file_applies_to_the_next_request(server, wire, tmp_path):
     server.on("GET", "/shares", wire.as_json({}))
     path = tmp_path / "my.share"
 
@@ -329,7 +327,7 @@ def test_profile_that_changed_on_disk_serves_the_next_request(server, wire, tmp_
     path.write_text('{"half')
     rest.list_shares()
 
-    sent = [seen.headers["authorization"] for seen in server.seen]
+    sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Bearer first", "Bearer the-second", "Bearer the-second"]
 
 
@@ -341,25 +339,25 @@ def test_profile_is_read_again_after_a_401(server, wire, tmp_path):
         path.write_text(json.dumps(fields))
         os.utime(path, ns=(1, 1))
 
-    def shares(seen):
-        return wire.as_json({}) if seen.headers["authorization"] == "Bearer new" else wire.error(401, "X")
+    def shares(request):
+        return wire.as_json({}) if request.headers["authorization"] == "Bearer new" else wire.error(401, "X")
 
     server.on("GET", "/shares", shares)
     write("old")
     rest = RestClient(Profile.load(path), OPTIONS)
     with pytest.raises(AuthError):
         rest.list_shares()
-    assert len(server.seen) == 1  # nothing changed: no second try
+    assert len(server.requests) == 1  # an unchanged profile causes no retry
 
     write("new")
     assert rest.list_shares() == []
-    assert len(server.seen) == 3
+    assert len(server.requests) == 3
 
 
-# === One token a process ===
+# === One token per process ===
 
 
-def plain(server):
+def secret_profile(server):
     return Profile.load(client(server, clientSecret="planted"))
 
 
@@ -372,62 +370,56 @@ def test_clients_of_a_process_share_the_token_of_a_profile(server, wire):
     server.on("GET", "/shares", wire.as_json({}))
 
     for _ in range(3):
-        RestClient(plain(server), OPTIONS).list_shares()
+        RestClient(secret_profile(server), OPTIONS).list_shares()
 
-    assert [seen.path for seen in server.seen].count("/token") == 1
+    assert [request.path for request in server.requests].count("/token") == 1
 
 
-def test_other_credentials_have_another_token(server, wire):
+def test_each_client_secret_has_its_own_token(server, wire):
     server.on("POST", "/token", grant(wire, "t1"), grant(wire, "t2"))
     server.on("GET", "/shares", wire.as_json({}))
 
-    RestClient(plain(server), OPTIONS).list_shares()
+    RestClient(secret_profile(server), OPTIONS).list_shares()
     RestClient(Profile.load(client(server, clientSecret="other")), OPTIONS).list_shares()
 
-    sent = [seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"]
+    sent = [request.headers["authorization"] for request in server.requests if request.path == "/shares"]
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
-def test_dead_token_endpoint_is_waited_for_once_not_per_thread(server, wire):
+def test_threads_share_a_failed_token_request(server, wire):
     together = threading.Barrier(8)
 
-    def dead(_):
+    def respond_late(_):
         time.sleep(0.2)
         return wire.error(503, "X")
 
-    server.on("POST", "/token", dead)
-    rest = RestClient(plain(server), ReadOptions(max_attempts=1, read_timeout=5))
-    failures = []
+    server.on("POST", "/token", respond_late)
+    rest = RestClient(secret_profile(server), ReadOptions(max_attempts=1, read_timeout=5))
 
-    def work():
+    def failure(_):
         together.wait(HANGS)
-        try:
+        with pytest.raises(DeltaSharingError) as caught:
             rest.list_shares()
-        except DeltaSharingError as error:
-            failures.append(error)
+        return caught.value
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
+    with ThreadPoolExecutor(8) as pool:
+        failures = list(pool.map(failure, range(8)))
     assert len(failures) == len({id(failure) for failure in failures}) == 8
     assert all(isinstance(failure, AuthError) and failure.status == 503 for failure in failures)
-    assert len(server.seen) <= 4  # the first one, and who came when it was over
+    assert len(server.requests) <= 4  # the first request, and those of late threads
 
 
-def test_one_thread_renews_the_token_while_others_use_the_old(server, wire, monkeypatch):
-    renewing, go_on = threading.Event(), threading.Event()
+def test_old_token_is_used_while_a_thread_renews_it(server, wire, monkeypatch):
+    renewing, may_respond = threading.Event(), threading.Event()
 
-    def slowly(_):
+    def respond_late(_):
         renewing.set()
-        assert go_on.wait(60)
+        assert may_respond.wait(60)
         return grant(wire, "t2")
 
-    server.on("POST", "/token", grant(wire, "t1"), slowly)
+    server.on("POST", "/token", grant(wire, "t1"), respond_late)
     server.on("GET", "/shares", wire.as_json({}))
-    rest = RestClient(plain(server), OPTIONS)
+    rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 3550)
@@ -436,44 +428,44 @@ def test_one_thread_renews_the_token_while_others_use_the_old(server, wire, monk
     thread.start()
     assert renewing.wait(60)
     rest.list_shares()
-    go_on.set()
+    may_respond.set()
     thread.join()
     rest.list_shares()
 
-    sent = [seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"]
+    sent = [request.headers["authorization"] for request in server.requests if request.path == "/shares"]
     assert sorted(sent) == ["Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2"]
-    assert [seen.path for seen in server.seen].count("/token") == 2
+    assert [request.path for request in server.requests].count("/token") == 2
 
 
-def test_renewal_that_fails_lets_the_old_token_live_to_its_end(server, wire, monkeypatch, caplog):
+def test_old_token_is_used_after_a_failed_renewal(server, wire, monkeypatch, caplog):
     server.on("POST", "/token", grant(wire, "t1"), wire.error(400, "X"))
     server.on("GET", "/shares", wire.as_json({}))
-    rest = RestClient(plain(server), OPTIONS)
+    rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()
     now = time.time()
 
     monkeypatch.setattr(time, "time", lambda: now + 3550)
     assert rest.list_shares() == rest.list_shares() == []
-    assert [seen.path for seen in server.seen].count("/token") == 2
+    assert [request.path for request in server.requests].count("/token") == 2
     assert "could not be renewed" in caplog.text
 
-    # It is tried again after half of the time that is left, and then of the rest.
-    for age, asked in ((3574, 2), (3576, 3), (3587, 3), (3589, 4)):
+    # The renewal is retried after half of the remaining time, and again after half of the rest.
+    for age, count in ((3574, 2), (3576, 3), (3587, 3), (3589, 4)):
         monkeypatch.setattr(time, "time", lambda age=age: now + age)
         assert rest.list_shares() == []
-        assert [seen.path for seen in server.seen].count("/token") == asked
+        assert [request.path for request in server.requests].count("/token") == count
 
     monkeypatch.setattr(time, "time", lambda: now + 3601)
     with pytest.raises(AuthError, match="returned no token"):
         rest.list_shares()
 
 
-def test_token_endpoint_response_is_bounded(server, wire, monkeypatch):
+def test_length_of_a_token_response_is_limited(server, wire, monkeypatch):
     monkeypatch.setattr(auth, "_MAX_TOKEN_BYTES", 1000)
     server.on("POST", "/token", wire.Reply(200, b" " * 100_000, framing="chunked"))
 
     with pytest.raises(ProtocolError, match="longer than 1000 bytes"):
-        RestClient(plain(server), OPTIONS).list_shares()
+        RestClient(secret_profile(server), OPTIONS).list_shares()
 
 
 def test_truncated_token_response_is_requested_again(server, wire):
@@ -482,7 +474,7 @@ def test_truncated_token_response_is_requested_again(server, wire):
     server.on("POST", "/token", cut, whole)
     server.on("GET", "/shares", wire.as_json({}))
 
-    assert RestClient(plain(server), OPTIONS).list_shares() == []
+    assert RestClient(secret_profile(server), OPTIONS).list_shares() == []
 
 
 def test_secret_is_not_in_the_context_of_an_error(server):
@@ -490,22 +482,22 @@ def test_secret_is_not_in_the_context_of_an_error(server):
 
     with pytest.raises(TransportError) as caught:
         RestClient(profile, ReadOptions(max_attempts=1)).list_shares()
-    seen, error = [], caught.value
+    modules, error = [], caught.value
     while error is not None:
-        seen.append(type(error).__module__.partition(".")[0])
+        modules.append(type(error).__module__.partition(".")[0])
         error = error.__context__
-    assert set(seen) == {"delta_sharing_client"}
+    assert set(modules) == {"delta_sharing_client"}
 
 
-def test_forked_process_fetches_a_token_despite_a_held_lock(server, wire):
+def test_forked_process_ignores_locks_of_its_parent(server, wire):
     server.on("POST", "/token", grant(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
-    rest = RestClient(plain(server), OPTIONS)
+    rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()
     (shared,) = auth._tokens.values()
 
     with shared._fetching, auth._tokens_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on: forking with threads, which is the point
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks with threads
         child = os.fork()
         if child == 0:
             auth._tokens.popitem()

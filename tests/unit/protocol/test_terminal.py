@@ -1,4 +1,4 @@
-"""Names, columns and messages of a server reach a person without what a terminal obeys."""
+"""Names, columns and messages of a server are shown without control characters of terminals."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pytest
 
 import delta_sharing_client as ds
 
-TURNED = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
+REVERSED = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
 
 
-def test_table_text_sends_no_control_sequences(server, profile, wire, caplog):
+def test_texts_of_a_server_are_shown_without_control_characters(server, profile, wire, caplog):
     caplog.set_level(logging.DEBUG, "delta_sharing_client")
-    field = {"name": f"c\x1b[2J{TURNED}", "type": "long", "nullable": True, "metadata": {}}
+    field = {"name": f"c\x1b[2J{REVERSED}", "type": "long", "nullable": True, "metadata": {}}
     schema = json.dumps({"type": "struct", "fields": [field]})
     path = "/shares/s/schemas/d/tables/a%E2%80%AEb/query"
     server.on("POST", path, wire.ndjson(*wire.delta_head(schemaString=schema), {"endStreamAction": {}}))
-    table = ds.SharingClient(profile).table(f"s.d.{TURNED}")
+    table = ds.SharingClient(profile).table(f"s.d.{REVERSED}")
     scan = table.scan()
 
-    shown = [repr(table), repr(scan), scan.explain(), caplog.text]
-    server.on("POST", path, wire.error(400, "\x1b[31m", f"\x1b]0;x\x07{TURNED}"))
+    texts = [repr(table), repr(scan), scan.explain(), caplog.text]
+    server.on("POST", path, wire.error(400, "\x1b[31m", f"\x1b]0;x\x07{REVERSED}"))
     with pytest.raises(ds.RequestError) as caught:
         scan.plan()
 
-    for text in [*shown, str(caught.value)]:
+    for text in [*texts, str(caught.value)]:
         assert "\\u202e" in text
         assert not {"\x1b", "\x07", "\N{RIGHT-TO-LEFT OVERRIDE}"} & set(text)

@@ -1,4 +1,4 @@
-"""One request to the server: what it carries, and what is left of it."""
+"""One request to the server: its headers, deadline, retries and redirects, and the closing of its response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import fresh_urls as protocol_urls
 from delta_sharing_client.protocol import loose, response_stream, sessions
 from delta_sharing_client.protocol import profile as profiles
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
@@ -40,47 +39,47 @@ SHARES = Request(method="GET", path=("shares",), doing="Listing")
 
 
 @pytest.fixture
-def left_open(monkeypatch):
+def open_responses(monkeypatch):
     """Return the statuses of the responses that were not closed."""
     opened, closed = [], set()
     send, close = requests.Session.send, requests.Response.close
 
-    def noted(session, *args, **kwargs):
+    def recording_send(session, *args, **kwargs):
         opened.append(send(session, *args, **kwargs))
         return opened[-1]
 
-    monkeypatch.setattr(requests.Session, "send", noted)
+    monkeypatch.setattr(requests.Session, "send", recording_send)
     monkeypatch.setattr(requests.Response, "close", lambda self: closed.add(id(self)) or close(self))
     return lambda: [response.status_code for response in opened if id(response) not in closed]
 
 
 @pytest.mark.parametrize("statuses", [[200], [400], [403], [503, 200], [503] * 4, [307, 200], [302] * 6])
-def test_every_response_is_closed(server, rest, wire, left_open, statuses):
+def test_every_response_is_closed(server, rest, wire, open_responses, statuses):
     location = {"Location": f"{server.endpoint}/shares"}
-    answers = [wire.Reply(status, b"{}", location if 300 <= status < 400 else {}) for status in statuses]
-    server.on("GET", "/shares", *answers)
+    replies = [wire.Reply(status, b"{}", location if 300 <= status < 400 else {}) for status in statuses]
+    server.on("GET", "/shares", *replies)
     if statuses[-1] == 200:
         assert rest.list_shares() == []
     else:
         with pytest.raises(ds.DeltaSharingError):
             rest.list_shares()
-    assert len(server.seen) == len(statuses)
-    assert left_open() == []
+    assert len(server.requests) == len(statuses)
+    assert open_responses() == []
 
 
-def test_interrupted_or_missing_response_is_closed(server, rest, table, wire, left_open):
+def test_truncated_or_malformed_response_is_closed(server, rest, table, wire, open_responses):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(100)))
     cut = wire.Reply(200, whole.body, whole.headers, "cut-length", 8000)
     server.on("POST", QUERY, cut, cut, whole)
     assert len(list(query_table(rest, table).actions)) == 100
-    assert (len(server.seen), left_open()) == (3, [])
+    assert (len(server.requests), open_responses()) == (3, [])
 
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()[:1], "{bad", *["{}"] * 10_000))
     server.on("GET", METADATA, whole)
-    for ask in (query_table, table_metadata):
+    for read in (query_table, table_metadata):
         with pytest.raises(ds.ProtocolError):
-            ask(rest, table)
-    assert (len(server.seen), left_open()) == (5, [])
+            read(rest, table)
+    assert (len(server.requests), open_responses()) == (5, [])
 
 
 def test_no_request_is_sent_after_the_deadline(server, rest, monkeypatch):
@@ -89,7 +88,7 @@ def test_no_request_is_sent_after_the_deadline(server, rest, monkeypatch):
     monkeypatch.setattr(requests.Session, "request", mock.Mock(side_effect=AssertionError("sent")))
     with pytest.raises(ds.TransportError, match=r"took longer than the .* seconds of 'total_timeout'"):
         transport.attempt(SHARES)
-    assert server.seen == []
+    assert server.requests == []
 
 
 def test_failure_after_the_deadline_is_a_timeout(rest, monkeypatch):
@@ -100,89 +99,86 @@ def test_failure_after_the_deadline_is_a_timeout(rest, monkeypatch):
         transport._complete(ds.TransportError("broken"), SHARES)
 
 
-def test_supported_encodings_are_requested(server, rest, wire):
-    server.on("GET", "/shares", wire.as_json({}))
-    rest.list_shares()
-    assert server.seen[0].headers["accept-encoding"] == ACCEPTED_ENCODINGS
-
-
-def test_body_is_read_on_demand(server, rest, wire):
+def test_body_is_not_read_before_it_is_used(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"items": []}))
     with rest.operation().attempt(SHARES) as response:
-        assert "gzip" in server.seen[0].headers["accept-encoding"]
+        assert "gzip" in server.requests[0].headers["accept-encoding"]
         assert response.raw.tell() == 0
         assert response.json() == {"items": []}
 
 
-@pytest.mark.parametrize("new", [200, 401])
-def test_a_refused_response_is_closed_before_the_next_try(server, wire, tmp_path, left_open, new):
+@pytest.mark.parametrize("new_status", [200, 401])
+def test_401_response_is_closed_before_the_retry(server, wire, tmp_path, open_responses, new_status):
     path = tmp_path / "token"
     path.write_text("old")
     fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
     profile = {"shareCredentialsVersion": 2, "endpoint": server.endpoint, **fields}
 
-    def shares(seen):
+    def shares(request):
         path.write_text("new")
-        is_new = seen.headers["authorization"] == "Bearer new"
-        return wire.as_json({}, status=new) if is_new else wire.error(401, "X")
+        is_new = request.headers["authorization"] == "Bearer new"
+        return wire.as_json({}, status=new_status) if is_new else wire.error(401, "X")
 
     server.on("GET", "/shares", shares)
     client = RestClient(Profile.load(profile), ReadOptions(max_attempts=1))
-    if new == 200:
+    if new_status == 200:
         assert client.list_shares() == []
     else:
         with pytest.raises(ds.DeltaSharingError):
             client.list_shares()
-    assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
-    assert left_open() == []
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
+    assert open_responses() == []
 
 
-def test_a_changed_profile_is_logged_once(server, wire, tmp_path, caplog):
+def test_changed_profile_is_logged_once(server, wire, tmp_path, caplog):
     path = tmp_path / "profile.share"
-    written = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "old"}
-    path.write_text(json.dumps(written))
+    fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "old"}
+    path.write_text(json.dumps(fields))
     server.on("GET", "/shares", wire.as_json({}))
     client = RestClient(Profile.load(path))
     with caplog.at_level("INFO", "delta_sharing_client"):
         client.list_shares()
         assert "was read again" not in caplog.text
-        path.write_text(json.dumps({**written, "bearerToken": "rotated"}))
+        path.write_text(json.dumps({**fields, "bearerToken": "rotated"}))
         client.list_shares()
         client.list_shares()
     assert caplog.text.count("was read again") == 1
-    assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer old", *["Bearer rotated"] * 2]
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", *["Bearer rotated"] * 2]
 
 
-@pytest.mark.parametrize(("stated", "least"), [("7", 7), ("0", 0), ("soon", 0), (None, 0)])
-def test_retry_after_of_the_server_is_used(server, rest, wire, sleeps, monkeypatch, stated, least):
-    headers = {} if stated is None else {"Retry-After": stated}
+@pytest.mark.parametrize(("retry_after", "minimum"), [("7", 7), ("0", 0), ("soon", 0), (None, 0)])
+def test_wait_is_at_least_retry_after(server, rest, wire, sleeps, monkeypatch, retry_after, minimum):
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
     server.on("GET", "/shares", wire.Reply(429, b"", headers), wire.as_json({}))
     assert rest.list_shares() == []
     assert len(sleeps) == 1
-    assert least <= sleeps[0] < 7 + 60 * bool(least)
+    assert minimum <= sleeps[0] < 7 + 60 * bool(minimum)
     assert retry.retry_after("7") == 7
 
 
-def test_request_without_response_is_logged_with_its_query_id(server, rest, wire, caplog):
+def test_log_of_a_failed_request_has_the_query_id(server, rest, wire, caplog):
     caplog.set_level("DEBUG", "delta_sharing_client")
     server.on("GET", "/shares", wire.Reply(framing="reset"))
     with pytest.raises(ds.TransportError) as caught:
         rest.list_shares()
-    told = [text for text in caplog.messages if f"(query id {caught.value.query_id})" in text]
-    assert len(told) == len(server.seen)
-    assert all("was cut off" in text for text in told)
+    messages = [text for text in caplog.messages if f"(query id {caught.value.query_id})" in text]
+    assert len(messages) == len(server.requests)
+    assert all("was cut off" in text for text in messages)
 
 
-def test_only_a_body_has_a_type(server, rest, wire, table):
+def test_only_a_request_with_a_body_has_a_content_type(server, rest, wire, table):
     server.on("GET", "/shares", wire.as_json({}))
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
     rest.list_shares()
     list(query_table(rest, table).actions)
-    assert [seen.headers.get("content-type") for seen in server.seen] == [None, "application/json; charset=utf-8"]
+    assert [request.headers.get("content-type") for request in server.requests] == [
+        None,
+        "application/json; charset=utf-8",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("agent", "told", "expected"),
+    ("agent", "environment", "expected"),
     [
         (None, None, None),
         (None, "", None),
@@ -191,17 +187,17 @@ def test_only_a_body_has_a_type(server, rest, wire, table):
         ("own/2", "", "own/2"),
     ],
 )
-def test_user_agent_ends_with_the_callers_or_environments(profile, monkeypatch, agent, told, expected):
+def test_user_agent_of_the_caller_precedes_the_environment(profile, monkeypatch, agent, environment, expected):
     monkeypatch.delenv("DELTA_SHARING_USER_AGENT", raising=False)
-    if told is not None:
-        monkeypatch.setenv("DELTA_SHARING_USER_AGENT", told)
+    if environment is not None:
+        monkeypatch.setenv("DELTA_SHARING_USER_AGENT", environment)
     transport = Transport(profile, ReadOptions(user_agent=agent))
     assert transport._last_agent == expected
     assert Transport(profile).for_read(ReadOptions(user_agent=agent))._last_agent == expected
 
 
 @pytest.mark.parametrize(
-    ("own", "told", "expected"),
+    ("headers", "environment", "expected"),
     [
         ({}, None, {}),
         ({}, "", {}),
@@ -210,17 +206,19 @@ def test_user_agent_ends_with_the_callers_or_environments(profile, monkeypatch, 
         ({"A": "1"}, None, {"A": "1"}),
     ],
 )
-def test_callers_headers_come_before_the_environments(profile, monkeypatch, own, told, expected):
+def test_headers_of_the_caller_precede_the_environment(profile, monkeypatch, headers, environment, expected):
     monkeypatch.delenv("DELTA_SHARING_HEADERS", raising=False)
-    if told is not None:
-        monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
-    assert Transport(profile, ReadOptions(headers=own))._headers == expected
-    assert Transport(profile).for_read(ReadOptions(headers=own))._headers == expected
+    if environment is not None:
+        monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
+    assert Transport(profile, ReadOptions(headers=headers))._headers == expected
+    assert Transport(profile).for_read(ReadOptions(headers=headers))._headers == expected
 
 
-@pytest.mark.parametrize("told", ["[]", "5", "null", "{", '{"A": 1}', '{"A": ""}', '{"A B": "1"}', '{"Host": "x"}'])
-def test_unsendable_environment_headers_are_refused(profile, monkeypatch, told):
-    monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
+@pytest.mark.parametrize(
+    "environment", ["[]", "5", "null", "{", '{"A": 1}', '{"A": ""}', '{"A B": "1"}', '{"Host": "x"}']
+)
+def test_invalid_headers_of_the_environment_are_refused(profile, monkeypatch, environment):
+    monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
     with pytest.raises(ds.UsageError, match=r"DELTA_SHARING_HEADERS|of 'headers'"):
         Transport(profile)
 
@@ -244,7 +242,7 @@ def test_connections_are_shared_until_closed_or_forked(profile, monkeypatch):
     transport.close()
 
 
-def test_a_copy_for_an_operation_has_its_own_deadline(profile):
+def test_each_operation_has_its_own_deadline(profile):
     transport = Transport(profile, ReadOptions(total_timeout=5))
     assert transport.deadline.within(100) == 100
     assert 0 < transport.operation().deadline.within(100) <= 5
@@ -252,16 +250,18 @@ def test_a_copy_for_an_operation_has_its_own_deadline(profile):
     assert pickle.loads(pickle.dumps(transport.operation(Interrupt()))).deadline.within(100) == 100
 
 
-def test_request_uses_the_deadline_of_its_operation_or_its_own(server, profile, wire, monkeypatch):
+def test_request_outside_an_operation_has_its_own_deadline(server, profile, wire, monkeypatch):
     server.on("GET", "/shares", wire.as_json({}))
-    made = []
+    operations = []
     operation = Transport.operation
-    monkeypatch.setattr(Transport, "operation", lambda self, *a: made.append(operation(self, *a)) or made[-1])
+    monkeypatch.setattr(
+        Transport, "operation", lambda self, *a: operations.append(operation(self, *a)) or operations[-1]
+    )
     transport, request = Transport(profile, ReadOptions(total_timeout=5)), SHARES
     transport.fetch(request)
-    assert len(made) == 1
+    assert len(operations) == 1
     transport.operation().fetch(request)
-    assert len(made) == 2
+    assert len(operations) == 2
 
 
 def test_request_timeout_is_at_most_the_remaining_time(server, profile, wire, monkeypatch):
@@ -274,7 +274,7 @@ def test_request_timeout_is_at_most_the_remaining_time(server, profile, wire, mo
     assert [0 < seconds <= 5 for seconds in limits] == [True, True]
 
 
-def test_interrupt_ends_the_wait_between_retries(profile):
+def test_wait_before_a_retry_can_be_interrupted(profile):
     waits, failures = [], [retry.Transient(ds.TransportError("no"))]
 
     def attempt():
@@ -285,18 +285,20 @@ def test_interrupt_ends_the_wait_between_retries(profile):
     assert len(waits) == 1
 
 
-def test_the_metadata_of_a_table_has_one_deadline(server, rest, table, wire, monkeypatch):
-    """All tries together, not each for itself."""
-    deadlines = []
+def test_attempts_of_a_metadata_request_share_a_deadline(server, rest, table, wire, monkeypatch):
+    """The deadline limits all attempts together."""
+    operations = []
     operation = Transport.operation
-    monkeypatch.setattr(Transport, "operation", lambda self, *a: deadlines.append(operation(self, *a)) or deadlines[-1])
+    monkeypatch.setattr(
+        Transport, "operation", lambda self, *a: operations.append(operation(self, *a)) or operations[-1]
+    )
     server.on("GET", METADATA, wire.error(503, "X"), wire.ndjson(*wire.delta_head()))
     assert table_metadata(rest, table).version == 7
-    assert len(deadlines) == 1
-    assert len(server.seen) == 2
+    assert len(operations) == 1
+    assert len(server.requests) == 2
 
 
-# === Queries that run ===
+# === Asynchronous queries ===
 
 
 @pytest.mark.parametrize(
@@ -311,7 +313,7 @@ def test_the_metadata_of_a_table_has_one_deadline(server, rest, table, wire, mon
         ({}, ds.ProtocolError, "sent no queryId"),
     ],
 )
-def test_query_that_does_not_run_reports_its_reason(server, rest, table, wire, status, error, message):
+def test_error_of_a_failed_query_has_its_reason(server, rest, table, wire, status, error, message):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
     with pytest.raises(error, match=message):
         query_table(rest, table, QueryRequest(asynchronous=True))
@@ -323,31 +325,31 @@ def test_query_is_polled_at_growing_intervals(server, rest, table, wire, sleeps)
     server.on("POST", STATUS, *[running] * 30, wire.ndjson(*wire.delta_head()))
     assert list(query_table(rest, table, QueryRequest(asynchronous=True)).actions) == []
     assert sleeps[0] == response_stream._FIRST_POLL
-    for before, after in itertools.pairwise(sleeps):
-        assert after == min(before * 1.5, response_stream._LONGEST_POLL)
+    for earlier, later in itertools.pairwise(sleeps):
+        assert later == min(earlier * 1.5, response_stream._LONGEST_POLL)
     assert len(sleeps) == 31
     assert sleeps[-1] == response_stream._LONGEST_POLL
 
 
-@pytest.mark.parametrize("most", [2, 3])
-def test_response_may_list_files_up_to_the_limit(server, rest, table, wire, monkeypatch, most):
-    monkeypatch.setattr(response_stream, "MAX_ACTIONS", most)
+@pytest.mark.parametrize("limit", [2, 3])
+def test_number_of_files_of_a_response_is_limited(server, rest, table, wire, monkeypatch, limit):
+    monkeypatch.setattr(response_stream, "MAX_ACTIONS", limit)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(name) for name in "abc")))
-    answer = query_table(rest, table)
-    if most == 3:
-        assert len(list(answer.actions)) == 3
+    response = query_table(rest, table)
+    if limit == 3:
+        assert len(list(response.actions)) == 3
     else:
         with pytest.raises(ds.ProtocolError, match="more than 2 files"):
-            list(answer.actions)
+            list(response.actions)
 
 
-# === Small rules ===
+# === Other rules ===
 
 
 @pytest.mark.parametrize(
     ("renew_at", "is_old"), [(None, False), (100_000, True), (100_001, False), (99_999, True), (0, True)]
 )
-def test_a_url_is_old_from_the_time_of_its_renewal(monkeypatch, renew_at, is_old):
+def test_url_is_old_from_its_renewal_time_on(monkeypatch, renew_at, is_old):
     monkeypatch.setattr(protocol_urls, "steady_ms", lambda: 100_000)
     assert protocol_urls._Url("https://x/a", renew_at).is_old() is is_old
 
@@ -365,48 +367,48 @@ def test_number_of_logged_deviations_is_limited(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
-def test_time_range_is_not_wider_than_requested(server, profile, wire, name):
+def test_timestamps_are_rounded_into_the_requested_range(server, profile, wire, name):
     path = "/shares/s/schemas/d/tables/t/changes"
     server.on("GET", path, wire.error(400, "NO"))
     text = "2024-01-01T00:00:00.0005Z"
     table = ds.SharingClient(profile).table("s.d.t")
     with pytest.raises(ds.RequestError):
         table.changes(**{"starting_timestamp": text, name: text}).to_arrow()
-    (asked,) = [seen.query for seen in server.seen if seen.path == path]
-    assert asked["startingTimestamp"] == "2024-01-01T00:00:00.001Z"
-    assert asked.get("endingTimestamp") == (None if name == "starting_timestamp" else "2024-01-01T00:00:00Z")
+    (query,) = [request.query for request in server.requests if request.path == path]
+    assert query["startingTimestamp"] == "2024-01-01T00:00:00.001Z"
+    assert query.get("endingTimestamp") == (None if name == "starting_timestamp" else "2024-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(
     ("status", "is_followed"), [(301, False), (302, False), (303, False), (307, True), (308, True)]
 )
-def test_post_is_redirected_only_by_307_and_308(server, rest, table, wire, left_open, status, is_followed):
+def test_post_is_redirected_only_by_307_and_308(server, rest, table, wire, open_responses, status, is_followed):
     server.on("POST", QUERY, wire.Reply(status, b"", {"Location": f"{server.endpoint}/elsewhere"}))
     server.on("POST", "/elsewhere", wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
     if status in (307, 308):
         assert len(list(query_table(rest, table).actions)) == 1
-        assert server.seen[0].body == server.seen[1].body
+        assert server.requests[0].body == server.requests[1].body
     else:
         with pytest.raises(ds.RequestError, match=f"redirects .{status}. a POST"):
             query_table(rest, table)
-    assert left_open() == []
+    assert open_responses() == []
 
 
 @pytest.mark.parametrize("change", ["version", "format"])
-def test_a_response_of_another_table_renews_no_url_and_is_closed(server, rest, table, wire, left_open, change):
+def test_refresh_of_a_changed_table_is_closed(server, rest, table, wire, open_responses, change):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
-    answer = query_table(rest, table)
-    (file,) = answer.actions
-    urls = RefreshingUrls(rest, table, QueryRequest(), answer)
+    response = query_table(rest, table)
+    (file,) = response.actions
+    urls = RefreshingUrls(rest, table, QueryRequest(), response)
     head = wire.delta_head() if change == "version" else wire.parquet_head()
-    other = wire.ndjson(*head, version=8 if change == "version" else 7)
-    other.body += b"\n" * 1000
-    server.on("POST", QUERY, other)
+    changed = wire.ndjson(*head, version=8 if change == "version" else 7)
+    changed.body += b"\n" * 1000
+    server.on("POST", QUERY, changed)
     with pytest.raises(
         ds.DataError, match="table has changed: " + ("it is at version 8" if change == "version" else "")
     ):
         urls.url_for(url_key(file), rejected=file.action.path)
-    assert left_open() == []
+    assert open_responses() == []
 
 
 @pytest.mark.parametrize("size", [1, profiles._MAX_SECRET_BYTES, profiles._MAX_SECRET_BYTES + 1])
@@ -430,7 +432,7 @@ def test_secret_file_size_is_limited(tmp_path, size):
         *((text, ds.ProtocolError) for text in ("", "-1", "7.0", "\u00b2", "\u0663", "9" * 20, "seven")),
     ],
 )
-def test_the_version_in_a_header_is_a_whole_number(text, version):
+def test_version_header_must_be_a_whole_number(text, version):
     headers = {} if text is None else {"Delta-Table-Version": text}
     if version is ds.ProtocolError:
         with pytest.raises(ds.ProtocolError, match="expected a version"):
@@ -440,25 +442,25 @@ def test_the_version_in_a_header_is_a_whole_number(text, version):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("names", "advice"),
     [
         (("dem",), "Did you mean 'Demo'?"),
         (("DEMO", "shp"), "Did you mean 'DEMO.Shop'?"),
         (("other", "shp"), "There are: Demo."),
     ],
 )
-def test_missing_name_error_suggests_the_nearest(server, rest, wire, given, told):
+def test_error_of_a_missing_name_suggests_the_nearest(server, rest, wire, names, advice):
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "Demo"}]}))
     schemas = wire.as_json({"items": [{"name": "Shop", "share": "Demo"}]})
     server.on("GET", "/shares/Demo/schemas", schemas)
     server.on("GET", "/shares/DEMO/schemas", schemas)
     with pytest.raises(ds.DeltaSharingError) as caught:
-        rest.list_schemas(*given) if len(given) == 1 else rest.list_tables(*given)
-    assert told in str(caught.value)
+        rest.list_schemas(*names) if len(names) == 1 else rest.list_tables(*names)
+    assert advice in str(caught.value)
 
 
-def test_request_contains_no_user_information(server, rest, wire, monkeypatch, tmp_path):
-    """No login of ~/.netrc, no cookie of an earlier response, no redirect that requests would follow."""
+def test_request_has_no_netrc_login_and_no_cookies(server, rest, wire, monkeypatch, tmp_path):
+    """The session uses no login of ~/.netrc and no cookie of an earlier response, and follows no redirect."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login planted password planted")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     server.on("GET", "/shares", wire.as_json({}, headers={"Set-Cookie": "planted=planted; Path=/"}))
@@ -466,20 +468,20 @@ def test_request_contains_no_user_information(server, rest, wire, monkeypatch, t
     for url in (f"{server.endpoint}/shares", f"{server.endpoint}/elsewhere"):
         with Session() as session:
             session.request("GET", url)
-    assert {seen.headers.get("authorization") for seen in server.seen} == {f"Bearer {wire.token}", None}
-    assert not any("cookie" in seen.headers for seen in server.seen)
+    assert {request.headers.get("authorization") for request in server.requests} == {f"Bearer {wire.token}", None}
+    assert not any("cookie" in request.headers for request in server.requests)
 
 
-def test_a_body_that_is_cut_off_fails_with_the_id_of_its_query(server, rest, wire):
+def test_error_of_a_truncated_body_has_the_query_id(server, rest, wire):
     server.on("GET", "/shares", wire.Reply(200, b'{"items": []}', framing="cut-length", cut=3))
     with pytest.raises(ds.TransportError) as caught:
         rest.list_shares()
-    (sent,) = {seen.headers["user-agent"].partition("QueryId-")[2].split()[0] for seen in server.seen}
-    assert caught.value.query_id == sent
+    (query_id,) = {request.headers["user-agent"].partition("QueryId-")[2].split()[0] for request in server.requests}
+    assert caught.value.query_id == query_id
 
 
-class Wrapped:
-    """TLS in the TLS of a proxy: no socket, but like one."""
+class TlsInTls:
+    """TLS within the TLS of a proxy: an object with the methods of a socket."""
 
     def __init__(self):
         self.calls = []
@@ -491,12 +493,12 @@ class Wrapped:
         self.calls.append(how)
 
 
-def test_wrapped_sockets_are_shut_down_too():
-    inner = Wrapped()
+def test_sockets_within_tls_are_shut_down():
+    inner = TlsInTls()
     outer = mock.Mock(socket=inner)
-    for given in (inner, outer):
+    for wrapped in (inner, outer):
         inner.calls.clear()
-        shut(given)
+        shut(wrapped)
         assert inner.calls == [(socket.SOL_SOCKET, socket.SO_LINGER), socket.SHUT_RDWR]
     shut(None)
     closed = socket.socket()
@@ -505,7 +507,7 @@ def test_wrapped_sockets_are_shut_down_too():
 
 
 @pytest.mark.parametrize(("pending", "is_connected"), [(None, True), (lambda: 0, True), (lambda: 5, False)])
-def test_a_connection_with_bytes_that_tls_took_is_not_used_again(monkeypatch, pending, is_connected):
+def test_connection_with_unread_tls_bytes_is_not_reused(monkeypatch, pending, is_connected):
     connection = sessions._Connection("127.0.0.1")
     monkeypatch.setattr(urllib3.connection.HTTPConnection, "is_connected", True)
     connection.sock = types.SimpleNamespace() if pending is None else types.SimpleNamespace(pending=pending)

@@ -1,4 +1,4 @@
-"""The change data feed of a shared view (delta-sharing #1005 to #1008) has no versions."""
+"""Change data feeds of shared views have no versions (delta-sharing #1005 to #1008)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import delta_sharing_client as ds
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
-OF_A_VIEW = "responseformat=delta;cdfOnViews=true;includeendstreamaction=true"
+VIEW_CAPABILITIES = "responseformat=delta;cdfOnViews=true;includeendstreamaction=true"
 END = {"endStreamAction": {}}
 
 
@@ -21,10 +21,10 @@ def data_file(server, wire, name, **columns):
     pq.write_table(pa.table({key: pa.array(*values) for key, values in columns.items()}), sink)
     data = sink.getvalue().to_pybytes()
 
-    def get(seen):
-        if "range" not in seen.headers:
+    def get(request):
+        if "range" not in request.headers:
             return wire.Reply(200, data)
-        start, stop = re.fullmatch(r"bytes=(\d*)-(\d*)", seen.headers["range"]).groups()
+        start, stop = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers["range"]).groups()
         first = len(data) - int(stop) if not start else int(start)
         last = min(int(stop), len(data) - 1) if start and stop else len(data) - 1
         headers = {"Content-Range": f"bytes {max(first, 0)}-{last}/{len(data)}"}
@@ -36,30 +36,30 @@ def data_file(server, wire, name, **columns):
 
 @pytest.fixture
 def view(server, wire, profile):
-    """A view that got 1 and 2, and later lost 1, in both formats as they are asked for."""
+    """A view into which 1 and 2 were inserted, and from which 1 was deleted, in the requested format."""
     one = data_file(server, wire, "one", a=([1, 2], pa.int64()))
     two = data_file(server, wire, "two", a=([1], pa.int64()), _change_type=(["delete"],))
 
-    def changes(seen):
-        assert "cdfonviews=true" in seen.headers["delta-sharing-capabilities"]
-        if "responseformat=parquet" in seen.headers["delta-sharing-capabilities"]:
+    def changes(request):
+        assert "cdfonviews=true" in request.headers["delta-sharing-capabilities"]
+        if "responseformat=parquet" in request.headers["delta-sharing-capabilities"]:
             files = [
                 wire.parquet_file("two", "cdf", **two, timestamp=2000),
                 wire.parquet_file("one", "add", **one, timestamp=1000),
             ]
-            return wire.ndjson(*wire.parquet_head(), *files, END, version=None, capabilities=OF_A_VIEW)
+            return wire.ndjson(*wire.parquet_head(), *files, END, version=None, capabilities=VIEW_CAPABILITIES)
         files = [
             wire.delta_file("two", "cdc", {"timestamp": 2000}, path=two["url"], size=two["size"]),
             wire.delta_file("one", "add", {"timestamp": 1000}, path=one["url"], size=one["size"]),
         ]
-        return wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=OF_A_VIEW)
+        return wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=VIEW_CAPABILITIES)
 
     server.on("GET", CHANGES, changes)
     return ds.SharingClient(profile, ds.ReadOptions(max_attempts=1)).table("s.d.t")
 
 
 @pytest.mark.parametrize("response_format", ["auto", "delta", "parquet"])
-def test_changes_of_a_view_have_no_version(view, response_format):
+def test_changes_of_a_view_have_no_version_column(view, response_format):
     feed = view.changes(starting_timestamp="2024-01-01", response_format=response_format)
 
     assert feed.schema.names == ["a", "_change_type", "_commit_timestamp"]
@@ -75,26 +75,28 @@ def test_changes_of_a_view_have_no_version(view, response_format):
 
 
 def test_versions_of_a_view_cannot_be_requested(server, view, wire):
-    reply = wire.ndjson(*wire.delta_head(), END, version=None, capabilities=OF_A_VIEW)
+    reply = wire.ndjson(*wire.delta_head(), END, version=None, capabilities=VIEW_CAPABILITIES)
     server.on("GET", CHANGES, reply)
     with pytest.raises(ds.UsageError, match="between two timestamps"):
         view.changes(1).to_arrow()
-    assert "cdfonviews" not in server.seen[-1].headers["delta-sharing-capabilities"]
+    assert "cdfonviews" not in server.requests[-1].headers["delta-sharing-capabilities"]
 
 
 @pytest.mark.parametrize(
     ("wrapper", "reason"), [({"timestamp": 1, "version": 3}, "no version"), ({}, "has a timestamp and no version")]
 )
-def test_view_file_with_a_version_or_without_a_time_is_refused(server, view, wire, wrapper, reason):
+def test_view_file_needs_a_timestamp_and_no_version(server, view, wire, wrapper, reason):
     file = wire.delta_file("f", "cdc", wrapper)
-    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), file, END, version=None, capabilities=OF_A_VIEW))
+    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), file, END, version=None, capabilities=VIEW_CAPABILITIES))
     with pytest.raises(ds.ProtocolError, match=reason):
         view.changes(starting_timestamp="2024-01-01").to_arrow()
 
 
-def test_undefined_mixture_is_refused_by_name(server, view, wire):
+def test_change_files_with_added_files_in_a_view_are_refused(server, view, wire):
     files = [wire.delta_file("f", kind, {"timestamp": 1}) for kind in ("cdc", "add")]
-    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=OF_A_VIEW))
+    server.on(
+        "GET", CHANGES, wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=VIEW_CAPABILITIES)
+    )
     with pytest.raises(ds.UnsupportedFeatureError, match="does not define"):
         view.changes(starting_timestamp="2024-01-01").to_arrow()
 
@@ -108,23 +110,23 @@ def test_response_without_versions_is_refused_for_tables(server, rest, table, wi
 
 @pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("endpoint", ["changes", "query"])
-def test_historical_protocols_are_not_requested_if_unsupported(server, rest, table, wire, status, endpoint):
-    def changes(seen):
-        if "includeHistoricalProtocol" in (seen.query if endpoint == "changes" else seen.body):
+def test_historical_protocol_is_not_requested_again_after_400(server, rest, table, wire, status, endpoint):
+    def changes(request):
+        if "includeHistoricalProtocol" in (request.query if endpoint == "changes" else request.body):
             return wire.error(status, "INVALID_PARAMETER_VALUE", "unknown field 'includeHistoricalProtocol'")
         return wire.ndjson(*wire.delta_head(), END)
 
     server.on("GET", CHANGES, changes)
     server.on("POST", CHANGES.replace("changes", "query"), changes)
 
-    def ask():
+    def read():
         if endpoint == "changes":
             return query_table(rest, table, ChangesQuery(starting_version=0))
         return query_table(rest, table, QueryRequest(starting_version=0))
 
     if status == 400:
-        assert list(ask().actions) == []
-        assert len(server.seen) == 2
+        assert list(read().actions) == []
+        assert len(server.requests) == 2
     else:
         with pytest.raises(ds.RequestError):
-            ask()
+            read()

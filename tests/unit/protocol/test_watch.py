@@ -1,4 +1,4 @@
-"""Requests that end before their response: cancelled from another thread, or too slow."""
+"""Requests that are cancelled from another thread, or are too slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delta_sharing_client.protocol import watch
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
 
-# In this folder a fixture stands for it.
+# The original method: a fixture of this directory replaces it.
 SLEEP = Interrupt.sleep
 
 
@@ -35,7 +35,7 @@ def is_shut(other: socket.socket) -> bool:
         return True
 
 
-def test_a_wait_ends_when_it_is_cancelled() -> None:
+def test_cancelled_wait_ends() -> None:
     interrupt = Interrupt()
     SLEEP(interrupt, 0)
     interrupt.check()
@@ -49,7 +49,7 @@ def test_a_wait_ends_when_it_is_cancelled() -> None:
             call()
 
 
-def test_cancelling_shuts_the_request_s_socket(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_interrupt_shuts_down_the_socket(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = pair
     interrupt = Interrupt()
     interrupt.use(left)
@@ -59,7 +59,7 @@ def test_cancelling_shuts_the_request_s_socket(pair: tuple[socket.socket, socket
     assert is_shut(right)
 
 
-def test_a_request_that_begins_after_it_was_cancelled_is_shut(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_socket_used_after_an_interrupt_is_shut_down(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = pair
     interrupt = Interrupt()
     interrupt.set()
@@ -67,7 +67,7 @@ def test_a_request_that_begins_after_it_was_cancelled_is_shut(pair: tuple[socket
     assert is_shut(right)
 
 
-def test_finished_request_is_not_interrupted(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_interrupt_keeps_the_socket_of_a_finished_request(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = pair
     interrupt = Interrupt()
     interrupt.use(left)
@@ -107,19 +107,19 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(watch, "time", found)
-    return found
+    clock = Clock()
+    monkeypatch.setattr(watch, "time", clock)
+    return clock
 
 
-def watching(clock: Clock, **options: Any) -> Any:
-    found = RequestLimits(ReadOptions(read_timeout=20, **options), clock, "Listing", "s.d.t")  # type: ignore[arg-type]
-    return found, lambda seconds, count=10: found.read(clock, clock.taking(seconds, count))  # type: ignore[arg-type]
+def limits_and_read(clock: Clock, **options: Any) -> Any:
+    limits = RequestLimits(ReadOptions(read_timeout=20, **options), clock, "Listing", "s.d.t")  # type: ignore[arg-type]
+    return limits, lambda seconds, count=10: limits.read(clock, clock.taking(seconds, count))  # type: ignore[arg-type]
 
 
-def test_a_head_may_take_so_long_after_its_first_byte(clock: Clock) -> None:
-    """The wait for the first byte is limited by the socket."""
-    _, read = watching(clock)
+def test_time_limit_of_the_header_starts_at_its_first_byte(clock: Clock) -> None:
+    """The timeout of the socket limits the wait for the first byte."""
+    _, read = limits_and_read(clock)
     assert read(19) == 10
     assert read(10) == 10
     assert read(10) == 10
@@ -128,19 +128,19 @@ def test_a_head_may_take_so_long_after_its_first_byte(clock: Clock) -> None:
     assert clock.timeouts == []
 
 
-def test_a_body_may_take_longer_than_a_head(clock: Clock) -> None:
-    whole, read = watching(clock, min_bytes_per_second=0)
+def test_time_limit_of_the_header_does_not_apply_to_the_body(clock: Clock) -> None:
+    limits, read = limits_and_read(clock, min_bytes_per_second=0)
     read(1)
-    whole.head_is_complete()
+    limits.head_is_complete()
     for _ in range(10):
         assert read(19) == 10
     assert read(1, None) is None
 
 
-def test_a_body_that_is_slow_ends(clock: Clock) -> None:
-    whole, read = watching(clock, min_bytes_per_second=1000)
+def test_body_slower_than_the_minimum_is_an_error(clock: Clock) -> None:
+    limits, read = limits_and_read(clock, min_bytes_per_second=1000)
     read(0)
-    whole.head_is_complete()
+    limits.head_is_complete()
 
     def read_on() -> None:
         for _ in range(100):
@@ -150,12 +150,12 @@ def test_a_body_that_is_slow_ends(clock: Clock) -> None:
         read_on()
 
 
-def test_wait_is_at_most_the_remaining_time(clock: Clock) -> None:
+def test_socket_timeout_is_at_most_the_remaining_time(clock: Clock) -> None:
     clock.left = 25.0
-    whole, read = watching(clock, min_bytes_per_second=0)
+    limits, read = limits_and_read(clock, min_bytes_per_second=0)
     read(5)
     assert clock.timeouts == []
-    whole.head_is_complete()
+    limits.head_is_complete()
     read(10)
     assert clock.timeouts == []
     read(10)
@@ -164,7 +164,7 @@ def test_wait_is_at_most_the_remaining_time(clock: Clock) -> None:
         read(0)
 
 
-def test_limits_of_a_request_end_with_it() -> None:
+def test_limits_are_removed_after_the_request() -> None:
     limits = RequestLimits(ReadOptions(), Deadline(None), "Asking", None)
     with watch.sending(limits):
         assert watch.under_way.limits is limits
