@@ -269,9 +269,8 @@ class SharedScanner:
             batch = with_counting(batch, self._counting)
         if self._condition is None and self._plain == list(self._asked) == batch.schema.names:
             return list(sliced([self._promised(batch)], self._batch_rows))
-        found = self._query(pa.Table.from_batches([batch]))
-        batches = found.combine_chunks().to_batches() if found.num_rows else []
-        return list(sliced(map(self._promised, batches), self._batch_rows))
+        rows = self._query(pa.Table.from_batches([batch])).combine_chunks()
+        return list(sliced(map(self._promised, rows.to_batches()), self._batch_rows))
 
     def _promised(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` with the schema of the rows."""
@@ -301,7 +300,7 @@ class _ForDuckDB(SharedDataset):
     def _shown(self, schema: pa.Schema) -> pa.Schema:
         self._counting = counting_name(schema)
         known = known_to_duckdb(schema)
-        return pa.schema([pa.field(self._counting, pa.bool_()), *known], metadata=known.metadata)
+        return pa.schema([pa.field(self._counting, pa.bool_()), *known])
 
     def relation(self, target: Any) -> duckdb.DuckDBPyRelation:
         """Return all columns but that one as a relation on ``target``, a connection or DuckDB's default one."""

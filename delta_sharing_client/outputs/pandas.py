@@ -423,7 +423,7 @@ def _decimals(array: pa.Array) -> npt.NDArray[np.object_]:
     Creating an object takes ten times as long as looking up an existing one, but finding equal values takes longer
     than creating objects if few are equal. So some of the values are sampled first.
     """
-    some = array.slice(0, _LOOKED_AT).drop_null()
+    some = array.slice(0, _LOOKED_AT)
     if len(some.unique()) * _REPEATED > len(some):
         return array.to_pandas().to_numpy(dtype=object)
     encoded = array.dictionary_encode()

@@ -167,7 +167,9 @@ def test_nanoseconds_are_refused_if_duckdb_would_truncate_them(
     kept = pa.schema([("id", pa.int64()), ("local", pa.timestamp("ns")), ("micros", pa.timestamp("us", "UTC"))])
     kept = kept.append(pa.field("nested", pa.struct([("x", pa.list_(pa.timestamp("us", "UTC")))])))
     assert known_to_duckdb(kept) == kept
-    schema = kept.append(pa.field("cut", pa.struct([("x", pa.list_(moment))]) if in_struct else moment))
+    schema = kept.append(
+        pa.field("cut", pa.struct([("n", pa.int64()), ("x", pa.list_(moment))]) if in_struct else moment)
+    )
     if is_refused:
         with pytest.raises(ds.UnsupportedFeatureError, match=rf"DuckDB {version} cuts .* column 'cut'"):
             known_to_duckdb(schema)

@@ -347,7 +347,10 @@ def test_streams_end_only_for_handlers_that_end_a_call(module: str | None, ends:
 
 
 def test_interrupt_is_recent_until_the_main_thread_continues(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = {threading.get_ident(): SimpleNamespace(f_lasti=1), 0: SimpleNamespace(f_lasti=1)}
+    class Frame:
+        f_lasti = 1
+
+    frames = {threading.get_ident(): Frame(), 0: Frame()}
     with monkeypatch.context() as patch:
         patch.setattr(streams, "sys", SimpleNamespace(_current_frames=lambda: frames))
         places = [streams._main_place()]
@@ -356,7 +359,8 @@ def test_interrupt_is_recent_until_the_main_thread_continues(clock: Clock, monke
         # The same frame at another instruction, another frame, and no frame.
         frames[threading.get_ident()].f_lasti = 2
         places.append(streams._main_place())
-        frames[threading.get_ident()] = SimpleNamespace(f_lasti=2)
+        frames[threading.get_ident()] = Frame()
+        frames[threading.get_ident()].f_lasti = 2
         places.append(streams._main_place())
         del frames[threading.get_ident()]
         assert len({*places, streams._main_place()}) == 4
