@@ -216,7 +216,6 @@ class ScanRun:
         try:
             while self._slots and self._slots[0].advance():
                 self._slots.popleft()
-                self._room.set()
         except Exception as error:
             self._end(error)
 

@@ -7,6 +7,7 @@ import pickle
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -53,6 +54,13 @@ def test_many_small_files_share_partitions() -> None:
 
 def test_no_files_give_no_partitions() -> None:
     assert pack([], 2) == []
+
+
+def test_a_file_of_up_to_one_and_a_half_shares_stays_whole() -> None:
+    files = [task(str(cost), cost * MB - OPEN_COST) for cost in (150, 75, 75)]
+    plan: Any = types.SimpleNamespace(tasks=files)
+    # Without the sizes of row groups, which would be asked for.
+    assert [piece.task for piece in module._cut(plan, 3)] == files
 
 
 @meets(several=19)
