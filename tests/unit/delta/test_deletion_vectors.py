@@ -82,7 +82,7 @@ def test_positions_outside_63_bits_are_refused(positions: Iterable[int]) -> None
         DeletionVector.from_positions(positions)
 
 
-def test_positions_in_a_row_take_few_bytes() -> None:
+def test_consecutive_positions_take_few_bytes() -> None:
     vector = DeletionVector.from_positions(range(100_000))
     assert len(pickle.dumps(vector)) < 500
     assert vector.cardinality == 100_000
@@ -115,7 +115,7 @@ def test_bitmap_must_end_with_the_data(containers: int, runs: bool) -> None:
 
 
 def read_bits(data: bytes) -> set[int]:
-    """Decode either serialization, as the specification has it; the input must be valid."""
+    """Decode either serialization as specified; the input must be valid."""
     if data[:4] == struct.pack("<I", PORTABLE_MAGIC):
         (count,) = struct.unpack_from("<Q", data, 4)
         at, values = 12, set()
@@ -473,7 +473,7 @@ def test_range_that_starts_after_the_vector_is_refused():
         decode_file(blob[2:], descriptor, base=2)
 
 
-def test_bytes_from_before_the_file_are_refused():
+def test_bytes_before_the_start_of_the_file_are_refused():
     blob, descriptor = example_file()
     with pytest.raises(DataError, match="found only bytes -1 to"):
         decode_file(b"\0" + bytes(blob), descriptor, base=-1)

@@ -29,7 +29,7 @@ def names(files: list[SharedFile]) -> list[str]:
     return [file.action.path.partition("?")[0].rpartition("/")[2] for file in files]
 
 
-# The names of all files are held as text, of the first, or of none.
+# The names of all files, of the first file, or of no file are held as text.
 @pytest.mark.parametrize("most", [100, 1, 0])
 @pytest.mark.parametrize("vector", [None, VECTOR])
 def test_file_with_another_signature_is_not_new(most: int, vector: DeletionVectorDescriptor | None) -> None:
@@ -58,7 +58,7 @@ def test_file_with_another_signature_is_not_new(most: int, vector: DeletionVecto
     ],
     ids=["path", "size", "vector", "another vector"],
 )
-def test_two_files_of_one_id_are_refused(most: int, together: bool, other: SharedFile) -> None:
+def test_two_files_with_one_id_are_refused(most: int, together: bool, other: SharedFile) -> None:
     first = file("a")
     if getattr(other.action.deletion_vector, "offset", None) == 2:
         first = file("a", deletion_vector=VECTOR)

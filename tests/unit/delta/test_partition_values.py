@@ -90,7 +90,7 @@ def test_empty_text_and_none_are_null(data_type, text):
         ("timestamp_ntz", "1500-01-01 00:00:00", micros(1500, 1, 1)),
     ],
 )
-def test_text_of_the_log_becomes_the_value(name, text, value):
+def test_text_of_a_partition_value_is_parsed_by_type(name, text, value):
     parsed = parse_partition_value(text, kind(name))
     assert parsed == value
     assert type(parsed) is type(value)

@@ -187,7 +187,7 @@ def test_nanosecond_timestamp_has_the_unit_ns_in_arrow(name: str, arrow: tuple[s
         *("geography(EPSG:4326, karney, thomas)", "geography(karney, EPSG:4326)", "geography(karney)x"),
     ],
 )
-def test_unknown_type_leaves_out_only_its_column(name: str) -> None:
+def test_only_the_column_of_an_unknown_type_is_left_out(name: str) -> None:
     nested = {"type": "struct", "fields": [_field("inner", name), _field("other", "long")]}
     alone = {"type": "array", "elementType": {"type": "struct", "fields": [_field("inner", name)]}}
     schema = parse_schema(_schema(_field("outer", nested), _field("alone", alone), _field("a", "long")))

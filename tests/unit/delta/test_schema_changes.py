@@ -120,7 +120,7 @@ def test_difference_is_reported_once_on_request(
     assert first_difference(new, new, set(SchemaChangeKind)) is None
 
 
-def test_every_kind_has_its_case() -> None:
+def test_every_kind_of_difference_is_tested() -> None:
     assert {kind for kind, *_ in DIFFERENCES} == set(SchemaChangeKind)
 
 
@@ -210,7 +210,7 @@ def parsed(*types: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("old", PRIMITIVES)
-def test_type_is_widened_as_the_protocol_lists(old: str) -> None:
+def test_types_are_widened_according_to_the_protocol(old: str) -> None:
     held = {new for new in PRIMITIVES if holds(*parsed(new, old))}
     assert held == {old} | {wide for narrow, wide in WIDER if narrow == old}
 
@@ -262,7 +262,7 @@ def test_parameters_of_a_type_must_fit(old: str, new: str, is_held: bool) -> Non
 @pytest.mark.parametrize(
     "old", ["float", "double", "string", "date", "boolean", struct(A), array("long"), mapping("long")]
 )
-def test_decimal_holds_no_other_types(old: Any) -> None:
+def test_only_integers_and_decimals_widen_to_decimals(old: Any) -> None:
     decimal, other = parsed("decimal(38,0)", old)
     assert not holds(decimal, other)
     assert not holds(other, decimal)

@@ -144,7 +144,7 @@ def test_values_of_another_type_are_unknown_bounds(data_type, value):
     assert bounds(data_type, value, value) == ColumnBounds(None, None, 0, 10)
 
 
-def test_one_unreadable_bound_leaves_the_other():
+def test_unreadable_bound_does_not_affect_the_other():
     assert bounds("long", 1, "x") == ColumnBounds(1, None, 0, 10)
     for stats, expected in (({"minValues": {"c": 1}}, (1, None)), ({"maxValues": {"c": 1}}, (None, 1))):
         assert read("long", {"numRecords": 10, **stats}).bounds(("c",)) == ColumnBounds(*expected, None, 10)
@@ -512,7 +512,7 @@ def test_malformed_statistics_are_unknown(stats):
     assert num_records(stats) is None
 
 
-def test_columns_without_statistics_are_unknown():
+def test_bounds_without_statistics_are_unknown():
     statistics = read("long", {"numRecords": 10, "minValues": {"other": 1}, "maxValues": None, "nullCount": {}})
     assert statistics.bounds(("c",)) is None
     assert statistics.bounds(("not requested",)) is None
@@ -547,7 +547,7 @@ def test_nested_columns_are_found_by_their_physical_names():
 
 
 @pytest.mark.parametrize("name", ["a b", "a.b", "é", "名", "\U0001f600", "f0", "{}", "a'b", "num_records", "class"])
-def test_unusual_names_are_found(name):
+def test_statistics_of_unusual_names_are_found(name):
     stats = {"numRecords": 1, "minValues": {name: 1}, "maxValues": {name: 2}, "nullCount": {name: 0}}
     assert read("long", stats, name=name).bounds((name,)) == ColumnBounds(1, 2, 0, 1)
 

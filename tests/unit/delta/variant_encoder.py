@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.variant.column import unshred, variant_to_python
 
-EMPTY = b"\x01\x00\x00"  # metadata of no names
+EMPTY = b"\x01\x00\x00"  # metadata without names
 
 
 def numbers(values: list[int], width: int) -> bytes:

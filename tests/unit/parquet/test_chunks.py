@@ -160,7 +160,7 @@ def test_chunk_may_fill_the_whole_file() -> None:
         ({5: HIGH, 6: LOW[:7]}, None, None),
         ({5: HIGH[:7], 6: LOW}, None, None),
         ({5: HIGH, 6: LOW}, None, (-5, 9)),
-        # Old writers' bounds are in an unknown order.
+        # Bounds of old writers have an unknown order.
         ({1: HIGH, 2: LOW}, None, None),
     ],
     ids=str,

@@ -44,7 +44,7 @@ def test_longest_text_is_measured_for_each_codec(codec: str, version: str) -> No
 
 @meets(long=15, several=19)
 @given(st.lists(st.binary(max_size=30) | st.binary(min_size=200, max_size=600), min_size=1, max_size=20))
-def test_the_longest_text_is_right(texts: list[bytes]) -> None:
+def test_longest_text_has_the_correct_length(texts: list[bytes]) -> None:
     met("long", max(map(len, texts)) > 255)
     met("several", len(set(map(len, texts))) > 1)
     assert longest(texts) == max(map(len, texts))

@@ -72,7 +72,7 @@ def test_a_footer_that_does_not_decode_is_a_data_error() -> None:
 
 @pytest.mark.parametrize("name", [["zzzzzzzz"], ["outer", "zzzzzzzz"]])
 def test_names_with_invalid_utf8_are_a_data_error(name: list[str]) -> None:
-    """Arrow returns such a schema, and fails where a name is looked at."""
+    """Arrow returns such a schema and fails when a name is read."""
     column = pa.array([1])
     for below in name[:0:-1]:
         column = pa.StructArray.from_arrays([column], [below])
@@ -96,7 +96,7 @@ def test_a_file_of_plain_types_is_opened_once() -> None:
         assert (opened.arrow, opened.start, opened.data) == (parsed.arrow, parsed.start, parsed.data)
 
 
-def test_schema_is_not_that_of_the_file_before() -> None:
+def test_schema_of_the_previous_file_is_not_used() -> None:
     """The schemas differ in a name, a type, the order, a field id, nullability, metadata, a struct around the same
     columns, or further columns."""
     one = pa.field("a", pa.int64())
@@ -234,7 +234,7 @@ def test_types_of_the_writer_become_parquet_types(form: pa.DataType) -> None:
 )
 @pytest.mark.parametrize("other", [pa.int64(), DICTIONARY], ids=str)
 def test_durations_keep_the_unit_of_the_writer(needed: pa.DataType, other: pa.DataType) -> None:
-    """As plain integers they would be other durations."""
+    """Read as integers, they would be other durations."""
     schema = pa.schema([("c", needed), ("o", other)])
     data = parquet_bytes(schema.empty_table())
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.types == pq.read_schema(pa.BufferReader(data)).types

@@ -37,7 +37,7 @@ def written(texts: list[str | None], **options: object) -> tuple[memoryview, Col
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_dictionary_of_a_written_chunk_is_found(codec: str, version: str) -> None:
+def test_dictionary_page_of_a_written_chunk_is_found(codec: str, version: str) -> None:
     data, chunk = written(["a", "", "long text", None, "a"] * 50, compression=codec, data_page_version=version)
     pages = walk_pages(data, chunk.values)
     assert pages.encodings == {RLE_DICTIONARY}
@@ -255,7 +255,7 @@ def test_page_bounds_need_an_ordered_type() -> None:
 
 
 @pytest.mark.parametrize(("bounds", "fits"), [((-5, 9), True), ((-4, 9), False), ((-5, 8), False), ((-6, 10), True)])
-def test_bounds_of_pages_lie_between_those_of_the_chunk(bounds: tuple[int, int], fits: bool) -> None:
+def test_page_bounds_outside_the_chunk_bounds_are_not_used(bounds: tuple[int, int], fits: bool) -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])
     assert (described(index, bounds=bounds) is not None) is fits
     # Bounds of BYTE_ARRAY may be truncated, in the page index or in the footer.

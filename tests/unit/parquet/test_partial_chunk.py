@@ -108,7 +108,7 @@ def test_rows_of_kept_pages_equal_the_written_ones(
             elif optional:
                 assert values.null_count == STEP
             else:
-                # One value, no matter which: nobody reads it.
+                # One arbitrary value, which is not read.
                 assert values.null_count == 0
                 assert len(values.unique()) == 1
 
@@ -163,7 +163,7 @@ def test_stubs_of_a_required_double_need_the_dictionary() -> None:
     assert file.read(part).to_pylist()[950:] == values[950:]
 
 
-def test_nothing_is_left_out_if_every_page_is_needed() -> None:
+def test_chunk_is_read_whole_if_every_page_is_needed() -> None:
     file = File(COLUMNS["int64"], optional=False)
     assert file.part((0, ROWS)) is None
     assert file.part(*((row, row + 1) for row in range(0, ROWS, STEP))) is None
@@ -204,7 +204,7 @@ def test_stub_of_one_number_has_no_delta_block() -> None:
     assert part.stubs[0].endswith(bytes([0, 0, 0x80, 1, 1, 1, 0]))
 
 
-def test_a_chunk_without_a_dictionary_needs_none() -> None:
+def test_part_of_a_plain_chunk_has_no_dictionary() -> None:
     part = File(COLUMNS["int64"], optional=False, use_dictionary=False).part((0, 1))
     assert part is not None
     assert part.dictionary is None
@@ -219,7 +219,7 @@ def test_index_page_without_its_dictionary_is_refused() -> None:
         file.read(dataclasses.replace(part, dictionary=None))
 
 
-def test_the_shortcut_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shortcut_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SHORTCUTS, "page_stubs", False)
     assert File(COLUMNS["int64"], optional=False).part((0, 1)) is None
 
@@ -257,7 +257,7 @@ def test_columns_without_a_stub_are_read_whole(
     assert (part is not None) is fits
 
 
-def test_stubs_of_dictionary_encoded_pages_are_encoded_alike() -> None:
+def test_stubs_keep_the_dictionary_encoding() -> None:
     """In a struct, Arrow does not read a chunk as dictionary indices if they follow plain values."""
     texts = [f"{row % 9}" if row < 500 else f"{row:09}" for row in range(ROWS)]
     file = File(pa.array(texts), optional=True, dictionary_pagesize_limit=200, use_dictionary=True)
@@ -297,7 +297,7 @@ def a_page(version: str = "1.0", *, has_dictionary: bool = False) -> tuple[File,
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_page_has_the_rows_and_bytes_of_its_index(version: str) -> None:
+def test_page_that_contradicts_the_offset_index_is_refused(version: str) -> None:
     _, page = a_page(version)
     check_page(page, STEP, has_dictionary=False)
     check_page(page, STEP, has_dictionary=True)
@@ -312,7 +312,7 @@ def test_a_page_has_the_rows_and_bytes_of_its_index(version: str) -> None:
             check_page(wrong, STEP, has_dictionary=True)
 
 
-def test_a_page_of_indices_needs_a_dictionary() -> None:
+def test_page_of_dictionary_indices_needs_a_dictionary() -> None:
     file, page = a_page(has_dictionary=True)
     check_page(page, STEP, has_dictionary=True)
     with pytest.raises(PageMismatch):
@@ -326,7 +326,7 @@ def test_a_page_of_indices_needs_a_dictionary() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_rebuilt_chunk_has_checked_pages_only(version: str) -> None:
+def test_pages_of_a_rebuilt_chunk_are_checked(version: str) -> None:
     file = File(COLUMNS["int64"], optional=False, data_page_version=version, use_dictionary=True)
     part = file.part((0, 50), (700, 720))
     assert part is not None

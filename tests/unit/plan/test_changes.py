@@ -208,7 +208,7 @@ def test_add_and_remove_of_one_file_give_the_vector_difference(
 ) -> None:
     ids = range(10, 16)
     names = {} if same_id else {"file_id": None}
-    # The other rows did not change: nobody may read them.
+    # The other rows did not change and must not be read.
     others = sorted({*range(6)} - ({*(before or ())} ^ {*(after or ())}))
     rows = poisoned(pa.table({"id": pa.array(ids, pa.int64())}), others)
     feed.remove(5, "a", rows, deletion_vector=None if before is None else vector(*before), **names)
@@ -455,7 +455,7 @@ def test_feed_column_names_are_case_insensitive(storage: Storage, columns: Any) 
     assert len(plan.output_schema.names) == len(columns)
 
 
-def test_breaking_change_without_a_version_names_none(storage: Storage) -> None:
+def test_error_of_an_unversioned_change_names_no_version(storage: Storage) -> None:
     before, after, reason = BREAKING["dropped"]
     feed = Feed(storage, before)
     feed.actions.append(VersionedMetadata(None, after))

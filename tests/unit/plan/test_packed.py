@@ -79,7 +79,7 @@ def test_row_count_is_unknown_if_one_files_count_is() -> None:
 
 
 @pytest.mark.parametrize(("vectors", "rows"), [(("without",), 12), (("only",), 9), (("without", "only"), None)])
-def test_rows_are_counted_without_deleted_ones(vectors: tuple[str, ...], rows: int | None) -> None:
+def test_row_count_excludes_deleted_rows(vectors: tuple[str, ...], rows: int | None) -> None:
     vector = DeletionVectorRef(DeletionVectorDescriptor("p", "https://x/v", 4, 2), "k#dv")
     two = replace(task(2), **dict.fromkeys(vectors, vector))
     assert pack_tasks([task(1), two], lambda _: 1, 10).rows == rows

@@ -165,7 +165,7 @@ def test_share_of_all_columns_is_one_in_any_order() -> None:
         assert needed_share(table, output_columns(table, paths, [], VariantAs.STRUCT), []) == 1.0
 
 
-def test_a_filter_on_a_part_of_a_variant_needs_the_variant() -> None:
+def test_filter_on_a_variant_path_reads_the_whole_variant() -> None:
     (column,) = filter_columns(TABLE, col("v.value").is_null(), ["p"])
     assert column == selected_columns(("v",))[0]
 
@@ -183,7 +183,7 @@ def test_share_of_files_without_columns_is_zero() -> None:
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 0.0
 
 
-def test_left_out_columns_are_in_metadata_and_refused() -> None:
+def test_columns_of_unknown_types_are_listed_and_refused() -> None:
     table = schema(a="long", new="fromTheFuture", s=struct(x="long", y="alsoNew"))
     left_out = left_out_metadata(table)
     assert left_out == {"delta_sharing.left_out": '{"new": "fromTheFuture", "s.y": "alsoNew"}'}

@@ -55,8 +55,8 @@ def plan(*files: SharedFile, **request: Any) -> ScanPlan:
     return plan_snapshot(TABLE, files, ScanRequest(**request), fast_options())
 
 
-def names(made: ScanPlan) -> list[str | None]:
-    return [task.file_id for task in made.tasks]
+def names(scan_plan: ScanPlan) -> list[str | None]:
+    return [task.file_id for task in scan_plan.tasks]
 
 
 # === Skipping ===
@@ -70,29 +70,29 @@ def test_skipped_file_is_counted_once() -> None:
         file("d", p=None, size=7),
         file("e", size=0),
     ]
-    made = plan(*files, filter=(col("p") == "x") & (col("a") > 9))
-    assert names(made) == []
-    assert made.skipped == SkippedFiles(by_partition=2, by_statistics=3, bytes=15)
-    made = plan(*files, filter=(col("p") == "x") & (col("a") >= 9))
-    assert names(made) == ["a", "c", "e"]
-    assert made.skipped == SkippedFiles(by_partition=2, bytes=12)
-    assert made.skipped.files == 2
-    assert [task.num_records for task in made.tasks] == [2, 2, 2]
+    scan_plan = plan(*files, filter=(col("p") == "x") & (col("a") > 9))
+    assert names(scan_plan) == []
+    assert scan_plan.skipped == SkippedFiles(by_partition=2, by_statistics=3, bytes=15)
+    scan_plan = plan(*files, filter=(col("p") == "x") & (col("a") >= 9))
+    assert names(scan_plan) == ["a", "c", "e"]
+    assert scan_plan.skipped == SkippedFiles(by_partition=2, bytes=12)
+    assert scan_plan.skipped.files == 2
+    assert [task.num_records for task in scan_plan.tasks] == [2, 2, 2]
 
 
 def test_statistics_are_combined_with_partition_values() -> None:
-    made = plan(file("a"), file("b", p="y"), filter=(col("p") == "x") | (col("a") > 9))
-    assert names(made) == ["a"]
-    assert made.skipped == SkippedFiles(by_statistics=1, bytes=10)
+    scan_plan = plan(file("a"), file("b", p="y"), filter=(col("p") == "x") | (col("a") > 9))
+    assert names(scan_plan) == ["a"]
+    assert scan_plan.skipped == SkippedFiles(by_statistics=1, bytes=10)
 
 
 def test_evicted_partitions_are_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered in (1, 2, 100):
         monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
         files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
-        made = plan(*files, filter=col("p").is_in(["x", "z"]))
-        assert names(made) == ["x0", "z0", "x1", "z1", "x2", "z2"]
-        assert [task.partition_values for task in made.tasks] == [{"p": "x"}, {"p": "z"}] * 3
+        scan_plan = plan(*files, filter=col("p").is_in(["x", "z"]))
+        assert names(scan_plan) == ["x0", "z0", "x1", "z1", "x2", "z2"]
+        assert [task.partition_values for task in scan_plan.tasks] == [{"p": "x"}, {"p": "z"}] * 3
 
 
 @pytest.mark.parametrize(("remembered", "decided"), [(2, 12), (3, 12), (4, 4)])
@@ -140,11 +140,11 @@ def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch
 )
 def test_files_are_read_until_they_hold_enough_rows(rows: list[int | None], limit: int, read: str) -> None:
     files = [file(str(number), count) for number, count in enumerate(rows)]
-    made = plan(*files, limit=limit)
-    assert "".join(map(str, names(made))) == read
+    scan_plan = plan(*files, limit=limit)
+    assert "".join(map(str, names(scan_plan))) == read
     left = len(rows) - len(read)
-    assert made.skipped == SkippedFiles(by_limit=left, bytes=10 * left)
-    assert made.limit == limit
+    assert scan_plan.skipped == SkippedFiles(by_limit=left, bytes=10 * left)
+    assert scan_plan.limit == limit
 
 
 def test_deleted_rows_do_not_count_for_the_limit() -> None:
@@ -153,8 +153,8 @@ def test_deleted_rows_do_not_count_for_the_limit() -> None:
 
 
 def test_limit_after_a_filter_leaves_no_file_out() -> None:
-    made = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
-    assert (names(made), made.limit) == (["a", "b", "c"], 1)
+    scan_plan = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
+    assert (names(scan_plan), scan_plan.limit) == (["a", "b", "c"], 1)
 
 
 @pytest.mark.parametrize("more", [999, 1000, 1001, 5000])
@@ -166,9 +166,9 @@ def test_listing_ends_after_a_thousand_unneeded_files(more: int) -> None:
             listed.append(str(number))
             yield [file(str(number))]
 
-    made = stream_snapshot(TABLE, arriving(), ScanRequest(limit=2), fast_options()).whole()
+    scan_plan = stream_snapshot(TABLE, arriving(), ScanRequest(limit=2), fast_options()).whole()
     assert len(listed) == 1 + min(more, 1000)
-    assert made.skipped == SkippedFiles(
+    assert scan_plan.skipped == SkippedFiles(
         by_limit=min(more, 1000), bytes=10 * min(more, 1000), is_cut=more >= 1000
     )  # fmt: skip
 
@@ -230,11 +230,11 @@ def lineage(*files: SharedFile, **properties: str) -> ScanPlan:
 
 
 def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
-    made = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
-    assert made.context.row_lineage == RowLineage(
+    scan_plan = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
+    assert scan_plan.context.row_lineage == RowLineage(
         row_id=StructField("_id", PrimitiveType("long")), row_update=StructField("_version", PrimitiveType("long"))
     )
-    assert (made.tasks[0].base_row_id, made.tasks[0].default_row_commit_version) == (0, 0)
+    assert (scan_plan.tasks[0].base_row_id, scan_plan.tasks[0].default_row_commit_version) == (0, 0)
     assert lineage(**{"delta.enableRowTracking": "true"}).context.row_lineage == RowLineage(
         row_id=None, row_update=None
     )
@@ -248,31 +248,31 @@ def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
         assert caught.value.feature == "rowTracking"
 
 
-def test_a_read_without_row_lineage_has_none() -> None:
+def test_context_without_row_lineage_has_none() -> None:
     table = table_state(metadata(SCHEMA, ["p"], TRACKED))
     add = file("a", base_row_id=3, default_row_commit_version=4)
-    made = plan_snapshot(table, [add], ScanRequest(), fast_options())
-    assert made.context.row_lineage is None
-    assert made.tasks[0].base_row_id is None
-    assert not made.context.is_change_feed
+    scan_plan = plan_snapshot(table, [add], ScanRequest(), fast_options())
+    assert scan_plan.context.row_lineage is None
+    assert scan_plan.tasks[0].base_row_id is None
+    assert not scan_plan.context.is_change_feed
 
 
 # === Columns of unknown types ===
 
 
-def test_read_of_all_columns_warns_of_unreadable_ones() -> None:
+def test_read_of_all_columns_warns_of_unreadable_columns() -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("a", "long"), ("n", "new"))
     ]
     table = table_state(metadata(json.dumps({"type": "struct", "fields": fields})))
     with pytest.warns(IncompleteReadWarning, match=r"'share.schema.t' is without columns .*'n' \(new\)"):
-        made = plan_snapshot(table, [], ScanRequest(), fast_options())
-    assert made.output_schema.metadata == {b"delta_sharing.left_out": b'{"n": "new"}'}
-    assert len(made.notes) == 1
+        scan_plan = plan_snapshot(table, [], ScanRequest(), fast_options())
+    assert scan_plan.output_schema.metadata == {b"delta_sharing.left_out": b'{"n": "new"}'}
+    assert len(scan_plan.notes) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = plan_snapshot(table, [], ScanRequest(columns=["a"]), fast_options())
-    assert (made.output_schema.metadata, made.notes) == (None, ())
+        scan_plan = plan_snapshot(table, [], ScanRequest(columns=["a"]), fast_options())
+    assert (scan_plan.output_schema.metadata, scan_plan.notes) == (None, ())
     alone = table_state(metadata(json.dumps({"type": "struct", "fields": fields[1:]})))
     with pytest.raises(UnsupportedFeatureError, match="no column that can be read: their types are new"):
         plan_snapshot(alone, [], ScanRequest(), fast_options())

@@ -46,8 +46,8 @@ def task(size: int = 10, rows: int | None = 4, **fields: Any) -> FileTask:
 
 def plan(*tasks: FileTask, schema: pa.Schema = SCHEMA, request: ScanRequest | None = None, **fields: Any) -> ScanPlan:
     table = table_state(metadata(schema, ["p"] if "p" in schema.names else []), version=7)
-    made = plan_snapshot(table, [], request or ScanRequest(), fast_options())
-    return dataclasses.replace(made, tasks=tasks, plan_seconds=0.0, **fields)
+    empty_plan = plan_snapshot(table, [], request or ScanRequest(), fast_options())
+    return dataclasses.replace(empty_plan, tasks=tasks, plan_seconds=0.0, **fields)
 
 
 # === One file ===
@@ -103,7 +103,7 @@ def test_constants_of_a_change_bound_its_columns(kind: ChangeKind, origin: Origi
 # === Sums over files ===
 
 
-def test_bytes_are_summed_over_files_of_known_size() -> None:
+def test_total_bytes_count_files_of_known_size() -> None:
     assert plan().bytes == 0
     assert plan(task(3), task(-1), task(0), task(4)).bytes == 7
 
@@ -200,20 +200,20 @@ def test_explain_of_a_small_plan_is_short() -> None:
     ]
 
 
-def test_explain_of_a_table_without_a_version_names_none() -> None:
-    made = plan(task())
-    changed = dataclasses.replace(made, context=dataclasses.replace(made.context, version=None))
+def test_explain_shows_no_version_if_there_is_none() -> None:
+    scan_plan = plan(task())
+    changed = dataclasses.replace(scan_plan, context=dataclasses.replace(scan_plan.context, version=None))
     assert explain(changed).splitlines()[0] == "Scan of share.schema.t"
 
 
 def test_explain_of_a_large_plan_has_every_part() -> None:
     request = ScanRequest(columns=("b",), filter=col("a") > 1, limit=3)
     skipped = SkippedFiles(by_partition=1, by_statistics=2, by_limit=3, bytes=999, is_cut=True)
-    made = plan(
+    scan_plan = plan(
         task(2_000_000_000), task(without=removed(1)), request=request, limit=3, skipped=skipped, table_files=50,
         notes=["One is missing.", "Two\x1b[2J"],
     )  # fmt: skip
-    assert explain(made).splitlines() == [
+    assert explain(scan_plan).splitlines() == [
         "Scan of share.schema.t, version 7",
         "  columns from the files: b, a",
         "  columns for the filter only: a",
@@ -235,7 +235,7 @@ def test_explain_of_a_large_plan_has_every_part() -> None:
     ]
 
 
-def test_explain_of_a_read_without_columns_names_none() -> None:
+def test_explain_of_a_read_without_columns_lists_no_column() -> None:
     assert explain(plan(task(), request=ScanRequest(columns=()))).splitlines()[1] == "  columns from the files: none"
 
 
@@ -284,9 +284,9 @@ def test_repr_and_html_show_no_url() -> None:
 # === Tasks of actions ===
 
 
-def test_task_of_unknown_size_or_rows_says_so() -> None:
+def test_size_and_row_count_of_a_task_may_be_unknown() -> None:
     table = table_state(metadata(SCHEMA))
     adds = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
     files = list(map(SharedFile, adds))
     tasks = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
-    assert [(made.size, made.num_records) for made in tasks] == [(-1, None), (5, 7)]
+    assert [(task.size, task.num_records) for task in tasks] == [(-1, None), (5, 7)]

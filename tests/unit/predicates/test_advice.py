@@ -135,7 +135,7 @@ def test_mistake_gets_a_corrected_form(mistake: str, advice: str, right: str) ->
         ("/* unheard */ unheard(amount) > 3", "unheard"),
     ],
 )
-def test_error_has_the_place_of_the_mistake(text: str, marked: str) -> None:
+def test_error_has_the_position_of_the_mistake(text: str, marked: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
     assert caught.value.place is not None

@@ -121,7 +121,7 @@ def rows_of_arrow(condition: pc.Expression) -> list[int]:
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_condition_has_the_rows_of_arrow(name: str) -> None:
+def test_condition_matches_the_rows_of_arrow(name: str) -> None:
     condition, text = SUPPORTED[name]
     tree = to_tree(condition)
     assert str(tree) == text

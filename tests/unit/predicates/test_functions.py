@@ -680,7 +680,7 @@ def test_call_of_a_constant_column_skips_files() -> None:
 
 
 class Exactly:
-    """Statistics of one row, which are exact, as of partition values."""
+    """Exact statistics of one row, as for partition values."""
 
     def __init__(self, row: dict[str, Any]) -> None:
         self.row = row
@@ -884,7 +884,7 @@ def test_arrays_have_the_results_of_single_values(
     assert functions.from_arrow(kernel(array, kind, *constants).cast(kind)) == singly
 
 
-def test_nan_and_infinity_are_computed_with() -> None:
+def test_nan_and_infinity_are_valid_operands() -> None:
     for value, expected in ((math.inf, True), (math.nan, True), (-math.inf, False), (1.0, False)):
         bound = bind(parse_filter("f64 * 2 > 1000"), SCHEMA)
         assert evaluate(bound, {"f64": value}) is expected
@@ -1263,7 +1263,7 @@ def test_remainder_of_a_large_integer_is_exact(number: int) -> None:
     divisor = 2**63 - 1
     assert functions.apply("%", [number, divisor], pa.int64(), "shown") == number
     bound = bind(parse_filter(f"i64 % {divisor} = {number}"), SCHEMA)
-    assert _may_match(bound, Exactly({"i64": number}))  # once, such a partition was skipped
+    assert _may_match(bound, Exactly({"i64": number}))  # an earlier version skipped such a partition
 
 
 def test_remainder_of_infinity_is_nan_without_a_warning() -> None:

@@ -439,7 +439,7 @@ def test_objects_without_an_op_are_refused(other):
         from_json_hints(other)
 
 
-def test_types_of_hints_are_those_of_the_protocol():
+def test_hints_use_the_types_of_the_protocol():
     sent = {path[0] for path in COMPARABLE if to_json_hints(bind(col(path).is_null(), SCHEMA), [path[0]]) is not None}
     assert sent == set(HINTED)
 

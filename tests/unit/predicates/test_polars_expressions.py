@@ -162,7 +162,7 @@ def rows_of_polars(condition: pl.Expr) -> list[bool]:
 
 @pytest.mark.parametrize("name", SUPPORTED)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_condition_has_the_rows_of_polars(name: str) -> None:
+def test_condition_matches_the_rows_of_polars(name: str) -> None:
     condition, text = evaluated(name), SUPPORTED[name]
     tree = to_tree(condition)
     assert str(tree) == text
@@ -228,7 +228,7 @@ def _is_large(value: int) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::polars.exceptions.PolarsInefficientMapWarning")
-def test_expression_that_json_lacks_is_left_to_polars() -> None:
+def test_expression_without_json_is_left_to_polars() -> None:
     condition = a.map_elements(_is_large, pl.Boolean)
     assert weaker_predicate(condition, SCHEMA) is None
     with pytest.raises(UsageError, match=r"A value that JSON cannot represent|'AnonymousFunction'"):

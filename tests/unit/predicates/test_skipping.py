@@ -303,11 +303,11 @@ def _range(ends: tuple[int | None, int | None]) -> range:
 def test_file_is_kept_if_a_value_between_its_bounds_matches(column, ends):
     """Integers are enough for these conditions, also for decimals and dates."""
     wrap = (lambda value: None if value is None else Decimal(value)) if column == "small" else (lambda value: value)
-    known = Known({(column,): _bounds(*map(wrap, ends), 0, 9)})
+    statistics = Known({(column,): _bounds(*map(wrap, ends), 0, 9)})
     written = (lambda value: str(Day(value))) if column == "day" else str
 
     def kept(condition):
-        return _may_match(bind(parse_filter(condition), SCHEMA), known)
+        return _may_match(bind(parse_filter(condition), SCHEMA), statistics)
 
     for limit in range(-1, 6):
         constant = f"DATE '{written(limit)}'" if column == "day" else str(limit)
@@ -327,13 +327,13 @@ def test_file_is_kept_if_a_value_between_its_bounds_matches(column, ends):
 def test_file_is_kept_if_a_pair_between_the_bounds_matches(left, right):
     for other, wrap in (("i32", int), ("small", Decimal)):
         ends = [None if end is None else wrap(end) for end in right]
-        known = Known({("i64",): _bounds(*left, 0, 9), (other,): _bounds(*ends, 0, 9)})
+        statistics = Known({("i64",): _bounds(*left, 0, 9), (other,): _bounds(*ends, 0, 9)})
         for text, compare in _OPS.items():
             matches = any(compare(a, b) for a in _range(left) for b in _range(right))
-            kept = _may_match(bind(parse_filter(f"i64 {text} {other}"), SCHEMA), known)
+            kept = _may_match(bind(parse_filter(f"i64 {text} {other}"), SCHEMA), statistics)
             assert kept is matches, (text, other)
             flipped = any(compare(b, a) for a in _range(left) for b in _range(right))
-            assert _may_match(bind(parse_filter(f"{other} {text} i64"), SCHEMA), known) is flipped, (text, other)
+            assert _may_match(bind(parse_filter(f"{other} {text} i64"), SCHEMA), statistics) is flipped, (text, other)
 
 
 @pytest.mark.parametrize(
@@ -360,8 +360,8 @@ def test_file_of_floats_is_kept_if_a_number_or_nan_may_match(condition, kept):
     ],
 )  # fmt: skip
 def test_file_is_kept_if_a_value_of_a_list_may_match(condition, kept):
-    known = Known({**FULL, ("f64",): _bounds(1.0, None, 0, 100, 3.0)})
-    assert _may_match(bind(parse_filter(condition), ONE), known) is kept
+    statistics = Known({**FULL, ("f64",): _bounds(1.0, None, 0, 100, 3.0)})
+    assert _may_match(bind(parse_filter(condition), ONE), statistics) is kept
 
 
 @pytest.mark.parametrize(
@@ -471,12 +471,12 @@ def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -
     schema = pa.schema({"a": pa.int8()})
     inside, outside = bind(col("a").is_in(values), schema), bind(Not(col("a").is_in(values)), schema)
     for span in SPANS:
-        known = Known({("a",): _bounds(*span)})
-        assert _may_match(inside, known) is any(value in values for value in within(span)), span
+        statistics = Known({("a",): _bounds(*span)})
+        assert _may_match(inside, statistics) is any(value in values for value in within(span)), span
         # With more than one value, one of them may differ.
         one = span[0] if span[0] == span[1] else None
         expected = None not in values and (one is None or one not in values)
-        assert _may_match(outside, known) is expected, span
+        assert _may_match(outside, statistics) is expected, span
 
 
 @pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
@@ -486,8 +486,8 @@ def test_file_is_kept_if_two_integers_may_match(op: str) -> None:
     for one in SPANS:
         for other in SPANS:
             expected = any(evaluate(expression, {"a": a, "b": b}) for a in within(one) for b in within(other))
-            known = Known({("a",): _bounds(*one), ("b",): _bounds(*other)})
-            assert _may_match(bound, known) is expected, (one, other)
+            statistics = Known({("a",): _bounds(*one), ("b",): _bounds(*other)})
+            assert _may_match(bound, statistics) is expected, (one, other)
         assert _may_match(bound, Known({("a",): _bounds(*one)}))
         assert _may_match(bound, Known({("b",): _bounds(*one)}))
 
@@ -510,11 +510,11 @@ def test_files_are_skipped_by_null_counts(
     nulls: int | None, rows: int | None, may_be_null: bool, may_have_a_value: bool
 ) -> None:
     schema = pa.schema({"a": pa.int8()})
-    known = Known({("a",): _bounds(None, None, nulls, rows)})
+    statistics = Known({("a",): _bounds(None, None, nulls, rows)})
     for text in ("a IS NULL", "a <=> NULL"):
-        assert _may_match(bind(parse_filter(text), schema), known) is may_be_null, text
+        assert _may_match(bind(parse_filter(text), schema), statistics) is may_be_null, text
     for text in ("a = 1", "a <> 1", "a IN (1, 2)", "a IS NOT NULL"):
-        assert _may_match(bind(parse_filter(text), schema), known) is may_have_a_value, text
+        assert _may_match(bind(parse_filter(text), schema), statistics) is may_have_a_value, text
 
 
 TEXTS = [None, "", "a", "aa", "ab", "abz", "b", "ba"]
@@ -530,13 +530,13 @@ def test_file_is_kept_if_a_text_in_its_bounds_has_the_prefix(prefix: str) -> Non
             if low is not None and high is not None and low > high:
                 continue
             between = [text for text in universe if (low is None or text >= low) and (high is None or text <= high)]
-            known = Known({("a",): _bounds(low, high)})
+            statistics = Known({("a",): _bounds(low, high)})
             for expression in expressions:
                 bound = bind(expression, schema)
-                assert _may_match(bound, known) is any(evaluate(expression, {"a": text}) for text in between)
+                assert _may_match(bound, statistics) is any(evaluate(expression, {"a": text}) for text in between)
                 is_one = low is not None and low == high
                 expected = not (is_one and evaluate(expression, {"a": low}))
-                assert _may_match(bind(Not(expression), schema), known) is expected
+                assert _may_match(bind(Not(expression), schema), statistics) is expected
 
 
 UNKNOWN_ENDS = [(None, None), (None, 3), (0, None)]
@@ -561,12 +561,12 @@ def test_missing_bounds_keep_only_their_condition(text: str) -> None:
     forms = {"f": float, "s": lambda end: "abcd"[end], "d": lambda end: 19_700 + end * 300}
     for span in UNKNOWN_ENDS:
         for other in UNKNOWN_ENDS:
-            known = {
+            statistics = {
                 (name,): _bounds(*(None if end is None else forms.get(name, int)(end) for end in ends))
                 for name, ends in (*((name, span) for name in "adfs"), ("c", other))
             }
-            assert not _may_match(both, Known({**known, ("b",): _bounds(0, 5)}))
-            assert _may_match(both, Known({**known, ("b",): _bounds(0, 6)})) is _may_match(one, Known(known))
+            assert not _may_match(both, Known({**statistics, ("b",): _bounds(0, 5)}))
+            assert _may_match(both, Known({**statistics, ("b",): _bounds(0, 6)})) is _may_match(one, Known(statistics))
     assert _may_match(one, Known({}))
     assert not _may_match(both, Known({("b",): _bounds(0, 5)}))
 
@@ -594,5 +594,5 @@ def test_missing_bounds_keep_only_their_condition(text: str) -> None:
 )
 def test_cast_has_the_bounds_of_its_column(text: str, lower: Any, upper: Any, expected: bool) -> None:
     bound = bind(parse_filter(text), pa.schema({"n": pa.decimal128(5, 1), "a": pa.int32()}))
-    known = _bounds(lower, upper, 0, 5)
-    assert _may_match(bound, Known({("n",): known, ("a",): known})) is expected
+    statistics = _bounds(lower, upper, 0, 5)
+    assert _may_match(bound, Known({("n",): statistics, ("a",): statistics})) is expected

@@ -183,7 +183,7 @@ def test_error_of_python_logic_shows_the_operators(misuse):
         (lambda: evaluate(col("a").like("x"), {"a": 5}), "needs a string"),
     ],
 )
-def test_misuse_is_a_usage_error(build, message):
+def test_invalid_use_of_a_builder_is_a_usage_error(build, message):
     with pytest.raises(UsageError, match=message):
         build()
 
@@ -206,7 +206,7 @@ def test_column_names_are_parsed(name, path):
     assert col(name).operand == Column(path)
 
 
-def test_columns_are_those_of_all_conditions():
+def test_columns_of_all_conditions_are_collected():
     expression = parse_filter("a > 1 AND (b.c IS NULL OR NOT d IN (1)) AND e = f AND g LIKE 'x' AND TRUE AND h <=> 1")
     assert columns(expression) == {("a",), ("b", "c"), ("d",), ("e",), ("f",), ("g",), ("h",)}
 

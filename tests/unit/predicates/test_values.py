@@ -231,7 +231,7 @@ NAN = math.nan
         ("x", None, None),
     ],
 )
-def test_order_is_that_of_spark(left, right, expected):
+def test_values_are_ordered_as_in_spark(left, right, expected):
     assert order(left, right) == expected
     assert order(right, left) == (None if expected is None else -expected)
 

@@ -12,7 +12,7 @@ from delta_sharing_client.protocol.names import AssetName, split_table_url
 from tests.quota import meets, met
 
 letters = st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs"))
-# No text(...), which would draw evenly from all letters of both.
+# ``text(...)`` would draw evenly from the letters of both strategies.
 part = st.lists(letters | st.sampled_from(".`#é名"), min_size=1, max_size=20).map("".join)
 
 

@@ -223,7 +223,7 @@ def test_files_decoded_together_equal_those_decoded_singly(lines, ends, is_cut):
 
 @pytest.mark.parametrize("form", HEADS)
 @pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.CHANGES])
-def test_deviations_are_read_alike_at_once_and_line_by_line(monkeypatch, form, operation):
+def test_deviations_equal_those_of_single_lines(monkeypatch, form, operation):
     odd = [file_line(*[()] * at, what) for at, ones in enumerate((ADDS, SINGLES, FILES, OTHERS)) for what in ones]
     plain = file_line(file={"id": "b", "url": "u", "version": 1, "timestamp": 1})
     for line in (*odd, *ODD):

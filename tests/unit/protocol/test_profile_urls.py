@@ -178,7 +178,7 @@ def test_profile_in_an_object_store_needs_the_storage_extra(scheme: str, monkeyp
         (b'{"shareCredentialsVersion": 1, "endpoint": "\xff"}', "is not valid JSON;"),
     ],
 )
-def test_error_says_what_an_invalid_profile_file_contains(tmp_path: Any, content: bytes, message: str) -> None:
+def test_error_describes_an_invalid_profile_file(tmp_path: Any, content: bytes, message: str) -> None:
     (tmp_path / "my.share").write_bytes(content)
     with pytest.raises(ProfileError, match=message) as caught:
         Profile.load(tmp_path / "my.share")

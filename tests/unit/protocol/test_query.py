@@ -928,7 +928,7 @@ def test_delta_changes_hold_every_kind_and_historical_protocol(server, rest, tab
 
 @pytest.mark.parametrize("action_size", [None, 0, 7])
 @pytest.mark.parametrize("wrapper_size", [None, 0, 9])
-def test_size_of_an_action_precedes_that_of_its_wrapper(server, rest, table, wire, action_size, wrapper_size):
+def test_size_of_an_action_overrides_that_of_its_wrapper(server, rest, table, wire, action_size, wrapper_size):
     files = [
         {
             "id": kind,

@@ -163,7 +163,7 @@ def test_sizes_of_windows_are_limited(
     seen=st.integers(1, 60),
 )
 def test_windows_hold_every_version_once_and_few_actions(counts: list[int], start: int, seen: int) -> None:
-    """However the files are spread over the versions, and whichever of these the server listed first."""
+    """Files are spread over the versions at random, and the server lists any of the versions first."""
     last = start + len(counts) - 1
     asked: list[int | None] = []
 
@@ -182,7 +182,7 @@ def test_windows_hold_every_version_once_and_few_actions(counts: list[int], star
     assert [version for window in found for version in window.actions] == [
         start + index for index, count in enumerate(counts) for _ in range(count)
     ]
-    # Only a single version, and what begins the feed, may have more than eight times the few.
+    # Only a single version and the first window may have more than eight times ``FEW`` actions.
     assert all(len(window.actions) <= 16 or len(set(window.actions)) == 1 or window.first is None for window in found)
     met("halved", asked.count(None) > 1)
     met("split", len(asked) - asked.count(None) > len(found) - 1)

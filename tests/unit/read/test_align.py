@@ -1,4 +1,4 @@
-"""Columns of a file in the table's types: their Parquet columns, as pyarrow lists them, and their values."""
+"""Columns of a file are found by path or field id and converted to the types of the table."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def leaves_below(*names: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", FILE.names)
-def test_column_has_all_its_parquet_columns(name: str) -> None:
+def test_column_is_read_from_all_its_parquet_columns(name: str) -> None:
     column = aligner(FILE).column(fields_of(TABLE)[name])
     assert column.leaves == leaves_below(name)
     assert column.top == FILE.names.index(name)
@@ -132,7 +132,7 @@ def test_nested_column_is_neither_one_leaf_nor_missing() -> None:
 # === Values ===
 
 
-def test_the_fields_of_a_struct_are_listed_once() -> None:
+def test_fields_of_a_struct_are_listed_once() -> None:
     files = aligner(FILE)
     assert files._below(files._top.nodes[1]) is files._below(files._top.nodes[1])
 
@@ -190,7 +190,7 @@ NESTED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("stored", "target", "rows"), NESTED, ids=lambda item: str(item)[:60])
-def test_nested_values_are_right_in_sliced_batches(stored: pa.DataType, target: pa.DataType, rows: list[Any]) -> None:
+def test_nested_values_of_sliced_batches_are_correct(stored: pa.DataType, target: pa.DataType, rows: list[Any]) -> None:
     array = pa.array(narrow(rows), stored)
     for start in range(len(rows) + 1):
         for stop in range(start, len(rows) + 1):
@@ -350,7 +350,7 @@ def test_null_in_a_not_null_column_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stored", [pa.list_(pa.int32()), pa.large_list(pa.int32())], ids=str)
-def test_null_element_is_refused_if_the_list_has_none(stored: pa.DataType) -> None:
+def test_null_element_is_refused_if_elements_are_not_null(stored: pa.DataType) -> None:
     target = pa.field("c", pa.list_(pa.field("element", pa.int64(), False)))
     column = column_of(stored, target)
     rows = [[1, 2], None, [], [3], [None]]
@@ -360,7 +360,7 @@ def test_null_element_is_refused_if_the_list_has_none(stored: pa.DataType) -> No
     assert column.apply(array.slice(0, 4)).to_pylist() == rows[:4]
 
 
-def test_null_value_is_refused_if_the_map_has_none() -> None:
+def test_null_value_is_refused_if_map_values_are_not_null() -> None:
     stored = pa.map_(pa.string(), pa.int32())
     target = pa.field("c", pa.map_(pa.string(), pa.field("value", pa.int64(), False)))
     column = column_of(stored, target)
@@ -529,7 +529,7 @@ def test_many_texts_are_checked_like_few(count: int) -> None:
 
 
 def test_many_texts_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checking them one by one takes many times as long."""
+    """It takes many times as long to check each text separately."""
     check = checker(pa.string())
     assert check is not None
     lengths: list[int] = []
@@ -613,7 +613,7 @@ def test_julian_timestamps_keep_their_date() -> None:
     int96 = {b"org.apache.spark.legacyINT96": b""}
     for keys in (JULIAN, {**JULIAN, **int96}):
         assert converted(plain, pa.timestamp("us"), keys)[0].date() == FIRST
-    # INT96 and INT64 have a key each.
+    # The footer has separate keys for INT96 and INT64.
     zoned, old = pa.timestamp("us", "UTC"), instants.slice(0, 1).cast(pa.timestamp("us"))
     assert converted(old, zoned, {**JULIAN, **int96})[0].date() == FIRST
     only = {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.timeZone": b"UTC", **int96}

@@ -17,7 +17,7 @@ async def requested(budget: MemoryBudget, *requests: tuple[tuple[int, int], int]
 
 
 def has_room(budget: MemoryBudget, nbytes: int) -> bool:
-    """Return whether ``nbytes`` more fit now and nobody waits."""
+    """Return whether ``nbytes`` more can be granted without a wait."""
     return not budget._growing and not budget._beginning and budget._in_use + nbytes <= budget._capacity
 
 
@@ -95,7 +95,7 @@ def test_decoded_bytes_no_longer_count_as_downloads() -> None:
         for task in tasks[:2]:
             task.result().release()
         await settle()
-        # Nothing is counted twice: the whole share of downloads is free again.
+        # The whole share of downloads is free again: no release was counted twice.
         tasks += await requested(budget, ((3, 0), 59), ((4, 0), 1))
         assert done(tasks) == [True, True, True, True, False]
         assert budget._in_use == 60

@@ -1,4 +1,4 @@
-"""Batches of one file: their number of rows, and values that are computed once."""
+"""The batches of one file: their row counts and their values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def numbers(count: int = ROWS) -> pa.Table:
         (10**9, ROWS, ROWS),
         (10**9, 10 * ROWS, ROWS),
         (10**9, 100, 100),
-        # A quarter of the limit, for eight bytes per row and a few for the page header.
+        # Eight bytes per row and the page header fit a quarter of the limit.
         (100_000, ROWS, 3125),
         (100_000, 3125, 3125),
         (100_000, 3000, 3000),
@@ -58,7 +58,7 @@ def test_batch_has_rows_for_a_fourth_of_the_memory_limit(in_flight: int, batch_r
     assert File(numbers(), **PLAIN).rows(in_flight, batch_rows) == pytest.approx(rows, rel=0.002)
 
 
-def test_every_column_counts_by_its_width() -> None:
+def test_batch_size_depends_on_the_width_of_each_column() -> None:
     content = pa.table(
         {
             "a": pa.array(range(ROWS), pa.int32()),
@@ -181,7 +181,7 @@ def test_texts_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(decode, "_text_lengths", None)
     many = pa.table({"t": [f"{row % 50:02}" * 50_000 for row in range(1000)]})
     assert File(many, compression="NONE", dictionary_pagesize_limit=10_000_000).rows(16_000_000, 10) == 10
-    # A list has any number of texts per row: then no text is measured.
+    # A row may have any number of texts in a list, so no text is measured.
     monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
     both = pa.table({"t": texts, "l": [["y" * 1000] * 10] * ROWS})
     assert File(both).rows(8_400_000) == 2
@@ -218,7 +218,7 @@ def test_text_larger_than_a_batch_is_alone_in_it() -> None:
     assert file.rows(2_000_000) == 1
 
 
-def test_elements_of_lists_count_but_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_elements_are_counted_but_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "_text_lengths", None)
     numbers = File(pa.table({"l": [[7] * 1000] * 1000}))
     assert 100 * numbers.layout.footer.metadata.row_group(0).total_byte_size < 3_000_000
@@ -306,7 +306,7 @@ def test_compressed_total_does_not_enlarge_batches() -> None:
 def test_rows_without_columns_have_the_requested_number() -> None:
     file = File(numbers(), partition={"p": "a"}, columns=["p"])
     assert file.rows(10**9, 10) == 10
-    # Such rows have no bytes.
+    # Rows without columns take no memory.
     assert file.rows(4) == ROWS
 
 
@@ -391,7 +391,7 @@ def stubbed(file: File, batches: Any) -> File:
 
 
 @pytest.mark.parametrize("rows", [999, 1001])
-def test_row_group_with_other_rows_than_the_footer_is_refused(rows: int) -> None:
+def test_row_count_that_differs_from_the_footer_is_refused(rows: int) -> None:
     file = stubbed(File(numbers(1000)), lambda batches: [numbers(rows).combine_chunks().to_batches()[0]])
     with pytest.raises(DataError, match=f"Row group 0 should hold 1000 rows up to its end, but {rows} were found"):
         file.batches()
@@ -503,7 +503,7 @@ def constants(rows: list[tuple[str, int]], *, kind: pa.DataType | None = None, *
         table.add(numbers(1).rename_columns(["id"]), partition_values={"p": value})
     batch_rows = plan.pop("batch_rows", 1000)
     made = table.plan(**{"columns": ["p"], **plan}, options=fast_options(batch_rows=batch_rows))
-    # The plan above skips files by their partition values, this one has all.
+    # The plan above skips files by their partition values; this plan has all files.
     return Shape(made.context), list(zip(table.plan().tasks, [count for _, count in rows], strict=True))
 
 
@@ -571,7 +571,7 @@ def test_invalid_constant_is_an_error_after_the_rows_before_it() -> None:
     assert caught.value.file_id == counted[2][0].file_id
 
 
-def test_text_counts_with_four_bytes_per_character() -> None:
+def test_character_is_counted_as_four_bytes() -> None:
     assert decode._text_bytes({"a": "xy", "b": b"xyz", "c": 5, "d": None}) == 20
     assert decode._text_bytes({}) == 0
 
@@ -606,7 +606,7 @@ def vector(*rows: int) -> DeletionVector:
         (None, vector(), []),
     ],
 )
-def test_visible_rows_are_those_of_only_less_without(without: Any, only: Any, visible: Any) -> None:
+def test_deleted_rows_are_excluded_from_selected_rows(without: Any, only: Any, visible: Any) -> None:
     selection = Selection(without, only)
     for start in range(10):
         for stop in range(start, 11):

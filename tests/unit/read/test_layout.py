@@ -154,14 +154,14 @@ def test_files_of_one_schema_share_their_alignment() -> None:
     alignment = shape.alignment(schema, one)
     assert shape.alignment(pa.schema(list(schema)), other) is alignment
     assert (alignment.leaves, shape.alignment(schema, without_p).leaves) == ((0,), (0, 1))
-    # Another metadata is another schema, because field ids are metadata.
+    # Schemas with different metadata differ, because field ids are metadata.
     assert shape.alignment(schema, one) is not shape.alignment(schema.with_metadata({"a": "b"}), one)
 
 
 def test_columns_are_numbered_in_the_order_of_the_file() -> None:
     content = pa.table({f"c{number}": [number] for number in range(9)})
     file = File(content, predicate=(col("c8") > 3) & (col("c1") < 3))
-    # A column that the file lacks has no number, nor one that no file has.
+    # Columns that are not in the file have no number.
     missing = FileColumn(StructField("x", PrimitiveType("long")), pa.int64(), -1, (), None)
     alignment = file.layout.alignment
     layout = dataclasses.replace(
@@ -227,7 +227,7 @@ def test_file_is_read_for_its_columns(columns: list[str], needs_file: bool) -> N
     (added, changed), shape = (next(iter(plan.tasks)) for plan in plans), Shape(plans[0].context)
     assert shape.needs_file(added) is needs_file
     assert shape.needs_file(changed) is (needs_file or columns == ["_change_type"])
-    # Files of the same schema have change types of their own.
+    # The change type is that of the task, also for files of the same schema.
     schema = pa.schema({"id": pa.int64(), "_change_type": pa.string()})
     leaves = [shape.alignment(schema, task).leaves for task in (added, changed, added)]
     assert leaves == [(0,) if needs_file else (), *([(1,)] if columns == ["_change_type"] else leaves[:1]), leaves[0]]
@@ -349,7 +349,7 @@ def test_size_of_row_groups_is_that_of_their_chunks() -> None:
     assert layout.ranges((0, 1, 2)) == [ByteRange(item.start, item.start + item.length) for item in chunks]
     assert layout.compressed_size((1,)) == chunks[2].length + chunks[3].length
     assert layout.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
-    # In a file that is downloaded whole, a row group has the share of its rows.
+    # The size of a file that is downloaded whole is divided by row count.
     whole = part(whole=True)
     assert whole.compressed_size((0,)) == whole.footer.start * 1000 // 2500
     assert whole.compressed_size((1, 2)) == whole.footer.start * 1500 // 2500

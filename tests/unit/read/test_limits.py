@@ -20,7 +20,7 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import Storage, Table, fast_options, metadata
 
 IN_FLIGHT = 8 * 1024 * 1024
-# The most memory at a time, as a multiple of the option: bytes and rows in flight, and a batch in each decoder.
+# The maximum memory, as a multiple of the option: bytes and rows in flight, and a batch in each decoder.
 MULTIPLE = 3
 # A decoder may free its last batch after the test, and Arrow does not keep the pool of a buffer alive.
 _pools: list[pa.MemoryPool] = []

@@ -172,7 +172,7 @@ SUBSETS = [
     in_flight=st.sampled_from([8 * MB, 256 * MB]),
 )  # fmt: skip
 @settings(max_examples=examples(75), deadline=None)
-def test_rows_are_right_whichever_pages_are_skipped(
+def test_rows_are_correct_whichever_pages_are_skipped(
     nesting: str, kind: str, optional: bool, categories: bool, write: dict[str, Any], in_flight: int
 ) -> None:
     categories = categories and nesting in ("flat", "struct", "optional struct")
@@ -228,13 +228,13 @@ def test_only_texts_of_kept_pages_are_measured(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(decode, "_text_lengths", spy)
     for optional, replaced in ((True, True), (False, False)):
-        made = [column("c", NESTINGS["struct"], "huge", optional, categories=False)]
-        schema = pa.schema([field for field, _ in made])
-        file = SomePages(written(made), schema, max_bytes_in_flight=8 * MB)
+        columns = [column("c", NESTINGS["struct"], "huge", optional, categories=False)]
+        schema = pa.schema([field for field, _ in columns])
+        file = SomePages(written(columns), schema, max_bytes_in_flight=8 * MB)
         rows = (STEP, 2 * STEP)
-        assert file.read((rows,))[0]["c"].to_pylist() == made[0][1].to_pylist()[slice(*rows)]
+        assert file.read((rows,))[0]["c"].to_pylist() == columns[0][1].to_pylist()[slice(*rows)]
         is_indices, lengths = measured.pop()
         assert is_indices is replaced
-        texts = [value["a"] or "" for value in made[0][1].to_pylist()]
+        texts = [value["a"] or "" for value in columns[0][1].to_pylist()]
         assert lengths == [len(text) if row in range(*rows) else 0 for row, text in enumerate(texts)]
     assert not measured

@@ -27,7 +27,7 @@ def test_ratio_is_learned_from_all_observations() -> None:
     ratio = page_plan.Ratio(0, 0)
     ratio.learn(1000, 250)
     assert ratio.expected(4000) == 1000
-    # The first, small observation is replaced.
+    # A larger observation replaces the first one.
     ratio.learn(100_000, 50_000)
     assert ratio.expected(4000) == 2000
     ratio.learn(100_000, 0)

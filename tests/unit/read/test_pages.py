@@ -156,7 +156,7 @@ def test_page_index_that_saves_nothing_is_not_read_again(make_table: MakeTable, 
     assert len(storage.requested("part-3.parquet")) == 2
 
 
-def test_expected_gains_follow_the_observed_ones() -> None:
+def test_expected_gain_is_learned_from_observed_gains() -> None:
     gains = page_plan.Ratio()
     assert gains.expected(10_000_000) == 5_000_000
     gains.learn(100_000_000, 0)
@@ -540,7 +540,7 @@ def test_damaged_offset_index_changes_no_row(shared_storage: Storage, data: st.D
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=examples(50), deadline=None)
 def test_damaged_indexes_give_only_rows_of_the_file(shared_storage: Storage, data: st.DataObject) -> None:
-    """Wrong bounds may hide a row, as in any statistics, but no row has values of two."""
+    """Wrong bounds may hide a row, but no row has the values of two rows."""
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))
     spans = index_spans(bytes(blob))
     for _ in range(data.draw(st.integers(1, 5))):
@@ -584,7 +584,7 @@ def test_index_with_other_pages_is_detected_when_reading(make_table: MakeTable) 
     chunk = Chunks(parsed.data, range(2), parsed.start).get(0, 0)
     pages = page_index.pages(blob[start:stop], chunk, 400)
     assert pages is not None
-    # The index has page 12 begin one row late, with nine rows; its header has ten.
+    # In the index, page 12 begins one row late and has nine rows; its header has ten.
     wrong = [{1: pages.starts[page], 2: pages.size(page), 3: pages.rows[page] + (page == 12)} for page in range(40)]
     index = struct_of({1: wrong})
     assert len(index) <= stop - start

@@ -66,7 +66,7 @@ def every_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Used:
-    """Count the row groups that Polars' reader returns, and switch it off."""
+    """Counts the row groups that Polars' reader returns, and can disable the reader."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.groups = 0
@@ -165,7 +165,7 @@ def test_frames_are_those_of_arrows_reader(data: st.DataObject, content: pa.Tabl
     met("deleted", used.groups and gone)
     met("filtered", used.groups and request["filter"] is not None)
     if isinstance(arrows, str):
-        # pyarrow writes some empty lists in small pages so that it cannot read them itself.
+        # pyarrow cannot read some empty lists that it wrote in small pages.
         assert ours == arrows
         assert "list" in content.column_names
         return

@@ -57,7 +57,7 @@ def test_deleted_rows_are_found_by_their_physical_position(
     assert report.rows_deleted == len(deleted)
 
 
-def test_skipped_row_groups_and_filters_shift_no_position(make_table: MakeTable) -> None:
+def test_positions_do_not_shift_with_skipped_row_groups(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(
         ids(0, 200),
@@ -287,7 +287,7 @@ def test_materialized_row_ids_are_used_if_not_null(make_table: MakeTable) -> Non
 
 
 @pytest.mark.parametrize("batch_rows", [3, 65_536])
-def test_vectors_filters_and_row_groups_shift_no_row_id(make_table: MakeTable, batch_rows: int) -> None:
+def test_row_ids_do_not_shift_with_vectors_or_filters(make_table: MakeTable, batch_rows: int) -> None:
     table = tracked(make_table)
     table.add(
         ids(0, 100),

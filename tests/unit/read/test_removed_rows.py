@@ -103,7 +103,7 @@ TRACKED = {"delta.enableRowTracking": "true"}
 @meets(filtered=7, kept=7, all_removed=5)
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_deleted_rows_change_no_read(shared_storage: Storage, data: st.DataObject) -> None:
+def test_values_of_deleted_rows_do_not_affect_reads(shared_storage: Storage, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 90))
     content = visible_rows(rows)
     removed = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1)))
@@ -185,7 +185,7 @@ def test_filter_is_not_evaluated_if_all_rows_are_deleted(make_table: MakeTable, 
         table.read(filter=parse_filter(condition))
 
 
-def test_filters_fail_if_the_deleted_rows_are_there(make_table: MakeTable) -> None:
+def test_filters_fail_on_the_values_of_deleted_rows(make_table: MakeTable) -> None:
     """Filters with arithmetic fail on these values, so the tests above can fail."""
     failed: Counter[str] = Counter()
     for condition in FILTERS:

@@ -86,7 +86,7 @@ def test_replaced_file_in_several_parts_is_read_again(make_swapped: MakeSwapped)
     assert (rows.num_rows, values(rows)) == (300_000, {2})
 
 
-def test_columns_are_not_read_with_another_objects_footer(make_swapped: MakeSwapped) -> None:
+def test_footer_of_a_replaced_object_is_not_used_for_columns(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]
 

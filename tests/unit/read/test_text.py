@@ -141,7 +141,7 @@ def test_invalid_text_is_named_or_replaced(make_table: MakeTable, nesting: str, 
     assert replaced[13] == shown(SHOWN)
 
 
-def test_row_in_the_error_is_that_of_the_file(make_table: MakeTable) -> None:
+def test_error_has_the_row_number_in_the_file(make_table: MakeTable) -> None:
     values: list[bytes | None] = [b"a"] * 500
     values[321] = b"\xc3("
     content = as_table(texts(values))
@@ -213,7 +213,7 @@ def test_text_of_a_dictionary_array_is_checked(make_table: MakeTable) -> None:
     assert table.read(options=REPLACE)["c"].to_pylist() == ["a", SHOWN, None, SHOWN]
 
 
-def test_error_of_an_overflow_is_not_about_text(make_table: MakeTable) -> None:
+def test_overflow_error_does_not_mention_text(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("c", pa.int32()), ("n", pa.int64())]))
     table.add(as_table(pa.array([2**40], pa.int64())))
     with pytest.raises(DataError, match="has a value that does not fit the table's type int32"):
@@ -266,7 +266,7 @@ def conditions(draw: st.DrawFn) -> Any:
 def test_filters_use_the_returned_text_and_ignore_statistics(
     shared_storage: Storage, values: list[bytes | None], condition: Any, is_sorted: bool, by: int
 ) -> None:
-    """Bounds are those of the bytes in the files; the text in their place may be greater, or less."""
+    """Bounds describe the bytes in the file; the text after replacement may be beyond them."""
     if is_sorted:
         values.sort(key=lambda value: value or b"")
     array = texts(values)
@@ -277,7 +277,7 @@ def test_filters_use_the_returned_text_and_ignore_statistics(
     met("matching", expected)
     met("invalid", any(as_shown(value).encode() != value for value in raw))
     try:
-        # As a writer has it that does not look at its text; it has none of what is not UTF-8.
+        # A writer that does not validate text has these bounds, if they are UTF-8.
         bounds = {"minValues": {"c": min(raw).decode()}, "maxValues": {"c": max(raw).decode()}} if raw else {}
     except UnicodeDecodeError:
         bounds = {}

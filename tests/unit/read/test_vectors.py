@@ -156,7 +156,7 @@ def test_vectors_of_one_file_are_fetched_together() -> None:
     ("start", "length", "is_inside"),
     [(101, 100, True), (120, 50, True), (100, 50, False), (100, 200, False), (151, 51, False), (201, 50, False)],
 )
-def test_vector_in_a_download_is_not_noted_again(start: int, length: int, is_inside: bool) -> None:
+def test_vector_in_a_started_download_is_not_added_again(start: int, length: int, is_inside: bool) -> None:
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     vectors.note(task(ref(101, 92)))
     span = vectors._span(URL, ByteRange(101, 201))

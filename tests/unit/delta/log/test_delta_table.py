@@ -211,7 +211,7 @@ class Remote(LocalDirectory):
         return super().open(path)
 
 
-def test_directory_is_told_which_files_follow(builder: LogBuilder) -> None:
+def test_directory_receives_the_files_to_expect(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1).commit(2)
     builder.write(f"{2:020}.crc", checksum(numFiles=1, tableSizeBytes=10, **NO_VECTORS))
     sidecar = {"sidecar": {"path": "x.json", "sizeInBytes": 1, "modificationTime": 1}}
