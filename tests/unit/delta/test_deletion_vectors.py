@@ -313,7 +313,7 @@ def test_a_vector_after_one_at_byte_0_decodes():
     [(b"\1", True), (bytes(8), True), (b"\1" * 7, True), (b"\0", False), (bytes(7), False)],
     ids=repr,
 )
-def test_zero_version_is_allowed_after_a_whole_vector(gap, readable):
+def test_version_byte_0_is_allowed_after_a_complete_vector(gap, readable):
     blob, size = record([1, 3])
     descriptor = DeletionVectorDescriptor("p", "https://host/dv.bin", size, 2, len(gap))
     if readable:

@@ -43,7 +43,7 @@ def test_protocol_with_known_reader_features_is_read(protocol: Protocol, operati
 
 
 @pytest.mark.parametrize("name", ["redirectReaderWriter-preview", "fromTheFuture"])
-def test_unsupported_or_unknown_reader_feature_is_named(name: str) -> None:
+def test_error_names_an_unsupported_or_unknown_reader_feature(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=name) as caught:
         check_readable(_features("deletionVectors", name), operation=Operation.SNAPSHOT, table="s.s.t")
     assert caught.value.feature == name

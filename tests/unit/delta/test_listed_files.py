@@ -120,7 +120,7 @@ def test_kept_files_share_partition_values(monkeypatch: pytest.MonkeyPatch) -> N
     assert remove.action.partition_values is None
 
 
-def test_total_bytes_are_known_if_every_size_is() -> None:
+def test_total_bytes_are_unknown_without_every_size() -> None:
     listed = ListedFiles("s.s.t", 3)
     listed.new([file("a", 0), file("b", 5)])
     assert listed.bytes == 5

@@ -49,7 +49,7 @@ def test_dictionary_page_of_a_written_chunk_is_found(codec: str, version: str) -
 @pytest.mark.parametrize(
     ("encoding", "number"), [("PLAIN", PLAIN), ("DELTA_LENGTH_BYTE_ARRAY", DELTA_LENGTH), ("DELTA_BYTE_ARRAY", DELTA)]
 )
-def test_encodings_are_those_of_the_pages(encoding: str, number: int) -> None:
+def test_encoding_of_each_page_is_collected(encoding: str, number: int) -> None:
     data, chunk = written(["x" * 100, "y"] * 50, use_dictionary=False, column_encoding=encoding, compression="none")
     pages = walk_pages(data, chunk.values)
     assert pages.encodings == {number}
@@ -61,7 +61,7 @@ def test_abandoned_dictionary_leaves_both_encodings() -> None:
     assert walk_pages(data, chunk.values).encodings == {PLAIN, RLE_DICTIONARY}
 
 
-def test_indices_come_first_or_after_other_values() -> None:
+def test_indices_may_be_before_or_after_plain_values() -> None:
     plain, indices, dictionary = header(0, 10, 0), header(0, 10, 0, {2: 8}), header(2, 10, 0)
 
     def walked(*pages: bytes) -> bool:
@@ -163,9 +163,9 @@ def test_indexed_pages_are_contiguous_to_the_end_of_the_chunk() -> None:
         ((14, 40, 1), (54, 50, 20)),  # the first row is missing
         ((14, 40, 0), (54, 50, 30)),  # a page without rows
         ((14, 40, 0), (54, 50, 31)),
-        ((14, 40, 0), (54, 51, 20)),  # beyond the chunk
-        ((14, 40, 0), (54, 49, 20)),  # not up to its end
-        ((3, 51, 0), (54, 50, 20)),  # before it
+        ((14, 40, 0), (54, 51, 20)),  # ends after the chunk
+        ((14, 40, 0), (54, 49, 20)),  # ends before the end of the chunk
+        ((3, 51, 0), (54, 50, 20)),  # starts before the chunk
         ((14, 41, 0), (54, 50, 20)),  # overlapping
         ((14, 39, 0), (54, 50, 20)),  # with a gap
         ((14, -40, 0), (54, 50, 20)),
@@ -176,7 +176,7 @@ def test_contradictory_offset_index_is_not_used(locations: tuple[tuple[int, int,
     assert indexed_pages(*locations) is None
 
 
-def test_offset_index_of_another_row_count_is_not_used() -> None:
+def test_offset_index_with_another_row_count_is_not_used() -> None:
     chunk = ColumnChunk(CHUNK_START, 100, 200, 0, None, 0, 2, 0, True, None, None)
     assert pages(struct_of({1: []}), chunk, 0) is None
     assert indexed_pages((14, 40, 0), (54, 50, 20), rows=31) is None
@@ -220,12 +220,12 @@ def test_page_has_bounds_and_a_null_count_if_known() -> None:
     [
         b"",
         b"\0",
-        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not every page
+        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not for every page
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has a value
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # another null count than the footer's
         column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # an unmarked page of nulls
         column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above them
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above the footer's bounds
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
     ],
 )
@@ -233,7 +233,7 @@ def test_contradictory_column_index_is_not_used(data: bytes) -> None:
     assert described(data) is None
 
 
-def test_page_null_counts_do_not_need_the_chunks_count() -> None:
+def test_null_counts_of_pages_are_read_without_that_of_the_chunk() -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [2, 10, 0])
     assert described(index, None) == described(index, 12) == [((-5, 0), None), (None, 10), ((1, 9), 0)]
     assert described(index, 13) is None

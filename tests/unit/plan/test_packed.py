@@ -74,7 +74,7 @@ def _sums(tasks: PackedTasks) -> list[int]:
     return list(itertools.accumulate((chunk.files for chunk in tasks.chunks), initial=0))[:-1]
 
 
-def test_row_count_is_unknown_if_one_files_count_is() -> None:
+def test_row_count_is_unknown_if_that_of_a_file_is() -> None:
     assert pack_tasks([task(1), task(2, rows=None)], lambda _: 1, 10).rows is None
 
 

@@ -170,7 +170,7 @@ def test_filter_on_a_variant_path_reads_the_whole_variant() -> None:
     assert column == selected_columns(("v",))[0]
 
 
-def test_larger_selection_of_a_column_counts_once() -> None:
+def test_larger_selection_of_a_column_is_counted_once() -> None:
     table = schema(s=struct(x="long", y="long"), rest="double")
     part, whole = (output_columns(table, [path], [], VariantAs.STRUCT) for path in (("s", "x"), ("s",)))
     assert needed_share(table, part, []) == pytest.approx(1 / 3)

@@ -178,7 +178,7 @@ def test_row_group_without_a_match_is_not_fetched(make_table: MakeTable, storage
     assert report.row_groups == 1
 
 
-def test_file_without_the_filtered_column_costs_its_footer(make_table: MakeTable, storage: Storage) -> None:
+def test_only_the_footer_is_read_without_the_filtered_column(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([*WIDE, pa.field("new", pa.int64())]))
     table.add(wide(40_000), write=WRITE)
     assert table.read(filter=col("new") > 1).num_rows == 0

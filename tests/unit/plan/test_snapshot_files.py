@@ -147,12 +147,12 @@ def test_files_are_read_until_they_hold_enough_rows(rows: list[int | None], limi
     assert scan_plan.limit == limit
 
 
-def test_deleted_rows_do_not_count_for_the_limit() -> None:
+def test_deleted_rows_are_not_counted_for_the_limit() -> None:
     vector = encode_inline(DeletionVector.from_positions([0]))
     assert names(plan(*(file(name, deletion_vector=vector) for name in "abc"), limit=2)) == ["a", "b"]
 
 
-def test_limit_after_a_filter_leaves_no_file_out() -> None:
+def test_limit_after_a_filter_skips_no_file() -> None:
     scan_plan = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
     assert (names(scan_plan), scan_plan.limit) == (["a", "b", "c"], 1)
 

@@ -65,7 +65,7 @@ def plan(*tasks: FileTask, schema: pa.Schema = SCHEMA, request: ScanRequest | No
         ({"only": removed(3), "without": removed(2)}, None, True),
     ],
 )
-def test_row_count_is_known_if_one_vector_is(fields: dict[str, Any], rows: int | None, has_vector: bool) -> None:
+def test_row_count_and_vectors_of_a_task(fields: dict[str, Any], rows: int | None, has_vector: bool) -> None:
     counted = task(**fields)
     assert (counted.live_records, counted.has_vector) == (rows, has_vector)
 
@@ -74,7 +74,7 @@ def test_row_count_is_known_if_one_vector_is(fields: dict[str, Any], rows: int |
     ("renew_at", "again", "path"),
     [(None, False, "f"), (2**50, False, "f"), (5, False, "new-k"), (None, True, "new-k"), (2**50, True, "new-k")],
 )
-def test_file_gets_a_new_url_if_the_old_one_expires_or_fails(renew_at: int | None, again: bool, path: str) -> None:
+def test_url_is_renewed_if_it_expires_or_fails(renew_at: int | None, again: bool, path: str) -> None:
     store = types.SimpleNamespace(options=fast_options())
     urls = types.SimpleNamespace(url_for=lambda key, rejected: f"https://host/new-{key}?sig=secret")
     reader = Reader(store, urls, ScanReport())  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_total_bytes_count_files_of_known_size() -> None:
         ([task(), task(rows=2, without=removed(3))], None, None),
     ],
 )
-def test_row_count_of_a_plan_needs_that_of_every_file(
+def test_row_count_of_a_plan_needs_the_counts_of_all_files(
     tasks: list[FileTask], limit: int | None, rows: int | None
 ) -> None:
     assert plan(*tasks, limit=limit).known_rows == rows
@@ -257,11 +257,11 @@ def test_sizes_have_a_fitting_unit(size: float, shown: str) -> None:
     assert f" of 1, {shown};" in explain(plan(task(int(size))))
 
 
-def test_explain_counts_rows_if_every_files_are_known() -> None:
+def test_explain_shows_rows_if_all_files_have_row_counts() -> None:
     assert "rows in these files" not in explain(plan(task(), task(rows=None)))
 
 
-def test_explain_of_no_file_counts_no_rows() -> None:
+def test_explain_of_no_file_shows_no_row_count() -> None:
     text = explain(plan(request=ScanRequest(columns=(), filter=col("a") > 1)))
     assert "columns from the files: a\n  columns for the filter only: a\n" in text
     assert "files to read: 0 of 0, 0 bytes" in text

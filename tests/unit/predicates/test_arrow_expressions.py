@@ -134,7 +134,7 @@ def test_condition_matches_the_rows_of_arrow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_unsupported_parts_are_named_and_left_to_the_engine(name: str) -> None:
+def test_error_names_parts_that_are_left_to_the_engine(name: str) -> None:
     condition, message = UNSUPPORTED[name]
     with pytest.raises(UsageError, match=f"^{message}.* of another library's expression is not supported here"):
         parse_filter(condition)

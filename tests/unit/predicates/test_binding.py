@@ -178,7 +178,7 @@ def test_nanoseconds_are_not_lost():
         ('"i64" = 1', "names take backticks, not quotes"),
     ],
 )
-def test_invalid_operand_is_refused_in_one_sentence(text, message):
+def test_error_of_an_invalid_operand_is_one_sentence(text, message):
     with pytest.raises(UsageError, match=message) as caught:
         bound(text)
     assert "\n" not in str(caught.value)

@@ -350,7 +350,7 @@ def test_every_path_can_be_tested_for_null():
 
 
 @pytest.mark.parametrize("op", list(Op))
-def test_nan_and_zero_compare_as_in_spark(op):
+def test_nan_and_zero_are_compared_as_in_spark(op):
     nan = float("nan")
     array = pa.array([-0.0, 0.0, 1.0, float("inf"), nan, None])
     batch = pa.RecordBatch.from_arrays([array], names=["x"])
@@ -380,7 +380,7 @@ VIEWS = [pa.string_view(), pa.binary_view()] if TAKES_VIEWS else []
 
 
 @pytest.mark.parametrize("kind", [*VIEWS, pa.large_string(), pa.large_binary()], ids=str)
-def test_string_and_binary_views_compare_by_value(kind):
+def test_string_and_binary_views_are_compared_by_value(kind):
     is_text = kind in (*VIEWS[:1], pa.large_string())
     values = ["a", None, "ü" * 40] if is_text else [b"a", None, b"\xff" * 40]
     batch = pa.RecordBatch.from_pydict({"c": pa.array(values, kind)})
@@ -443,7 +443,7 @@ _UNITS = [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]
 
 
 @pytest.mark.parametrize(("unit", "size"), _UNITS)
-def test_dates_and_timestamps_of_any_unit_compare(unit, size):
+def test_dates_and_timestamps_of_any_unit_are_comparable(unit, size):
     moments = pa.array([-86_400 * size - 1, -86_400 * size, 0, 86_400 * size, 86_400 * size + 1], pa.timestamp(unit))
     days = pa.array([-1, -1, 0, 1, 1], pa.int32()).cast(pa.date32())
     micros = pa.array([-86_400 * 10**6, -86_400 * 10**6, 0, 86_400 * 10**6, 86_400 * 10**6], pa.timestamp("us"))
@@ -469,7 +469,7 @@ def test_dates_and_timestamps_of_any_unit_compare(unit, size):
 @pytest.mark.parametrize(
     "text", ["1600-01-01", "2300-01-01", "+300000-01-01", "-300000-01-01", "2000-01-01 00:00:00.0000001"]
 )
-def test_timestamps_beyond_the_type_compare_with_all_rows(zone, unit, text):
+def test_timestamp_beyond_the_type_is_compared_with_all_rows(zone, unit, text):
     ends = pa.array([1 - 2**63, 0, 2**63 - 1], pa.int64()).view(pa.timestamp(unit, zone))
     batch = pa.RecordBatch.from_pydict({"c": ends})
     size = {"us": 1000, "ns": 1}[unit]
@@ -518,7 +518,7 @@ def test_unknown_node_is_refused():
             interpret()
 
 
-def test_decimals_compare_as_the_nearest_double() -> None:
+def test_decimals_are_compared_as_the_nearest_double() -> None:
     """Newer releases of Arrow convert this decimal with an error of one bit."""
     value = Decimal("37188644377.45882")
     batch = pa.RecordBatch.from_pydict(

@@ -236,7 +236,7 @@ def test_string_literals_are_parsed_as_in_spark(literal, value):
         ("*", "not supported|as a SQL condition"),
     ],
 )
-def test_unsupported_sql_is_named_in_one_sentence(text, message):
+def test_error_names_unsupported_sql_in_one_sentence(text, message):
     with pytest.raises(UsageError, match=message) as caught:
         parse_filter(text)
     assert "\n" not in str(caught.value)
@@ -334,7 +334,7 @@ def test_empty_filter_is_none():
         ([("", "=", 1)], "is not a column name"),
     ],
 )
-def test_other_filters_are_refused_in_one_sentence(condition, message):
+def test_error_of_an_invalid_filter_is_one_sentence(condition, message):
     with pytest.raises(UsageError, match=message):
         parse_filter(condition)
 

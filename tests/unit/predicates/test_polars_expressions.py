@@ -188,7 +188,7 @@ def test_negated_calls_and_floats_are_left_to_polars() -> None:
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_unsupported_parts_are_named_and_left_to_polars(name: str) -> None:
+def test_error_names_parts_that_are_left_to_polars(name: str) -> None:
     condition, message = evaluated(name), UNSUPPORTED[name]
     with pytest.raises(UsageError, match=message):
         parse_filter(condition)

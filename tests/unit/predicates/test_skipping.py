@@ -418,7 +418,7 @@ def test_call_is_computed_for_columns_of_one_value():
 
 
 @pytest.mark.parametrize("moment", ["instant", "wall"])
-def test_bounds_of_dates_and_timestamps_do_not_compare(moment):
+def test_bounds_of_dates_and_timestamps_are_not_comparable(moment):
     # A second in nanoseconds is more than any number of days.
     statistics = Known({("day",): _bounds(19_723, 19_723, 0, 1), (moment,): _bounds(10**9, 10**9, 0, 1)})
     for condition in ("day > {0}", "day >= {0}", "day <> {0}", "{0} < day", "{0} <= day"):

@@ -149,7 +149,7 @@ def test_scalars_become_plain_values(value, expected):
         (1 << 2000, "more than 1024 bits"),
     ],
 )
-def test_other_values_are_refused_by_name(value, message):
+def test_error_describes_an_invalid_value(value, message):
     with pytest.raises(UsageError, match=message):
         normalise(value)
 
@@ -239,7 +239,7 @@ def test_values_are_ordered_as_in_spark(left, right, expected):
 @pytest.mark.parametrize(
     ("left", "right"), [(1, "1"), (True, 1), (b"a", "a"), (Day(1), 1), ("x", 1.0), (Decimal(1), False)]
 )
-def test_types_without_a_common_order_do_not_compare(left, right):
+def test_types_without_a_common_order_are_not_comparable(left, right):
     for sides in ((left, right), (right, left)):
         with pytest.raises(UsageError, match="cannot compare"):
             order(*sides)

@@ -115,20 +115,12 @@ def test_url_is_renewed_before_it_expires(server, rest, table, signing, clock):
     assert received == [f"https://x/a?{n}" for n in (1, 1, 2, 2)]
 
 
-def test_refresh_without_a_token_requests_the_version(server, rest, table, signing):
+@pytest.mark.parametrize("query", [QueryRequest(), QueryRequest(timestamp="2022-01-01")])
+def test_refresh_without_a_token_requests_the_version(server, rest, table, signing, query):
     server.on("POST", QUERY, signing("a"))
-    urls, files = read(rest, table)
+    urls, files = read(rest, table, query)
 
     assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path) == "https://x/a?1"
-    assert server.requests[1].body == {"version": 7}
-
-
-def test_query_by_timestamp_is_refreshed_by_version(server, rest, table, signing):
-    server.on("POST", QUERY, signing("a"))
-    urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
-
-    urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
-
     assert server.requests[1].body == {"version": 7}
 
 

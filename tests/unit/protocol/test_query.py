@@ -519,20 +519,22 @@ def test_login_page_is_not_retried(server, rest, table, wire):
     assert len(server.requests) == 1
 
 
-def test_error_in_a_200_response_is_raised(server, rest, table, wire):
-    server.on("POST", QUERY, wire.ndjson({"errorCode": "QUOTA", "message": f"no more for {wire.token}"}))
+@pytest.mark.parametrize(
+    ("line", "kind", "code", "message"),
+    [
+        ({"errorCode": "QUOTA", "message": "no more for {}"}, RequestError, "QUOTA", "QUOTA.*no more for"),
+        ({"error_code": "QUOTA", "message": "no more for {}"}, RequestError, "QUOTA", "QUOTA.*no more for"),
+        ({"endStreamAction": {"errorMessage": "broke"}}, RequestError, None, r"^Querying s\.d\.t failed: broke\.$"),
+        ({"endStreamAction": {"errorMessage": "gone", "httpStatusErrorCode": 404}}, NotFoundError, None, "gone"),
+    ],
+)
+def test_error_as_the_only_line_is_raised(server, rest, table, wire, line, kind, code, message):
+    server.on("POST", QUERY, wire.ndjson(json.dumps(line).replace("for {}", f"for {wire.token}")))
 
-    with pytest.raises(RequestError, match=r"QUOTA.*no more for") as caught:
+    with pytest.raises(kind, match=message) as caught:
         query_table(rest, table)
-    assert caught.value.error_code == "QUOTA"
+    assert caught.value.error_code == code
     assert wire.token not in str(caught.value)
-
-
-def test_databricks_error_code_in_a_200_response_is_raised(server, rest, table, wire):
-    server.on("POST", QUERY, wire.as_json({"error_code": "QUOTA", "message": "too much"}))
-
-    with pytest.raises(RequestError, match="QUOTA"):
-        query_table(rest, table)
 
 
 @pytest.mark.parametrize("code", ["UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"])
@@ -555,13 +557,6 @@ def test_delta_refusal_is_reported_if_parquet_is_refused_too(server, rest, table
     assert len(server.requests) == 4
 
 
-def test_message_of_a_stream_error_without_a_status(server, rest, table, wire):
-    server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "broke"}}))
-
-    with pytest.raises(RequestError, match=r"^Querying s\.d\.t failed: broke\.$"):
-        query_table(rest, table)
-
-
 @pytest.mark.parametrize("status", [502, 503])
 def test_transient_error_in_the_stream_is_retried(server, rest, table, wire, status):
     error_line = {"endStreamAction": {"errorMessage": "busy", "httpStatusErrorCode": status}}
@@ -575,13 +570,6 @@ def test_transient_error_in_the_stream_is_retried(server, rest, table, wire, sta
     with pytest.raises(RequestError, match=r"busy\. Tried 4 times\.") as caught:
         list(query_table(rest, table).actions)
     assert caught.value.status == status
-
-
-def test_stream_error_may_be_the_first_line(server, rest, table, wire):
-    server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "gone", "httpStatusErrorCode": 404}}))
-
-    with pytest.raises(NotFoundError, match="gone"):
-        query_table(rest, table)
 
 
 def test_missing_end_of_stream_is_an_error_after_retries(server, rest, table, wire, sleeps):

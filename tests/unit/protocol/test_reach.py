@@ -164,30 +164,14 @@ def test_no_deletion_vector_is_read_from_this_machine(
     assert service.connections == 0
 
 
-def test_redirect_of_a_storage_to_this_machine_is_refused(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str
+@pytest.mark.parametrize("sender", ["storage", "renewed URL", "server"])
+def test_redirect_or_renewed_url_to_this_machine_is_refused(
+    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str, sender: str
 ) -> None:
-    server.on("GET", "/f", wire.Reply(307, b"", {"Location": f"http://{own_host}/shutdown"}))
-    server.on("POST", QUERY, one_file(wire, f"{server.endpoint}/f"))
-    with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
-        read()
-    assert service.connections == 0
-
-
-def test_renewed_url_of_this_machine_is_refused(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str
-) -> None:
-    server.on("GET", "/f", wire.Reply(403))
-    server.on("POST", QUERY, one_file(wire, f"{server.endpoint}/f"), one_file(wire, f"http://{own_host}/shutdown"))
-    with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
-        read()
-    assert service.connections == 0
-
-
-def test_redirect_of_a_server_to_this_machine_is_refused(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str
-) -> None:
-    server.on("POST", QUERY, wire.Reply(307, b"", {"Location": f"http://{own_host}/shutdown"}))
+    url = f"http://{own_host}/shutdown"
+    redirect, file = wire.Reply(307, b"", {"Location": url}), one_file(wire, f"{server.endpoint}/f")
+    server.on("GET", "/f", redirect if sender == "storage" else wire.Reply(403))
+    server.on("POST", QUERY, *{"storage": [file], "renewed URL": [file, one_file(wire, url)]}.get(sender, [redirect]))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
         read()
     assert service.connections == 0

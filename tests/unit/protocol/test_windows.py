@@ -300,7 +300,7 @@ def test_broken_window_resumes_with_each_file_once(listed: Any, set_few: Callabl
 
 
 @pytest.mark.parametrize("why", ["ending timestamp", "version is refused", "last version is refused", "one version"])
-def test_range_without_known_versions_is_listed_at_once(
+def test_range_without_version_bounds_is_listed_at_once(
     listed: Any, set_few: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     set_few(20)

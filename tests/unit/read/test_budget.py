@@ -82,7 +82,7 @@ def test_decoding_comes_before_further_downloads() -> None:
     asyncio.run(check())
 
 
-def test_decoded_bytes_no_longer_count_as_downloads() -> None:
+def test_decoded_bytes_are_not_counted_as_downloads() -> None:
     async def check() -> None:
         budget = MemoryBudget(100)
         tasks = await requested(budget, ((0, 0), 60), ((1, 0), 25))

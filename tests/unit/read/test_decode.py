@@ -72,7 +72,7 @@ def test_batch_size_depends_on_the_width_of_each_column() -> None:
     assert File(content).rows(10**9) == ROWS
 
 
-def test_repeated_texts_count_for_each_row() -> None:
+def test_repeated_text_is_counted_for_each_row() -> None:
     content = pa.table({"t": ["x" * 1000] * ROWS})
     # A row has 4 bytes of an offset and 1,000 of text.
     assert File(content).rows(8_000_000) == 2_000_000 * ROWS // (1004 * ROWS)
@@ -142,7 +142,7 @@ def test_large_batches_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert file.rows(4 * 104 * 5000) == 5000
 
 
-def test_null_texts_count_as_empty() -> None:
+def test_null_texts_are_measured_as_empty() -> None:
     # 4 bytes per row are too many for one batch, and few enough for a fourth of the rows.
     assert File(pa.table({"t": pa.nulls(ROWS, pa.string())})).rows(100_000) == ROWS // 4
 
@@ -227,7 +227,7 @@ def test_list_elements_are_counted_but_not_measured(monkeypatch: pytest.MonkeyPa
     assert texts.rows(1_000_000) == 250_000 // 10_040
 
 
-def test_fixed_size_values_count_with_their_size() -> None:
+def test_fixed_size_values_are_counted_by_their_size() -> None:
     content = pa.table({"b": pa.array([b"x" * 16] * ROWS, pa.binary(16))})
     assert File(content).rows(100_000) == 25_000 // 16
 
@@ -744,7 +744,7 @@ def test_forbidden_null_is_refused_in_unconverted_batches() -> None:
     assert [batch.to_pylist() for batch in file.batches()] == [[{"a": 1}]]
 
 
-def test_long_list_becomes_one_array_that_row_groups_search(
+def test_long_list_is_one_array_for_all_row_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     array_sizes: list[int] = []

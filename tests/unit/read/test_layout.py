@@ -452,7 +452,7 @@ def test_footer_with_other_columns_than_its_schema_is_refused() -> None:
         lay_out(file.decoder.shape, file.decoder.task, footer)
 
 
-def test_negative_size_counts_as_zero() -> None:
+def test_negative_size_is_counted_as_zero() -> None:
     layout = File(pa.table({"a": [7]})).layout
     file_metadata = mock.Mock(row_group=lambda group: mock.Mock(total_byte_size=-5))
     assert dataclasses.replace(layout, footer=layout.footer._replace(metadata=file_metadata)).decoded_size((0,)) == 0

@@ -48,7 +48,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Nesting:
-    """A column around one text per row."""
+    """A nested column with one text per row."""
 
     type: Callable[[pa.Field], pa.DataType]
     value: Callable[[int, str | None], Any]

@@ -94,14 +94,14 @@ def test_piece_ends_with_a_page_of_each_column() -> None:
     assert in_pieces(2000)[0][1] == pytest.approx(2 * several[0][1], abs=10)
 
 
-def test_dictionaries_count_for_the_first_piece() -> None:
+def test_first_piece_includes_the_dictionaries() -> None:
     # The dictionaries are larger than the first piece, which has one page; other pieces have many pages.
     assert in_pieces(2000, use_dictionary=True)[0] == (0, 10)
     assert in_pieces(2000, use_dictionary=True)[1][1] > 150
     assert 500 < in_pieces(20_000, use_dictionary=True)[0][1] < 1000
 
 
-def test_rest_of_a_row_group_is_not_a_small_piece() -> None:
+def test_last_piece_includes_a_small_rest() -> None:
     assert in_pieces(1, write_batch_size=500) == [(0, 500), (500, 1000)]
     # The first 900 rows are most of the row group, so all of it is one piece.
     assert in_pieces(1, write_batch_size=900) == [(0, 1000)]
@@ -363,7 +363,7 @@ def test_chunks_that_share_bytes_are_read_whole(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("origin", [Origin.ROW_ID, Origin.ROW_COMMIT_VERSION, Origin.FILE])
-def test_filter_columns_come_first_if_others_are_large(monkeypatch: pytest.MonkeyPatch, origin: Origin) -> None:
+def test_filter_columns_are_read_first_if_others_are_large(monkeypatch: pytest.MonkeyPatch, origin: Origin) -> None:
     file = indexed(col("b") > 3)
     layout, shape = file.layout, file.decoder.shape
     others = [layout.chunks.get(group, 0) for group in (0, 1)]

@@ -118,7 +118,7 @@ def as_table(column: pa.Array) -> pa.Table:
 
 @pytest.mark.parametrize("rows", [20, 6000], ids=["few", "many"])
 @pytest.mark.parametrize("nesting", NESTINGS)
-def test_invalid_text_is_named_or_replaced(make_table: MakeTable, nesting: str, rows: int) -> None:
+def test_invalid_text_is_an_error_or_replaced(make_table: MakeTable, nesting: str, rows: int) -> None:
     build, path, shown = NESTINGS[nesting]
     values: list[bytes | None] = [None if row % 5 == 2 else f"é{row}".encode() for row in range(rows)]
     values[13], values[15] = LATIN, b"\xff"

@@ -207,7 +207,7 @@ def test_a_broken_v2_checkpoint_is_refused(builder: LogBuilder, rows: list[dict[
         _snapshot_files(builder)
 
 
-def test_checkpoint_that_is_not_parquet_is_named(builder: LogBuilder) -> None:
+def test_error_names_a_checkpoint_that_is_not_parquet(builder: LogBuilder) -> None:
     builder.commit(1)
     _classic(builder, 1).write_bytes(b"PAR1 not at all")
     with pytest.raises(DataError, match=r"00001\.checkpoint\.parquet' cannot be read: .*[Pp]arquet"):
@@ -577,7 +577,7 @@ def test_checkpoint_with_duplicate_or_mistyped_column_is_refused(builder: LogBui
         _snapshot_files(builder)
 
 
-def test_unreadable_json_checkpoint_is_named(builder: LogBuilder) -> None:
+def test_error_names_an_unreadable_json_checkpoint(builder: LogBuilder) -> None:
     (builder.directory / f"{2:020}.checkpoint.{UUID}.json").mkdir()
     with pytest.raises(DataError, match=r"The checkpoint '.*json' cannot be read: Is a directory"):
         _snapshot_files(builder)

@@ -214,7 +214,7 @@ def test_newest_protocol_and_metadata_decide_on_timestamps(tmp_path: Path, repea
     assert [log.commit_timestamp(version) - START for version in range(4)] == [5, 6, 7, 8]
 
 
-def test_commit_that_cannot_be_opened_for_its_time_is_named(tmp_path: Path) -> None:
+def test_error_names_a_commit_whose_timestamp_is_unreadable(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     log = tmp_path / "table" / "_delta_log"
     # Commit 3 has protocol and metadata, so commit 2 is opened for its timestamp alone.

@@ -133,7 +133,7 @@ def test_other_files_in_the_log_directory_are_ignored(builder: LogBuilder) -> No
     assert DeltaLog.open(builder.root).latest_version() == 0
 
 
-def test_a_metadata_without_a_schema_is_refused_by_name(builder: LogBuilder) -> None:
+def test_error_of_metadata_without_a_schema_names_the_table(builder: LogBuilder) -> None:
     broken = metadata()
     del broken["metaData"]["schemaString"]
     builder.commit(0, PROTOCOL, broken)
@@ -369,7 +369,7 @@ def test_checksum_warning_may_be_raised(builder: LogBuilder) -> None:
             log.snapshot()
 
 
-def test_unreadable_commit_is_named(builder: LogBuilder) -> None:
+def test_error_names_an_unreadable_commit(builder: LogBuilder) -> None:
     builder.start(add("a"))
     (builder.directory / f"{1:020}.json").mkdir()
     log = DeltaLog.open(builder.root)
