@@ -435,7 +435,7 @@ BREAKING = {
 
 
 @pytest.mark.parametrize("change", BREAKING)
-def test_breaking_change_names_the_version_to_split_at(storage: Storage, change: str) -> None:
+def test_error_of_a_breaking_change_names_its_version(storage: Storage, change: str) -> None:
     before, after, reason = BREAKING[change]
     feed = Feed(storage, before)
     feed.actions += [VersionedMetadata(7, after), VersionedMetadata(9, after)]
@@ -651,7 +651,7 @@ def test_row_count_of_the_add_action_is_used_for_both(feed: Feed, predicate: Any
     assert [task.num_records for task in feed.plan(filter=predicate).tasks] == [3, 3]
 
 
-def test_change_in_the_first_version_suggests_no_range(storage: Storage) -> None:
+def test_error_of_a_change_in_the_first_version_has_no_advice(storage: Storage) -> None:
     feed = Feed(storage, described(("x", "string")))
     feed.actions.append(VersionedMetadata(0, described(("x", "long"))))
     with pytest.raises(SchemaChangeError, match=r"changed in version 0 .* from string to long\. \(") as caught:

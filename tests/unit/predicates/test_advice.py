@@ -1,4 +1,4 @@
-"""Common mistakes in a filter are errors that show a correct form."""
+"""The error of a common mistake in a filter shows a corrected form."""
 
 from __future__ import annotations
 

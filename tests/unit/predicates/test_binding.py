@@ -109,7 +109,7 @@ def bound(condition: object, schema: pa.Schema = SCHEMA) -> str:
         ("list IS NULL OR Nest IS NULL", "list IS NULL OR Nest IS NULL"),
     ],
 )
-def test_constants_and_names_are_converted_to_the_columns(text, expected):
+def test_constants_and_names_are_bound_to_columns(text, expected):
     assert bound(text) == expected
 
 

@@ -738,7 +738,7 @@ def test_constants_are_weakened_by_the_least_step(text, expected):
     (pa.uint32(), None), (pa.uint64(), None), (pa.decimal128(5, 0), None),
     (pa.dictionary(pa.int8(), pa.int64()), "long"),
 ])  # fmt: skip
-def test_numbers_have_the_names_of_the_protocol(data_type, type_name):
+def test_number_types_have_the_names_of_the_protocol(data_type, type_name):
     hint = hints("c = 1", schema=pa.schema([("c", data_type)]))
     assert hint == (None if type_name is None else f"(equal c:{type_name} '1':{type_name})")
 

@@ -392,7 +392,7 @@ def test_decimal_of_401_digits_is_refused(text: str) -> None:
         normalise(Decimal(text))
 
 
-def test_type_names_are_those_of_sql() -> None:
+def test_types_have_the_names_of_sql() -> None:
     assert [type_name(value) for value in (Interval(1, "DAY"), b"", Decimal(1), None)] == [
         "interval",
         "binary",

@@ -182,7 +182,7 @@ def test_basic_login_is_sent_with_each_request(server, wire):
     assert request.headers["authorization"] == "Basic " + base64.b64encode("é:p:w".encode()).decode()
 
 
-def test_refused_basic_login_shows_neither_password_nor_header(server, wire):
+def test_error_of_a_refused_login_shows_no_password(server, wire):
     header = base64.b64encode(b"u:planted").decode()
     server.on("GET", "/shares", wire.error(401, "X", f"{header} or planted"))
     fields = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": server.endpoint}

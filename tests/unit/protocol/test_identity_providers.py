@@ -224,7 +224,7 @@ def jwt_profile(server, **fields):
     return {**kind, "auth": settings}
 
 
-def test_jwt_grant_names_its_resource(server, wire):
+def test_jwt_grant_contains_its_resource(server, wire):
     endpoint = Jwts(server, wire)
 
     assert list_shares(jwt_profile(server)) == []

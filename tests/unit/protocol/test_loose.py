@@ -288,7 +288,7 @@ def test_query_is_polled_for_any_status_that_is_not_failed(server, rest, table, 
 
 @pytest.mark.parametrize("state", ["failed", "FAILED", "Error", "canceled", "TIMED_OUT", "expired"])
 @pytest.mark.parametrize("field", ["message", "errorMessage"])
-def test_failed_query_reports_its_reason(server, rest, table, wire, state, field):
+def test_error_of_a_failed_query_has_the_server_message(server, rest, table, wire, state, field):
     status = {"queryId": "q", "status": state, field: "the warehouse is gone"}
     server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
 

@@ -33,7 +33,7 @@ async def settle() -> None:
 def test_memory_is_granted_in_order() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
-        # Downloads get 60 percent.
+        # Downloads may use 60 percent of the memory.
         tasks = await requested(budget, ((0, 0), 4), ((1, 0), 2), ((2, 0), 1), ((1, 1), 1))
         assert done(tasks) == [True, True, False, False]
         tasks[0].result().release()

@@ -141,7 +141,7 @@ def test_checkpoint_may_lack_the_remove_column(builder: LogBuilder) -> None:
     assert ([item.path for item in snapshot.files], snapshot.tombstones) == (["a"], ())
 
 
-def test_version_before_the_oldest_checkpoint_names_the_nearest(builder: LogBuilder) -> None:
+def test_error_of_a_deleted_version_names_the_nearest(builder: LogBuilder) -> None:
     _write(_classic(builder, 5), HEAD)
     builder.commit(4).commit(5).commit(6)
     log = DeltaLog.open(builder.root)
