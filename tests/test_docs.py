@@ -268,17 +268,55 @@ def test_changelog_starts_with_the_current_version() -> None:
     assert newest == f"{released} (unreleased)" if ".dev" in version else newest.startswith(f"{released}, 2")
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
-)
-def test_paths_in_developer_docs_exist(page: Path) -> None:
-    paths = re.findall(r"`((?:\w+/)*\w+\.(?:py|md|toml|txt)|(?:\w+/)+)`", page.read_text())
+# The change log tells of paths that were.
+CURRENT_PAGES = [page for page in ALL_PAGES if page.name != "CHANGELOG.md"]
 
+
+def test_paths_in_pages_exist() -> None:
+    folders = (ROOT, ROOT / "delta_sharing_client")
+    beginnings = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
+    named = [
+        (page.name, path)
+        for page in CURRENT_PAGES
+        for path in re.findall(r"`(\.?\w+(?:/[\w.-]+)*/?)(?:::\w+)?`", page.read_text())
+        if ("/" in path and path.split("/")[0] in beginnings)
+        or (page.name in ("architecture.md", "CONTRIBUTING.md") and re.search(r"/|\.(py|md|toml|txt)$", path))
+    ]
+    # The table of rooms names some modules without their room.
+    modules = {path.name for path in (ROOT / "delta_sharing_client").rglob("*.py")}
+
+    assert len(named) > 100
     missing = [
-        path for path in paths if not any((folder / path).exists() for folder in (ROOT, ROOT / "delta_sharing_client"))
+        (page, path)
+        for page, path in named
+        if path not in modules and not any((one / path).exists() for one in folders)
     ]
     assert missing == []
-    assert len(paths) > 5
+
+
+def test_tests_named_in_pages_exist() -> None:
+    tests = [(path.stem, path.read_text()) for path in (ROOT / "tests").rglob("test_*.py")]
+    names = {stem: "" for stem, _ in tests}
+    for stem, source in tests:
+        names[stem] += "\n".join(["", *re.findall(r"\bdef (test_\w+)", source)])
+    named = [
+        (page.name, module, part)
+        for page in CURRENT_PAGES
+        for module, part in re.findall(r"`(?:\w+/)*(test_\w+)(?:\.py)?(?:(?:: |::)(\w+))?`", page.read_text())
+    ]
+
+    assert len(named) > 50
+    # A test, a file of tests, or a file and a part of the name of one of its tests.
+    every = "\n".join(names.values()).split()
+    missing = [one for one in named if one[2] not in names.get(one[1], "") or one[1] not in {*names, *every}]
+    assert missing == []
+
+
+def test_architecture_names_every_module_of_the_top_level() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    modules = {path.name for path in (ROOT / "delta_sharing_client").glob("[!_]*.py")}
+
+    assert {name for name in modules if f"`{name}`" not in page} == set()
 
 
 @pytest.mark.parametrize("example", examples("here"), ids=str)

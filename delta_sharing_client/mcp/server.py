@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
+import os
 import re
 import signal
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp_types import Tool, ToolAnnotations
+from pydantic import ValidationError
 
 from delta_sharing_client import __version__
 from delta_sharing_client.client import SharingClient
@@ -37,9 +43,7 @@ def make_server(profile: ProfileSource, limits: Limits) -> MCPServer:
     options = ReadOptions(total_timeout=limits.seconds, progress=False)
     client = SharingClient(profile, options=options)
     tools = Tools(client, limits)
-    server = MCPServer("delta-sharing", instructions=_INSTRUCTIONS, version=__version__, log_level="CRITICAL")
-    hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
-    for call in (
+    calls = (
         tools.list_assets,
         tools.describe,
         tools.sample,
@@ -49,15 +53,19 @@ def make_server(profile: ProfileSource, limits: Limits) -> MCPServer:
         tools.list_files,
         tools.read_file,
         tools.read_skill,
-    ):
+    )
+    server = _Server(limits, {call.__name__: list(inspect.signature(call).parameters) for call in calls})
+    hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
+    for call in calls:
         server.add_tool(_on_thread(call, limits), structured_output=False, annotations=hints)
     return server
 
 
 def serve(profile: ProfileSource, limits: Limits) -> None:
-    """Answer an assistant on stdin and stdout until they are closed; on the main thread.
+    """Answer an assistant on stdin and stdout until stdin is closed; on the main thread.
 
-    Raises ``DeltaSharingError`` for the profile.
+    A call that still runs then has nobody to answer, and ends with the process. Raises ``DeltaSharingError`` for the
+    profile.
     """
     server = make_server(profile, limits)
     # Ctrl-C ends the process at once: the SDK would wait for its thread that reads stdin, and there is nothing to save.
@@ -66,6 +74,46 @@ def serve(profile: ProfileSource, limits: Limits) -> None:
         server.run("stdio")
     finally:
         signal.signal(signal.SIGINT, before)
+        # Python would wait for the threads of calls, up to their limit of seconds. Again, there is nothing to save.
+        if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+            with contextlib.suppress(OSError, ValueError):  # a host that was killed reads no more
+                sys.stdout.flush()
+            os._exit(0)
+
+
+class _Server(MCPServer):
+    """Refuses arguments that a tool does not have: the SDK drops them, so that a filter would select all rows."""
+
+    def __init__(self, limits: Limits, arguments: Mapping[str, Sequence[str]]) -> None:
+        super().__init__("delta-sharing", instructions=_INSTRUCTIONS, version=__version__, log_level="CRITICAL")
+        self._limits = limits
+        self._arguments = arguments
+
+    async def list_tools(self) -> list[Tool]:
+        tools = await super().list_tools()
+        return [
+            tool.model_copy(update={"input_schema": {**tool.input_schema, "additionalProperties": False}})
+            for tool in tools
+        ]
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        known = self._arguments.get(name, tuple(arguments))
+        if unknown := [argument for argument in arguments if argument not in known]:
+            listed = ", ".join(f"'{argument}'" for argument in known)
+            raise self._refusal(f"The tool '{name}' has no argument '{unknown[0]}'. Its arguments are {listed}.")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            problem = error.__cause__.errors()[0]
+        argument = problem["loc"][0]
+        if problem["type"] == "missing":
+            raise self._refusal(f"The tool '{name}' needs the argument '{argument}'.")
+        raise self._refusal(f"The argument '{argument}' of the tool '{name}' is wrong: {problem['msg']}.")
+
+    def _refusal(self, reason: str) -> ToolError:
+        return ToolError(marked({"error": reason}, self._limits.characters))
 
 
 def _on_thread(call: Callable[..., object], limits: Limits) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from delta_sharing_client.mcp.limits import Allowance, Limits, rows_answer, shor
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.scans import Scan
@@ -92,7 +93,8 @@ class Tools:
             entries = assets_in(self._client.rest, asset.share, asset.schema)[1]
         entry = next((one for one in entries if one.name.lower() == asset.name.lower()), None)
         if entry is None:
-            raise NotFoundError(f"Nothing with the name '{name}' is shared.")
+            near = self._client.rest.near_names(name, KINDS)
+            raise NotFoundError(f"Nothing with the name '{name}' is shared. {near or 'list_assets lists what is.'}")
         opened = getattr(self._client, entry.kind.noun)(asset)
         # The assistant does not need the location of the files.
         facts = {key: value for key, value in opened.facts().items() if "location" not in key.lower()}
@@ -136,7 +138,7 @@ class Tools:
             connection.close()
 
     def explain(self, table: str, columns: Sequence[str] | None = None, where: str | None = None) -> dict[str, object]:
-        """Say which files and bytes a read of these columns and rows would download."""
+        """Say which files and bytes a read would download; ``where`` is a condition of SQL, as in amount > 100."""
         scan = self._client.table(table).scan(columns, filter=where)
         plan = scan.plan()
         return {

@@ -20,6 +20,8 @@ class AssetKind(Generic[ItemT]):
     ----------
     noun, plural:
         Its name in messages. ``plural`` is also the segment of paths, and ``all-<plural>`` lists a share.
+    command:
+        The command of ``delta-sharing`` that shows what it holds.
     item:
         The class of its object in responses.
     credentials:
@@ -29,17 +31,19 @@ class AssetKind(Generic[ItemT]):
 
     noun: str
     plural: str
+    command: str
     item: type[ItemT]
     credentials: tuple[str, ...]
 
 
-TABLE = AssetKind("table", "tables", TableItem, ("temporary-table-credentials",))
-VOLUME = AssetKind("volume", "volumes", VolumeItem, ("temporary-volume-credentials",))
-MODEL = AssetKind("model", "models", ModelItem, ())
-SKILL = AssetKind("skill", "skills", SkillItem, ("temporary-skill-credentials",))
+TABLE = AssetKind("table", "tables", "head", TableItem, ("temporary-table-credentials",))
+VOLUME = AssetKind("volume", "volumes", "ls", VolumeItem, ("temporary-volume-credentials",))
+MODEL = AssetKind("model", "models", "describe", ModelItem, ())
+SKILL = AssetKind("skill", "skills", "ls", SkillItem, ("temporary-skill-credentials",))
 MODEL_VERSION = AssetKind(
     "model version",
     "versions",
+    "describe",
     ModelVersionItem,
     ("temporary-model-version-credentials", "temporary-model-credentials"),
 )

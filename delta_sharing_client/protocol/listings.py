@@ -94,12 +94,15 @@ class Listings(Transport):
         share = next(name for name in shares if name.lower() == near[0])
         kind = MODEL if asset.kind is MODEL_VERSION else asset.kind
         names = [str(name) for name in self._names_of(kind, share)]
-        advice = _nearest(str(asset.name), names, f"'list_all_{kind.plural}()' lists what is shared.")
+        advice = _nearest(
+            str(asset.name), names, f"'list_all_{kind.plural}()' or 'delta-sharing {kind.plural}' lists what is shared."
+        )
         if advice is None:
             return None if asset.version is None else self._near_version(asset.name)
         for other in KINDS:
             if other is not kind and self.is_shared(AssetRef(other, asset.name)):
-                return f"There is a {other.noun} with this name: use 'client.{other.noun}()'."
+                ways = f"'client.{other.noun}()' or 'delta-sharing {other.command}'"
+                return f"There is a {other.noun} with this name: see {ways}."
         return advice
 
     def _names_of(self, kind: AssetKind[Any], share: str) -> list[AssetName]:

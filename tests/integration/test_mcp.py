@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,21 +96,78 @@ def test_command_serves_an_mcp_client(serve_demo: Any) -> None:
     assert "demo.shop.order" in missing[1]["error"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
-def test_ctrl_c_ends_the_command(serve_demo: Any) -> None:
-    command = [sys.executable, "-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "mcp"]
+@contextlib.contextmanager
+def started(serve_demo: Any, *options: str) -> Iterator[Any]:
+    """The command as a process that has answered ``initialize``, and a function that sends it a message."""
+    command = [sys.executable, "-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "mcp", *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+
+        def send(message: dict[str, Any]) -> None:
+            process.stdin.write(f"{json.dumps({'jsonrpc': '2.0', **message})}\n".encode())  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+
         version = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": version}
-        process.stdin.write(f"{json.dumps(hello)}\n".encode())
-        process.stdin.flush()
+        send({"id": 1, "method": "initialize", "params": version})
         assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "delta-sharing"
+        send({"method": "notifications/initialized"})
+        yield process, send
+        process.kill()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_ctrl_c_ends_the_command(serve_demo: Any) -> None:
+    with started(serve_demo) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(HANGS) == -signal.SIGINT
-        assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_command_ends_with_its_host_during_a_query(serve_demo: Any, is_killed: bool) -> None:
+    with started(serve_demo, "--max-seconds", "100000") as (process, send):
+        endless = {"name": "query", "arguments": {"sql": "SELECT count(*) FROM range(10000000000000) AS numbers"}}
+        send({"id": 2, "method": "tools/call", "params": endless})
+        # It is answered by another thread, after the query has begun.
+        send({"id": 3, "method": "tools/call", "params": {"name": "list_assets", "arguments": {}}})
+        assert json.loads(process.stdout.readline())["id"] == 3
+        if is_killed:
+            process.stdout.close()
+        process.stdin.close()
+        assert process.wait(HANGS) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "reason"),
+    [
+        # The SDK would ignore it, and return rows that do not match.
+        (
+            "sample",
+            {"table": ORDERS, "filter": "amount > 500"},
+            "The tool 'sample' has no argument 'filter'. Its arguments are 'table', 'rows', 'columns'.",
+        ),
+        ("describe", {}, "The tool 'describe' needs the argument 'name'."),
+        (
+            "sample",
+            {"table": ORDERS, "rows": "ten"},
+            "The argument 'rows' of the tool 'sample' is wrong: Input should be a valid integer",
+        ),
+        ("describe", {"name": "demo.shop.ordrs"}, "Did you mean 'demo.shop.orders'?"),
+        ("describe", {"name": "demo.shop.zzz"}, "Nothing with the name 'demo.shop.zzz' is shared. list_assets lists"),
+        ("read_file", {"volume": ORDERS, "path": "a"}, "There is a table with this name"),
+    ],
+)
+def test_wrong_argument_is_one_sentence(
+    ask: Callable[..., Answer], tool: str, arguments: dict[str, Any], reason: str
+) -> None:
+    is_error, result = ask(tool, **arguments)
+
+    assert is_error
+    assert reason in result["error"]
+    assert "\n" not in result["error"]
+    assert "http" not in result["error"]
 
 
 def test_every_tool_is_read_only(serve_demo: Any) -> None:
@@ -123,6 +180,7 @@ def test_every_tool_is_read_only(serve_demo: Any) -> None:
         *("list_assets", "describe", "sample", "query", "explain", "history", "list_files", "read_file", "read_skill")
     ]
     assert all(tool.annotations.read_only_hint and tool.description for tool in found)
+    assert all(tool.input_schema["additionalProperties"] is False for tool in found)
 
 
 def test_descriptions_contain_no_urls(tools: Tools) -> None:

@@ -43,7 +43,9 @@ def test_schema_keys_name_the_type_of_each_asset(client: ds.SharingClient) -> No
     assert "documents" not in shop
     html = shop._repr_html_()
     assert all(text in html for text in ("documents", "volume", "[&#x27;volume:documents&#x27;]"))
-    with pytest.raises(ds.NotFoundError, match=r"There is a volume with this name: use 'client\.volume\(\)'"):
+    with pytest.raises(
+        ds.NotFoundError, match=r"There is a volume with this name: see 'client\.volume\(\)' or 'delta-sharing ls'"
+    ):
         shop["documents"].version()
     with pytest.raises(ds.NotFoundError, match=r"Did you mean 'demo\.shop\.documents'\?"):
         assert shop["volume:document"].id
@@ -138,7 +140,7 @@ def test_head_returns_a_frame(client: ds.SharingClient) -> None:
         ("demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
         ("demo.shp.orders", "Did you mean 'demo.shop.orders'?"),
         ("dmo.shop.orders", "Did you mean 'demo.shop.orders'?"),
-        ("x.y.z", "'list_all_tables()' lists what is shared."),
+        ("x.y.z", "'list_all_tables()' or 'delta-sharing tables' lists what is shared."),
     ],
 )
 def test_error_suggests_the_nearest_name(

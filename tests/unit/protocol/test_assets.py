@@ -182,7 +182,9 @@ def test_error_of_a_missing_asset_suggests_the_nearest_name(server, rest, wire, 
         with pytest.raises(NotFoundError, match=r"Did you mean 's\.d\.documents'") as caught:
             rest.get_asset(kind, AssetName("s", "d", "document"))
         assert f"{kind.noun} s.d.document" in str(caught.value)
-    with pytest.raises(NotFoundError, match=rf"'list_all_{kind.plural}\(\)' lists what is shared"):
+    with pytest.raises(
+        NotFoundError, match=rf"'list_all_{kind.plural}\(\)' or 'delta-sharing {kind.plural}' lists what is shared"
+    ):
         rest.get_asset(kind, AssetName("s", "d", "unlike"))
 
 
@@ -192,7 +194,9 @@ def test_error_names_the_type_of_an_asset_with_this_name(server, rest, wire):
         server.on("GET", path, wire.as_json({}))
     server.on("GET", f"{S}/volumes/documents", wire.as_json(item_of(VOLUME, "documents")))
 
-    with pytest.raises(NotFoundError, match=r"There is a volume with this name: use 'client\.volume\(\)'"):
+    with pytest.raises(
+        NotFoundError, match=r"There is a volume with this name: see 'client\.volume\(\)' or 'delta-sharing ls'"
+    ):
         rest.get_table(AssetName("s", "d", "documents"))
 
 
